@@ -1,0 +1,1 @@
+"""The places a registry can live."""

@@ -1,0 +1,255 @@
+"""A registry in a local directory, written durably and by any number of processes at once.
+
+Beside the tree that every backend holds, `local/` is this machine's own: scratch space, locks, remotes, tracking
+copies. It is never published.
+"""
+
+import errno
+import json
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxreg.registry import hashing
+from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.storage import LAYOUT_VERSION, IndexFile, blob_path, index_path
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.events import REGISTRY_ID
+
+MAX_INDEX = 64 * 2**20
+"""An index file larger than this many bytes is refused unread."""
+
+
+class LocalRemote:
+    """A registry below `root`. Use `open` for one that exists, `create` to make one where there is none."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
+
+    @classmethod
+    def open(cls, root: Path, disk: Disk | None = None) -> "LocalRemote":
+        """NotFoundError where there is no registry; InputError where its layout is newer than this build."""
+        remote = cls(root, disk)
+        _ = remote.registry_id
+        return remote
+
+    @classmethod
+    def create(cls, root: Path, disk: Disk | None = None) -> "LocalRemote":
+        """Open the registry, or make an empty one. InputError where the directory holds something else."""
+        remote = cls(root, disk)
+        if not (root / "registry.json").exists():
+            remote._initialise()
+        _ = remote.registry_id
+        return remote
+
+    def _initialise(self) -> None:
+        from onnxreg.registry.backends.staging import exclusive
+
+        with host_errors(f"making a registry in {self.root}"):
+            strangers = (
+                {entry.name for entry in self.root.iterdir()} - {"local"} if self.root.exists() else set()
+            )
+            if strangers:
+                raise InputError(
+                    f"{self.root} is not a registry and not empty",
+                    "name a registry, or a directory that is empty or does not exist yet",
+                )
+            self.disk.make_directory(self.scratch)
+            with exclusive(self.root / "local" / "locks" / "registry.lock"):
+                if not (self.root / "registry.json").exists():
+                    value = {
+                        "id": secrets.token_hex(16),
+                        "layout": "onnxreg",
+                        "layout_version": LAYOUT_VERSION,
+                        "min_reader": LAYOUT_VERSION,
+                    }
+                    self.write_file("registry.json", json.dumps(value, indent=2).encode() + b"\n")
+
+    @cached_property
+    def registry_id(self) -> str:
+        try:
+            data = _read_bounded(self.root / "registry.json", 64 * 1024)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"there is no registry in {self.root}",
+                "check the path; `reg add` and `reg export` make a new one",
+            ) from None
+        except NotADirectoryError:
+            raise InputError(f"{self.root} is not a directory") from None
+        return read_identity(data, str(self.root))
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "local" / "tmp"
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def blob_url(self, digest: Digest) -> str:
+        return (self.root.absolute() / blob_path(digest)).as_uri()
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return {digest for digest in digests if (self.root / blob_path(digest)).is_file()}
+
+    def open_blob(self, digest: Digest) -> BinaryIO:
+        path = self.root / blob_path(digest)
+        with host_errors(f"reading blob {digest}"):
+            try:
+                return _open_regular(path)
+            except FileNotFoundError:
+                raise NotFoundError(
+                    f"blob {digest} is not in {self.url}", "run reg verify to see what else is missing"
+                ) from None
+
+    def read_index(self, name: str) -> IndexFile | None:
+        with host_errors(f"reading the index of {name}"):
+            try:
+                data = _read_bounded(self.root / index_path(name), MAX_INDEX)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return IndexFile(data, Digest.of(data).hex)
+
+    def names(self) -> Iterator[str]:
+        index = self.root / "index"
+        if not index.is_dir():
+            return iter(())
+        found = [
+            path.relative_to(index).as_posix()[: -len(".jsonl")]
+            for path in index.glob("*.jsonl")
+            if path.is_file()
+        ]
+        found += [path.relative_to(index).as_posix()[: -len(".jsonl")] for path in index.glob("*/*.jsonl")]
+        return iter(sorted(found))
+
+    @contextmanager
+    def push(self) -> Iterator["LocalPush"]:
+        from onnxreg.registry.backends.staging import staging, sweep
+
+        with host_errors(f"writing to {self.root}"):
+            self.disk.make_directory(self.scratch)
+            sweep(self.scratch, self.disk)
+            with staging(self.scratch, self.disk) as directory:
+                yield LocalPush(self, directory)
+
+    def swap_index(self, name: str, data: bytes, expected: str | None) -> None:
+        """Compare and swap under the model's lock; writers of other models do not wait."""
+        from onnxreg.registry.backends.staging import exclusive
+        from onnxreg.schema.errors import LostRaceError
+
+        with exclusive(self.root / "local" / "locks" / f"{name.replace('/', '~')}.lock"):
+            found = self.read_index(name)
+            if (found.token if found else None) != expected:
+                raise LostRaceError(f"the index of {name} changed meanwhile")
+            self.write_file(index_path(name), data)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replace one small file of the tree, atomically and durably."""
+        self.disk.make_directory(self.scratch)
+        temporary = self.scratch / f"{secrets.token_hex(8)}.new"
+        try:
+            with self.disk.create(temporary) as file:
+                file.write(data)
+            self.disk.write_all([(temporary, self.root / path)])
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class LocalPush:
+    """One command's unfinished blobs in a staging directory."""
+
+    def __init__(self, remote: LocalRemote, directory: Path) -> None:
+        self._remote = remote
+        self._directory = directory
+        self._staged: dict[Path, Digest] = {}
+        self._lock = threading.Lock()
+
+    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        temporary = self._directory / secrets.token_hex(8)
+        with host_errors(f"writing a blob to {self._remote.url}"):
+            try:
+                with self._remote.disk.create(temporary) as sink:
+                    digest, size = hashing.pump(source, sink)
+                if expected is not None:
+                    hashing.check(digest, expected, f"blob {expected}")
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+        self._keep(temporary, digest)
+        return digest, size
+
+    def put_file(self, path: Path) -> tuple[Digest, int]:
+        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes."""
+        temporary = self._directory / secrets.token_hex(8)
+        try:
+            path.rename(temporary)
+        except OSError:
+            with path.open("rb") as source:
+                return self.put(source)
+        with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
+            digest, size = hashing.pump(source, None)
+        self._keep(temporary, digest)
+        return digest, size
+
+    def _keep(self, temporary: Path, digest: Digest) -> None:
+        temporary.chmod(0o444)
+        with self._lock:
+            self._staged[temporary] = digest
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        with host_errors(f"writing to {self._remote.url}"):
+            staged, self._staged = self._staged, {}
+            self._remote.disk.write_all(
+                (temporary, self._remote.root / blob_path(digest)) for temporary, digest in staged.items()
+            )
+            self._remote.swap_index(name, index, expected)
+
+
+def read_identity(data: bytes, where: str) -> str:
+    """The id in a `registry.json`. InputError for a layout that this build cannot read, IntegrityError for garbage."""
+    try:
+        value = json.loads(data)
+        layout, reader, identity = value["layout"], value["min_reader"], value["id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise IntegrityError(
+            f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
+        ) from None
+    if layout != "onnxreg" or not isinstance(reader, int) or not REGISTRY_ID.fullmatch(str(identity)):
+        raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
+    if reader > LAYOUT_VERSION:
+        raise InputError(
+            f"{where} has layout {reader}, this onnxreg reads up to {LAYOUT_VERSION}", "upgrade onnxreg"
+        )
+    return str(identity)
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """Open a regular file; a FIFO, device or symlink of a stranger's tree is refused."""
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise IntegrityError(f"{path.name} is not a regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IntegrityError(f"{path.name} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _read_bounded(path: Path, limit: int) -> bytes:
+    with _open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise IntegrityError(f"{path.name} is larger than {limit} bytes")
+        return file.read()

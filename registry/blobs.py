@@ -1,0 +1,42 @@
+"""Reading small blobs (manifests, segments, catalogs, operator sets) whole, always checked."""
+
+from collections.abc import Callable
+
+from onnxreg.registry.storage import BlobReader
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import IntegrityError, NotFoundError
+
+MAX_BLOB = 2**30
+
+
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> bytes:
+    """A blob's bytes. NotFoundError where it is absent, IntegrityError where it is not what its name says."""
+    with source.open_blob(digest) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
+    if Digest.of(data) != digest:
+        raise IntegrityError(
+            f"blob {digest} is damaged: its bytes have another digest", "run reg verify to see the extent"
+        )
+    return data
+
+
+def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
+    """Read a blob from the first of several places that has it; each is read once."""
+    known: dict[Digest, bytes] = {}
+
+    def fetch(digest: Digest) -> bytes:
+        if digest not in known:
+            known[digest] = _first(digest)
+        return known[digest]
+
+    def _first(digest: Digest) -> bytes:
+        for source in sources[:-1]:
+            try:
+                return read_blob(source, digest)
+            except NotFoundError:
+                continue
+        return read_blob(sources[-1], digest)
+
+    return fetch

@@ -1,0 +1,82 @@
+"""Durable writing on a local file system. Everything the store asks of one passes through here."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxreg.schema.errors import HostError
+
+
+@contextmanager
+def host_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into a HostError that says what failed and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(f"{what} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
+
+
+def _hint(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "free some space on that disk, then run the command again; nothing half-written was kept"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return "check who owns the directory and whether it may be written"
+        case errno.EMFILE | errno.ENFILE:
+            return "raise the limit of open files (ulimit -n)"
+        case _:
+            return "see whether the directory exists and the disk is healthy (reg verify)"
+
+
+class Disk:
+    """The calls that reach the file system. A test may stand another one in its place and cut the power."""
+
+    def create(self, path: Path) -> BinaryIO:
+        """A new file for writing; FileExistsError where there is one."""
+        return path.open("xb")
+
+    def make_directory(self, path: Path) -> None:
+        """The directory and those above it, each durable in its parent."""
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            self.sync_directory(directory.parent)
+
+    def sync_file(self, path: Path) -> None:
+        """Make a file's bytes durable."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make a directory's names durable."""
+        if os.name == "posix":
+            self.sync_file(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace target by source, atomically."""
+        source.replace(target)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def write_all(self, files: Iterable[tuple[Path, Path]]) -> None:
+        """Give finished temporary files their final names: sync all, rename all, one sync for each directory."""
+        pairs = list(files)
+        for source, _ in pairs:
+            self.sync_file(source)
+        for target in sorted({target.parent for _, target in pairs}):
+            self.make_directory(target)
+        for source, target in pairs:
+            self.rename(source, target)
+        for directory in sorted({target.parent for _, target in pairs}):
+            self.sync_directory(directory)

@@ -1,0 +1,220 @@
+"""A model's log and state in one registry: read from its index file, extended, written back.
+
+Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and the
+versions of the state line into the catalog blob. Both follow from the log alone, so that a replay from the first
+line gives the same bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.events import Event, LogLine, Publish, Tag, Untag, Unyank, Via, Yank, genesis
+from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.state import SEGMENT, Channel, Entry, State, entries_to_json, newest_of, read_entries
+from onnxreg.schema.summary import summarize
+from onnxreg.schema.version import Version
+
+Fetch = Callable[[Digest], bytes]
+"""Reads a small blob (manifest, catalog, segment) and checks its digest."""
+
+
+@dataclass
+class Ledger:
+    """One model's history in memory: `entries` are all its versions, `tail` the lines that are not sealed yet.
+
+    `blobs` collects the segments and catalogs that sealing made and that a push must bring along.
+    """
+
+    registry: str
+    name: str
+    fetch: Fetch
+    head: Digest
+    seq: int = 0
+    entries: dict[Version, Entry] = field(default_factory=dict)
+    recent: dict[Version, Entry] = field(default_factory=dict)
+    channels: dict[str, Channel] = field(default_factory=dict)
+    segments: list[Digest] = field(default_factory=list)
+    catalog: Digest | None = None
+    tail: list[LogLine] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
+        """The history of a model that is not there yet."""
+        return cls(registry, name, fetch, genesis(registry, name))
+
+    @classmethod
+    def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
+        """Decode an index file; IntegrityError where it is damaged, another model's, or its chain is broken."""
+        state, lines = decode_index(data, name)
+        if (state.registry, state.name) != (registry, name):
+            raise IntegrityError(f"the index of {name} belongs to {state.name} of registry {state.registry}")
+        if state.seq != len(state.segments) * SEGMENT + len(lines) or (
+            lines and lines[-1].digest != state.head
+        ):
+            raise IntegrityError(f"the index of {name} is cut short: its last line is not the head it names")
+        catalog = {} if state.catalog is None else _read_catalog(fetch(state.catalog), name)
+        entries = {**catalog, **state.versions}
+        ledger = cls(registry, name, fetch, state.head, state.seq, entries)
+        ledger.recent, ledger.channels = dict(state.versions), dict(state.channels)
+        ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
+        return ledger
+
+    def lines(self) -> Iterator[LogLine]:
+        """The whole log, first line first, the chain verified; IntegrityError at the first break."""
+        prev, seq = genesis(self.registry, self.name), 0
+        for line in self._all_lines():
+            seq += 1
+            if line.seq != seq or line.prev != prev or line.event.name != self.name:
+                raise IntegrityError(
+                    f"the log of {self.name} is broken at line {seq}",
+                    "history was rewritten or damaged: compare with a mirror before you trust this registry",
+                )
+            prev = line.digest
+            yield line
+        if (seq, prev) != (self.seq, self.head):
+            raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
+
+    def _all_lines(self) -> Iterator[LogLine]:
+        for segment in self.segments:
+            yield from read_segment(self.fetch(segment), self.name)
+        yield from self.tail
+
+    def append(self, event: Event, via: Via | None = None) -> LogLine:
+        """Add one event. ConflictError where it contradicts what is there (a version, a channel's holder)."""
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via))
+
+    def append_line(self, line: LogLine) -> LogLine:
+        """Add a line that another copy of this log already has; IntegrityError where it does not follow."""
+        if (line.seq, line.prev) != (self.seq + 1, self.head):
+            raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
+        if line.event.name != self.name:
+            raise IntegrityError(f"line {line.seq} of {self.name} is about {line.event.name}")
+        if len(self.tail) == SEGMENT:
+            self._seal()
+        self._apply(line.event, line.seq)
+        self.tail.append(line)
+        self.seq, self.head = line.seq, line.digest
+        return line
+
+    def _seal(self) -> None:
+        """Move the tail into a segment and the recent versions into the catalog."""
+        segment = b"".join(line.raw + b"\n" for line in self.tail)
+        catalog = canonical.encode(entries_to_json(self.entries))
+        self.segments.append(Digest.of(segment))
+        self.catalog = Digest.of(catalog)
+        self.blobs += [segment, catalog]
+        self.tail, self.recent = [], {}
+
+    def _apply(self, event: Event, seq: int) -> None:
+        match event:
+            case Publish():
+                self._publish(event, seq)
+            case Tag():
+                self._expect(event.tag, event.expects)
+                self._known(event.version, event.manifest)
+                self.channels[event.tag] = Channel(event.version, event.manifest, seq)
+            case Untag():
+                self._expect(event.tag, event.expects)
+                del self.channels[event.tag]
+            case Yank() | Unyank():
+                entry = self._known(event.version, event.manifest)
+                self._set(event.version, replace(entry, yanked=isinstance(event, Yank)))
+
+    def _publish(self, event: Publish, seq: int) -> None:
+        found = self.entries.get(event.version)
+        if found is not None and found.manifest != event.manifest:
+            raise ConflictError(
+                f"{self.name}:{event.version} is already published, with manifest {found.manifest.short}... "
+                f"instead of {event.manifest.short}...",
+                "a version never changes: publish under another version",
+            )
+        if found is None:
+            self._set(event.version, Entry(event.manifest, event.size, seq))
+
+    def _set(self, version: Version, entry: Entry) -> None:
+        self.entries[version] = self.recent[version] = entry
+
+    def _expect(self, tag: str, expected: Digest | None) -> None:
+        held = self.channels.get(tag)
+        if (held.manifest if held else None) != expected:
+            raise ConflictError(
+                f"channel {tag} of {self.name} holds {held.version if held else 'nothing'} by now",
+                "look at `reg log` and decide again",
+            )
+
+    def _known(self, version: Version, manifest: Digest) -> Entry:
+        entry = self.entries.get(version)
+        if entry is None or entry.manifest != manifest:
+            raise ConflictError(
+                f"{self.name}:{version} with manifest {manifest.short}... is not published here"
+            )
+        return entry
+
+    def state(self) -> State:
+        """What the state line must say now; reads the manifests that it summarises."""
+        newest = newest_of(self.entries)
+        shown = {*newest, *(channel.version for channel in self.channels.values())}
+        return State(
+            self.registry,
+            self.name,
+            self.seq,
+            self.head,
+            self.channels,
+            self.recent,
+            self.catalog,
+            newest,
+            {str(version): self._summary(self.entries[version]) for version in sorted(shown)},
+            tuple(self.segments),
+        )
+
+    def _summary(self, entry: Entry) -> dict[str, object]:
+        data = self.fetch(entry.manifest)
+        return summarize(
+            Manifest.decode(data, f"manifest {entry.manifest.short}..."), entry.manifest, len(data)
+        )
+
+    def encode(self) -> bytes:
+        """The bytes of the index file."""
+        state = canonical.encode(self.state().to_json())
+        return b"".join(line + b"\n" for line in (state, *(line.raw for line in self.tail)))
+
+
+def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Ledger:
+    """The ledger that follows from a log alone."""
+    ledger = Ledger.empty(registry, name, fetch)
+    for line in lines:
+        ledger.append_line(line)
+    return ledger
+
+
+def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
+    """Split an index file into its state and the lines of its tail. IntegrityError where it is malformed."""
+    first, *rest = data.split(b"\n")
+    try:
+        if not data.endswith(b"\n") or len(rest) - 1 > SEGMENT:
+            raise InputError("it is cut short or too long")
+        return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
+    except InputError as error:
+        raise IntegrityError(
+            f"the index of {name} is damaged: {error.message}",
+            "restore it from a mirror (reg verify shows more)",
+        ) from error
+
+
+def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
+    """The lines of a sealed segment. IntegrityError where it is malformed."""
+    try:
+        return [LogLine.decode(line) for line in data.split(b"\n") if line]
+    except InputError as error:
+        raise IntegrityError(f"a segment of the log of {name} is damaged: {error.message}") from error
+
+
+def _read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
+    try:
+        return read_entries(canonical.decode(data, f"catalog of {name}", max_bytes=2**30))
+    except (InputError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"the catalog of {name} is damaged: {error}") from error

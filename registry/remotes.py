@@ -1,0 +1,111 @@
+"""Registries elsewhere: their names, and opening one by URL, path or name.
+
+`local/remotes.json` holds the configured names and, for each URL that was ever used, the registry id seen there
+first: another id under the same URL later is an integrity error.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.memory import MemoryRemote
+from onnxreg.registry.storage import Remote
+from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError
+
+_MEMORY: dict[str, MemoryRemote] = {}
+
+
+def open_url(url: str, create: bool = False) -> Remote:
+    """Open the registry at a URL (`file://`, `memory:NAME`) or path; `create` makes one where there is none."""
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        return _MEMORY.setdefault(url, MemoryRemote())
+    if scheme not in ("", "file") and len(scheme) > 1:
+        raise InputError(f"no backend for {scheme}://", "known are a path, file:// and memory:")
+    path = Path(unquote(urlsplit(url).path)) if scheme == "file" else Path(url).expanduser()
+    return LocalRemote.create(path) if create else LocalRemote.open(path)
+
+
+@dataclass
+class Remotes:
+    """The remotes of one registry, kept in its `local/remotes.json`."""
+
+    registry: LocalRemote
+    urls: dict[str, str] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, registry: LocalRemote) -> "Remotes":
+        try:
+            value = json.loads((registry.root / "local" / "remotes.json").read_bytes())
+            return cls(registry, dict(value["remotes"]), dict(value["pins"]))
+        except FileNotFoundError:
+            return cls(registry)
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(
+                "local/remotes.json is damaged", "remove it, then add the remotes again"
+            ) from error
+
+    def add(self, name: str, url: str) -> None:
+        """Remember a URL or path under a name. ConflictError where the name stands for another one."""
+        if not name or "/" in name or ":" in name or name.startswith((".", "-")):
+            raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
+        url = _absolute(url)
+        if self.urls.get(name, url) != url:
+            raise ConflictError(f"remote {name} is {self.urls[name]}", f"`reg remote remove {name}` first")
+        self.urls[name] = url
+        self._save()
+
+    def remove(self, name: str) -> None:
+        if name not in self.urls:
+            raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
+        del self.urls[name]
+        self._save()
+
+    def url_of(self, place: str | None) -> str:
+        """The URL that a name, URL or path means; None means the sole remote, or the one called origin."""
+        if place is None:
+            if len(self.urls) == 1:
+                return next(iter(self.urls.values()))
+            if "origin" in self.urls:
+                return self.urls["origin"]
+            raise InputError(
+                "no remote is named and there is no single or `origin` one",
+                "name a path or URL, or `reg remote add origin PATH`",
+            )
+        if place in self.urls:
+            return self.urls[place]
+        if "/" not in place and ":" not in place and place not in (".", "..") and not Path(place).exists():
+            raise NotFoundError(
+                f"there is no remote {place}", f"see `reg remote list`; for a new directory write ./{place}"
+            )
+        return _absolute(place)
+
+    def open(self, place: str | None, create: bool = False) -> Remote:
+        """Open a remote and check that it is the registry that was there before."""
+        url = self.url_of(place)
+        remote = open_url(url, create)
+        pinned = self.pins.get(url)
+        if pinned is None:
+            self.pins[url] = remote.registry_id
+            self._save()
+        elif pinned != remote.registry_id:
+            raise IntegrityError(
+                f"{remote.url} holds another registry than before: id {remote.registry_id[:12]}..., "
+                f"was {pinned[:12]}...",
+                "if that is meant, remove the pin from local/remotes.json of your registry",
+            )
+        return remote
+
+    def _save(self) -> None:
+        value = {"remotes": self.urls, "pins": self.pins}
+        self.registry.write_file(
+            "local/remotes.json", json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
+        )
+
+
+def _absolute(place: str) -> str:
+    """Paths are kept absolute, so that a remote means the same from every working directory."""
+    return place if len(urlsplit(place).scheme) > 1 else str(Path(place).expanduser().absolute())

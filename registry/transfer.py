@@ -1,0 +1,85 @@
+"""The rule for two logs of one model.
+
+Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids: chains are
+never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
+"""
+
+from collections.abc import Collection
+
+from onnxreg.registry.ledger import Ledger
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.events import Attest, LogLine, Publish, Unyank, Via, Yank
+from onnxreg.schema.version import Version
+
+
+def missing_lines(source: Ledger, destination: Ledger, versions: Collection[Version]) -> list[LogLine]:
+    """The source's lines that the destination lacks, in source order.
+
+    Raises ConflictError where a version stands for another manifest there, IntegrityError where the logs of one
+    registry have forked, NotFoundError where the source lacks a version.
+    """
+    if source.registry == destination.registry:
+        return _suffix(source, destination)
+    _check_versions(source, destination, versions)
+    chosen = {source.entries[version].manifest for version in versions}
+    held = chosen | {entry.manifest for entry in destination.entries.values()}
+    present = {line.event.id for line in destination.lines()}
+    return [
+        line
+        for line in source.lines()
+        if line.event.id not in present and _travels(line, versions, chosen, held, destination)
+    ]
+
+
+def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
+    """Append the lines: verbatim to another copy of the same log, as events with `via` to another registry's."""
+    for line in lines:
+        if source.registry == destination.registry:
+            destination.append_line(line)
+        else:
+            destination.append(line.event, Via(source.registry, line.seq, line.digest))
+
+
+def _travels(
+    line: LogLine,
+    versions: Collection[Version],
+    chosen: Collection[Digest],
+    held: Collection[Digest],
+    destination: Ledger,
+) -> bool:
+    match line.event:
+        case Publish(version=version):
+            return version in versions and version not in destination.entries
+        case Attest(manifest=manifest):
+            return manifest in chosen
+        case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
+            return manifest in held and (version in versions or version in destination.entries)
+        case _:
+            return False
+
+
+def _check_versions(source: Ledger, destination: Ledger, versions: Collection[Version]) -> None:
+    for version in versions:
+        ours = source.entries.get(version)
+        if ours is None:
+            raise NotFoundError(f"{source.name} has no version {version}")
+        theirs = destination.entries.get(version)
+        if theirs is not None and theirs.manifest != ours.manifest:
+            raise ConflictError(
+                f"{source.name}:{version} exists there with manifest {theirs.manifest.short}..., "
+                f"here it is {ours.manifest.short}...",
+                "a version never changes: publish yours under another version",
+            )
+
+
+def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
+    ours, theirs = list(source.lines()), list(destination.lines())
+    common = min(len(ours), len(theirs))
+    if common and ours[common - 1].digest != theirs[common - 1].digest:
+        raise IntegrityError(
+            f"two copies of registry {source.registry} have different histories of {source.name}: "
+            f"heads {source.head.short}... and {destination.head.short}...",
+            "one of them was rewritten; nothing was changed",
+        )
+    return ours[common:]

@@ -1,0 +1,74 @@
+"""One exception family for each thing the reader can do next; the command line maps a family to an exit code."""
+
+
+class RegError(Exception):
+    """A failure that the user can act on.
+
+    Args:
+        message: what happened, to which file or name.
+        hint: what to do next, as one sentence; may be empty.
+    """
+
+    family = "internal"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InputError(RegError):
+    """The request itself is wrong: an option, a name, a document, a file that was handed in."""
+
+    family = "input"
+
+
+class NotFoundError(RegError):
+    """A model, version, artifact or remote does not exist."""
+
+    family = "not-found"
+
+
+class IntegrityError(RegError):
+    """Bytes or history are not what their digest says."""
+
+    family = "integrity"
+
+
+class ConflictError(RegError):
+    """Somebody else's change stands in the way: a version that exists with another digest, a moved channel."""
+
+    family = "conflict"
+
+
+class RemoteError(RegError):
+    """A registry elsewhere could not be reached or refused."""
+
+    family = "remote"
+
+
+class ConversionError(RegError):
+    """A model could not be turned into the artifact that was asked for."""
+
+    family = "conversion"
+
+
+class GateError(RegError):
+    """A stated limit does not hold."""
+
+    family = "gate"
+
+
+class HostError(RegError):
+    """This machine is in the way: disk, permission, a missing extra."""
+
+    family = "environment"
+
+
+class LostRaceError(ConflictError):
+    """An index file changed between read and swap; re-read and recompute."""
+
+
+def missing_extra(module: str, extra: str, purpose: str) -> HostError:
+    """The one line that a verb prints when the library it needs is not installed."""
+    return HostError(f"{purpose} needs {module}, which is not installed", f"pip install 'onnxreg[{extra}]'")

@@ -1,0 +1,241 @@
+"""Events: self-contained facts about one model; and the hash-chained lines that put them in order.
+
+An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log. A line is one
+registry's statement that the event came next: `{"seq", "prev", "event", "via"?}`, where `prev` is the digest of
+the line before (of `genesis` for the first), and `via` says which registry's log it was taken from.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.ref import check_name, check_tag
+from onnxreg.schema.version import Version
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_NONCE = re.compile(r"[0-9a-f]{32}")
+REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
+MAX_LINE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event carries. `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed."""
+
+    kind: ClassVar[str]
+
+    name: str
+    time: str
+    nonce: str
+    actor: str | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value; fields that are None are left out."""
+        value: dict[str, Any] = {"kind": self.kind}
+        for field in fields(self):
+            item = getattr(self, field.name)
+            if item is not None:
+                value[field.name] = str(item) if isinstance(item, Digest | Version) else item
+        return value
+
+    @property
+    def id(self) -> Digest:
+        return Digest.of(canonical.encode(self.to_json()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish(Event):
+    """A version came to be: it names its manifest for ever. `size` is the manifest's, in bytes."""
+
+    kind: ClassVar[str] = "publish"
+    version: Version
+    manifest: Digest
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag(Event):
+    """A channel moved to a version. `expects` is the manifest it held before (absent: none)."""
+
+    kind: ClassVar[str] = "tag"
+    tag: str
+    version: Version
+    manifest: Digest
+    expects: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untag(Event):
+    """A channel was taken away."""
+
+    kind: ClassVar[str] = "untag"
+    tag: str
+    expects: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yank(Event):
+    """A version no longer resolves; it can still be had by its digest."""
+
+    kind: ClassVar[str] = "yank"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unyank(Event):
+    """A yank was taken back."""
+
+    kind: ClassVar[str] = "unyank"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attest(Event):
+    """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob."""
+
+    kind: ClassVar[str] = "attest"
+    manifest: Digest
+    statement: Digest
+    media_type: str
+
+
+KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Publish, Tag, Untag, Yank, Unyank, Attest)}
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """Where a line was taken from: registry id, its number there, and its digest there."""
+
+    registry: str
+    seq: int
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a registry's log of one model. `raw` are its exact bytes, without the newline."""
+
+    seq: int
+    prev: Digest
+    event: Event
+    via: Via | None
+    raw: bytes
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(self.raw)
+
+    @classmethod
+    def make(cls, seq: int, prev: Digest, event: Event, via: Via | None = None) -> "LogLine":
+        value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
+        if via is not None:
+            value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
+        raw = canonical.encode(value)
+        if len(raw) > MAX_LINE:
+            raise InputError(f"the event on {event.name} is longer than {MAX_LINE} bytes", "shorten the reason")
+        return cls(seq, prev, event, via, raw)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "LogLine":
+        """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
+        value = canonical.decode(raw, "log line", max_bytes=MAX_LINE)
+        if not isinstance(value, dict) or canonical.encode(value) != raw:
+            raise InputError("log line is not canonical JSON")
+        _check_keys(value, {"seq", "prev", "event"}, {"via"}, "log line")
+        via = value.get("via")
+        return cls(
+            _count(value["seq"]),
+            Digest.parse(value["prev"]),
+            decode_event(value["event"]),
+            None if via is None else _via(via),
+            raw,
+        )
+
+
+def genesis(registry: str, name: str) -> Digest:
+    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model."""
+    return Digest.of(canonical.encode({"registry": registry, "name": name}))
+
+
+def decode_event(value: Any) -> Event:
+    """Read an event strictly; InputError names the field."""
+    if not isinstance(value, dict):
+        raise InputError("event is not an object")
+    kind = KINDS.get(str(value.get("kind")))
+    if kind is None:
+        raise InputError(f"event of unknown kind {str(value.get('kind'))[:40]!r}", "a newer onnxreg may know it")
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    required = {field.name for field in fields(kind)} - optional
+    _check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
+    return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
+
+
+def _via(value: Any) -> Via:
+    if not isinstance(value, dict):
+        raise InputError("via is not an object")
+    _check_keys(value, {"registry", "seq", "head"}, set(), "via")
+    if not REGISTRY_ID.fullmatch(str(value["registry"])):
+        raise InputError("via names no registry id")
+    return Via(value["registry"], _count(value["seq"]), Digest.parse(value["head"]))
+
+
+def _check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
+    missing, unknown = required - value.keys(), value.keys() - required - optional
+    if missing or unknown:
+        words = [f"lacks {', '.join(sorted(missing))}"] if missing else []
+        words += [f"has unknown {', '.join(sorted(unknown))[:200]}"] if unknown else []
+        raise InputError(f"{what} {' and '.join(words)}")
+
+
+def _text(limit: int) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= limit:
+            raise InputError(f"event field is not a text of 1 to {limit} characters")
+        return value
+
+    return read
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise InputError(f"event {what} is malformed: {str(value)[:40]!r}")
+        return value
+
+    return read
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"not a count: {str(value)[:40]!r}")
+    return value
+
+
+def check_channel(value: Any) -> str:
+    """A tag that may move: any tag that is not a version. InputError otherwise."""
+    if Version.is_version(check_tag(str(value))):
+        raise InputError(f"{value} is a version, not a channel", "a version never moves; publish a new one")
+    return str(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "name": lambda value: check_name(str(value)),
+    "time": _matching(_TIME, "time"),
+    "nonce": _matching(_NONCE, "nonce"),
+    "actor": _text(200),
+    "reason": _text(2000),
+    "version": lambda value: Version.parse(str(value)),
+    "manifest": Digest.parse,
+    "size": _count,
+    "tag": check_channel,
+    "expects": Digest.parse,
+    "statement": Digest.parse,
+    "media_type": _text(200),
+}

@@ -1,0 +1,306 @@
+"""`openmed-onnx.json`, format version 2: the immutable document of one model version.
+
+A superset of what OpenMed writes (version 1): every key of theirs keeps its name, place and meaning; the new keys
+stand beside them. Nothing of the machine or the moment is in it, nor its own version tag.
+"""
+
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal, Self
+
+from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Text
+from onnxreg.schema.paths import check_distinct
+from onnxreg.schema.recipe import Recipe
+from pydantic import Field, model_validator
+
+FILENAME = "openmed-onnx.json"
+MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
+FORMATS = {
+    "onnx": "an ONNX graph without a promise about where it runs",
+    "onnx-android": "opset 18, fixed tensor contract, for ONNX Runtime Mobile",
+    "onnx-int8": "ONNX with 8-bit weights",
+    "onnx-int4": "ONNX with 4-bit weights",
+    "ort": "ORT format",
+    "ort-android": "ORT format made from the onnx-android fp32 graph, with its operator config",
+    "webgpu": "fp16 ONNX for WebGPU",
+    "transformersjs": "a directory in the layout that Transformers.js loads",
+    "openvino-ir": "OpenVINO IR",
+}
+"""The known format names. The vocabulary is open: a name that is not here is kept as it is."""
+
+FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
+
+
+class FileEntry(Document):
+    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, ..."""
+
+    role: Text
+    path: RelPath
+    digest: Digest
+    size: Size
+
+    def descriptor(self) -> Descriptor:
+        return Descriptor("application/octet-stream", self.digest, self.size)
+
+
+class Dim(Document):
+    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
+
+    A dynamic axis without a name in the graph has the name "".
+    """
+
+    kind: Literal["dynamic", "static"]
+    name: Text | None = None
+    value: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "static") != (self.value is not None):
+            raise ValueError("a static axis has a value, a dynamic axis has none")
+        return self
+
+
+class TensorSpec(Document):
+    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
+
+    name: Text
+    dtype: Text
+    axes: Items[Text] = ()
+    shape: Items[Dim] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.axes and len(self.axes) != len(self.shape):
+            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
+        return self
+
+
+class Operator(Document):
+    """One operator that an artifact needs, read from the artifact itself, subgraphs and functions included.
+
+    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force (as an
+    operator config of ONNX Runtime states it); `inputs` and `outputs` map a position to the element types seen
+    there (ONNX Runtime's spelling: `float`, `int64_t`, ...).
+    """
+
+    domain: Text
+    name: Text
+    opset: Count
+    inputs: Mapping[str, Items[str]] = {}
+    outputs: Mapping[str, Items[str]] = {}
+
+
+class WeightCount(Document):
+    """How much of a graph's constant weights a quantization reached, read back from the file."""
+
+    weights_quantized: Count
+    weights_total: Count
+    bytes_quantized: Count
+    bytes_total: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
+            raise ValueError("more is quantized than there is")
+        return self
+
+
+class Quantization(Document):
+    """What was asked of a quantization and what was got."""
+
+    requested: JsonObject
+    measured: WeightCount
+
+
+class Check(Document):
+    """A measured claim.
+
+    `value` is None where it could not be measured; `dataset` is the digest of what it was measured on;
+    `interval` is a 95 % interval of the value where one was computed.
+    """
+
+    name: Text
+    metric: Text
+    value: float | None
+    verdict: Literal["pass", "fail", "unknown", "info"]
+    limit: float | None = None
+    samples: Count | None = None
+    dataset: Digest | None = None
+    interval: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise ValueError("the interval ends before it begins")
+        return self
+
+
+class Evidence(Document):
+    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report."""
+
+    artifact: Digest
+    parent: Digest | None = None
+    suite: Digest | None = None
+    report: Digest | None = None
+
+
+class ArtifactCertification(Document):
+    """Whether an artifact may be called certified, by which rule, and why or why not."""
+
+    state: Literal["certified", "refused", "unknown"]
+    rule: Text | None = None
+    reasons: Items[Text] = ()
+    evidence: Evidence | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.state == "certified":
+            for what in ("artifact", "parent", "suite"):
+                if getattr(self.evidence, what, None) is None:
+                    raise ValueError(f"certified without evidence of the {what}")
+        return self
+
+
+class ArtifactMetadata(Document):
+    """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
+
+    profile: Text | None = None
+    opset: Count | None = None
+    execution_providers: Items[Text] = ()
+    inputs: Items[TensorSpec] = ()
+    outputs: Items[TensorSpec] = ()
+    operators: Items[Text] = ()
+    unsupported_ops: Items[Text] = ()
+    warnings: Items[Text] = ()
+
+
+class Artifact(Document):
+    """One runnable export: its main file, its sidecars, and what is known of it.
+
+    `parent` is the digest of the artifact it was derived from; `reproducible` is False where the bytes are known
+    to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file.
+    """
+
+    format: FormatName
+    path: RelPath
+    precision: PrecisionName
+    digest: Digest
+    size: Size
+    files: Items[FileEntry] = ()
+    parent: Digest | None = None
+    metadata: ArtifactMetadata = ArtifactMetadata()
+    opset_imports: Mapping[str, Count] = {}
+    ir_version: Count | None = None
+    ort_format: Count | None = None
+    operators: Items[Operator] = ()
+    quantization: Quantization | None = None
+    checks: Items[Check] = ()
+    certification: ArtifactCertification = ArtifactCertification(state="unknown")
+    reproducible: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        evidence = self.certification.evidence
+        if evidence is not None and evidence.artifact != self.digest:
+            raise ValueError("certification.evidence.artifact is about other bytes than digest")
+        return self
+
+    @property
+    def download_size(self) -> int:
+        """Bytes of the artifact with its sidecars, without the companions that all artifacts share."""
+        return self.size + sum(entry.size for entry in self.files)
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """The main file, then its sidecars."""
+        yield FileEntry(role="artifact", path=self.path, digest=self.digest, size=self.size)
+        yield from self.files
+
+
+class Source(Document):
+    """What a version was made from: its public id, revision, and a digest over the source files.
+
+    `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that took part, sorted by
+    path (the form `sha256sum` prints).
+    """
+
+    id: Text
+    revision: Text | None = None
+    digest: Digest | None = None
+
+
+class TokenizerFiles(Document):
+    path: Text = "."
+    files: Items[RelPath] = ()
+
+
+class Manifest(Document):
+    """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth."""
+
+    format: Literal["openmed-onnx"]
+    format_version: Literal[2]
+    name: ModelName
+    formats: Items[FormatName]
+    artifacts: Annotated[Items[Artifact], Field(min_length=1, max_length=10_000)]
+    files: Annotated[Items[FileEntry], Field(max_length=100_000)] = ()
+    source: Source | None = None
+    recipe: Recipe | None = None
+    license: Text | None = None
+    labels: Items[Text] | None = None
+    task: Text | None = None
+    family: Text | None = None
+    source_model_id: Text | None = None
+    config_path: RelPath | None = None
+    label_map_path: RelPath | None = None
+    minimum_opset: Count | None = None
+    max_sequence_length: Count | None = None
+    dynamic_shapes: JsonObject | None = None
+    optimization: JsonObject | None = None
+    validation: JsonObject | None = None
+    operator_fallbacks: Items[JsonObject] | None = None
+    tokenizer: TokenizerFiles | None = None
+    segmenter: JsonObject | None = None
+    quantization: JsonObject | None = None
+    quant_recall_delta: float | None = None
+    certified: bool | None = None
+    recall_delta_path: RelPath | None = None
+    certification: JsonObject | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
+            raise ValueError("formats does not list exactly the formats of artifacts, each once")
+        self._check_files()
+        self._check_artifacts()
+        return self
+
+    def _check_files(self) -> None:
+        by_path: dict[str, tuple[Digest, int]] = {}
+        for entry in self.all_files():
+            if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
+                raise ValueError(f"path {entry.path[:80]!r} stands for two different files")
+        check_distinct([FILENAME, *by_path])
+
+    def _check_artifacts(self) -> None:
+        parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
+        seen: set[tuple[str, str, str]] = set()
+        for index, artifact in enumerate(self.artifacts):
+            key = (artifact.format, artifact.precision, artifact.path)
+            if key in seen:
+                raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
+            seen.add(key)
+            if artifact.parent is not None:
+                if artifact.parent not in parents:
+                    raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
+                parents[artifact.digest].add(artifact.parent)
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            raise ValueError("artifacts are each other's parents") from error
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """Every file of the version but the manifest itself; the companions last."""
+        for artifact in self.artifacts:
+            yield from artifact.all_files()
+        yield from self.files

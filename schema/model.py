@@ -1,0 +1,106 @@
+"""The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Self, TypeVar
+
+from onnxreg.schema import canonical
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.frozen import freeze
+from onnxreg.schema.paths import PATTERN, check_path
+from onnxreg.schema.ref import check_name
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
+
+T = TypeVar("T")
+
+
+def _value_error(check: Callable[[str], str]) -> Callable[[str], str]:
+    """The check with the exception that pydantic gives a place in the document to."""
+
+    def checked(text: str) -> str:
+        try:
+            return check(text)
+        except InputError as error:
+            raise ValueError(error.message) from error
+
+    return checked
+
+
+Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
+"""A whole number that is not negative."""
+
+Size = Count
+"""A count of bytes."""
+
+Text = Annotated[str, Field(max_length=4096)]
+
+ModelName = Annotated[str, AfterValidator(_value_error(check_name))]
+
+RelPath = Annotated[
+    str,
+    AfterValidator(check_path),
+    WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
+]
+"""A path inside a manifest, see `paths.check_path`."""
+
+Items = Annotated[tuple[T, ...], FailFast()]
+"""A JSON array. The first wrong element ends the reading, so that a hostile one cannot cost a million messages."""
+
+JsonValue = Annotated[Any, AfterValidator(freeze)]
+"""Any JSON value, frozen."""
+
+JsonObject = Annotated[Mapping[str, Any], AfterValidator(freeze)]
+"""Any JSON object, frozen."""
+
+
+class Document(BaseModel):
+    """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True
+    )
+
+    __pydantic_extra__: dict[str, JsonValue]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value: only what was set, under the names of the format."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def encode(self) -> bytes:
+        """The canonical bytes (RFC 8785)."""
+        return canonical.encode(self.to_json(), type(self).__name__)
+
+    @classmethod
+    def from_json(cls, value: Any, what: str = "document") -> Self:
+        """Validate a decoded JSON value; an InputError names the path of the first offending field."""
+        return cls._validate(canonical.encode(value, what), what)
+
+    @classmethod
+    def decode(cls, data: bytes, what: str = "document") -> Self:
+        """Validate JSON bytes; an InputError names the path of the first offending field."""
+        canonical.decode(data, what)
+        return cls._validate(data, what)
+
+    @classmethod
+    def _validate(cls, data: bytes, what: str) -> Self:
+        try:
+            return cls.model_validate_json(data, by_alias=True, by_name=False)
+        except ValidationError as error:
+            raise InputError(f"{what} is not valid{_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    """` at artifacts.0.size: ...` for the first of the errors, printable and short whatever the document holds."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    shown = path if path.isprintable() else repr(path)
+    at = f" at {shown[:200]}" if path else ""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{at}: {first['msg'].removeprefix('Value error, ')}{more}"

@@ -1,0 +1,38 @@
+"""What was done to make a version: a tree of passes with their parameters, and the tools that shape bytes."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from onnxreg.schema.model import Count, Document, Items, JsonObject, Text
+from pydantic import Field
+
+
+class Step(Document):
+    """One pass that was applied, what was asked of it and what came out.
+
+    `input` names the earlier step whose graph it read (absent: the source). `skipped` is set, with the reason,
+    where the pass could not run and the profile allows that; the reason names a dependency, never data.
+    """
+
+    name: Text
+    pass_: Annotated[Text, Field(alias="pass")]
+    version: Count
+    params: JsonObject
+    input: Text | None = None
+    result: JsonObject = {}
+    skipped: Text | None = None
+
+
+class Recipe(Document):
+    """A profile with its parameters filled in, as it was run.
+
+    `tools` maps a tool's name to its version, for the tools (and, as `isa`, the instruction-set class of the
+    machine) that shape bytes: the promise of a rebuild holds for equal tools.
+    """
+
+    profile: Text
+    profile_version: Count
+    steps: Items[Step]
+    tools: Mapping[str, str]
+    parameters: JsonObject = {}
+    trust_remote_code: bool = False

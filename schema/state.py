@@ -1,0 +1,137 @@
+"""The state line: what is true of one model now. It always equals a replay of the model's log.
+
+    {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments"}
+
+`versions` holds the versions touched since the last sealing; the older ones stand in the catalog, a blob. `newest`
+lists the newest versions that are not yanked, by SemVer precedence. `segments` are the sealed parts of the log, in
+order, `SEGMENT` lines each.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.summary import VersionSummary
+from onnxreg.schema.version import Version
+
+SEGMENT = 64
+SUMMARIES = 4
+"""How many of the newest versions have their summaries in the state line, beside the channel holders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version: its manifest, the manifest's size in bytes, the line that published it, whether it is yanked."""
+
+    manifest: Digest
+    size: int
+    seq: int
+    yanked: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        value = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
+        return {**value, "yanked": True} if self.yanked else value
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> "Entry":
+        return cls(Digest.parse(value["manifest"]), value["size"], value["seq"], value.get("yanked", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What a channel holds, and the line that moved it there."""
+
+    version: Version
+    manifest: Digest
+    seq: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": str(self.version), "manifest": str(self.manifest), "seq": self.seq}
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> "Channel":
+        return cls(Version.parse(value["version"]), Digest.parse(value["manifest"]), value["seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The decoded state line. Summaries stay JSON until they are asked for."""
+
+    registry: str
+    name: str
+    seq: int
+    head: Digest
+    channels: dict[str, Channel]
+    versions: dict[Version, Entry]
+    catalog: Digest | None
+    newest: tuple[Version, ...]
+    summaries: dict[str, Any]
+    segments: tuple[Digest, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "registry": self.registry,
+            "name": self.name,
+            "seq": self.seq,
+            "head": str(self.head),
+            "channels": {tag: channel.to_json() for tag, channel in self.channels.items()},
+            "versions": entries_to_json(self.versions),
+            "newest": [str(version) for version in self.newest],
+            "summaries": self.summaries,
+            "segments": [str(segment) for segment in self.segments],
+        }
+        return value if self.catalog is None else {**value, "catalog": str(self.catalog)}
+
+    @classmethod
+    def decode(cls, line: bytes) -> "State":
+        """Read a state line; InputError where it is malformed."""
+        try:
+            value = json.loads(line)
+            catalog = value.get("catalog")
+            return cls(
+                value["registry"],
+                value["name"],
+                value["seq"],
+                Digest.parse(value["head"]),
+                {tag: Channel.read(channel) for tag, channel in value["channels"].items()},
+                read_entries(value["versions"]),
+                None if catalog is None else Digest.parse(catalog),
+                tuple(Version.parse(version) for version in value["newest"]),
+                value["summaries"],
+                tuple(Digest.parse(segment) for segment in value["segments"]),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise InputError(f"state line is malformed: {type(error).__name__} {error}"[:200]) from error
+
+    def summary(self, version: Version) -> VersionSummary | None:
+        """The summary of a version, where the state line holds it."""
+        value = self.summaries.get(str(version))
+        if value is None:
+            return None
+        try:
+            return VersionSummary.read(value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"summary of {self.name}:{version} is malformed: {error}"[:200]) from error
+
+    def newest_release(self) -> Version | None:
+        """The newest version that is neither yanked nor a pre-release."""
+        return next((version for version in self.newest if not version.is_prerelease), None)
+
+
+def entries_to_json(entries: Mapping[Version, Entry]) -> dict[str, Any]:
+    return {str(version): entry.to_json() for version, entry in entries.items()}
+
+
+def read_entries(value: Mapping[str, Any]) -> dict[Version, Entry]:
+    return {Version.parse(version): Entry.read(entry) for version, entry in value.items()}
+
+
+def newest_of(entries: Mapping[Version, Entry]) -> tuple[Version, ...]:
+    """The newest versions that are not yanked: the first `SUMMARIES` releases, and the pre-releases above them."""
+    usable = sorted((version for version, entry in entries.items() if not entry.yanked), reverse=True)
+    releases = [version for version in usable if not version.is_prerelease][:SUMMARIES]
+    above = [version for version in usable if version.is_prerelease and (not releases or version > releases[0])]
+    return tuple(above[:SUMMARIES] + releases)
