@@ -1,8 +1,8 @@
 """The contract of a backend, as tests: subclass, provide a `remote` fixture, and pytest runs the suite.
 
-    class TestMine(RemoteContract):
-        @pytest.fixture
-        def remote(self): return MyRemote(...)
+class TestMine(RemoteContract):
+    @pytest.fixture
+    def remote(self): return MyRemote(...)
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +10,14 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, LostRaceError, NotFoundError
 
 
-def put(remote: Remote, *blobs: bytes, name: str = "m", index: bytes = b"{}\n", expected: str | None = None) -> None:
+def put(
+    remote: Remote, *blobs: bytes, name: str = "m", index: bytes = b"{}\n", expected: str | None = None
+) -> None:
     """Publish some blobs with an index file."""
     with remote.push() as push:
         for blob in blobs:

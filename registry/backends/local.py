@@ -140,7 +140,7 @@ class LocalRemote:
             with staging(self.scratch, self.disk) as directory:
                 yield LocalPush(self, directory)
 
-    def swap_index(self, name: str, data: bytes, expected: str | None) -> None:
+    def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
         """Compare and swap under the model's lock; writers of other models do not wait."""
         from onnxreg.registry.backends.staging import exclusive
         from onnxreg.schema.errors import LostRaceError
@@ -149,18 +149,21 @@ class LocalRemote:
             found = self.read_index(name)
             if (found.token if found else None) != expected:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
-            self.write_file(index_path(name), data)
+            self._replace(index_path(name), data, scratch)
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""
+        from onnxreg.registry.backends.staging import staging
+
         self.disk.make_directory(self.scratch)
-        temporary = self.scratch / f"{secrets.token_hex(8)}.new"
-        try:
-            with self.disk.create(temporary) as file:
-                file.write(data)
-            self.disk.write_all([(temporary, self.root / path)])
-        finally:
-            temporary.unlink(missing_ok=True)
+        with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
+            self._replace(path, data, scratch)
+
+    def _replace(self, path: str, data: bytes, scratch: Path) -> None:
+        temporary = scratch / secrets.token_hex(8)
+        with self.disk.create(temporary) as file:
+            file.write(data)
+        self.disk.write_all([(temporary, self.root / path)])
 
 
 class LocalPush:
@@ -187,11 +190,13 @@ class LocalPush:
         return digest, size
 
     def put_file(self, path: Path) -> tuple[Digest, int]:
-        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes."""
+        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.
+
+        A link is never moved: its bytes are somebody else's, who may change them later.
+        """
         temporary = self._directory / secrets.token_hex(8)
-        try:
-            path.rename(temporary)
-        except OSError:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not _rename(path, temporary):
             with path.open("rb") as source:
                 return self.put(source)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
@@ -210,7 +215,18 @@ class LocalPush:
             self._remote.disk.write_all(
                 (temporary, self._remote.root / blob_path(digest)) for temporary, digest in staged.items()
             )
-            self._remote.swap_index(name, index, expected)
+            self._remote.swap_index(name, index, expected, self._directory)
+
+
+def _rename(source: Path, target: Path) -> bool:
+    """Whether a file could be moved without a copy: not so across file systems."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def read_identity(data: bytes, where: str) -> str:

@@ -23,7 +23,7 @@ def staging(scratch: Path, disk: Disk) -> Iterator[Path]:
     name = secrets.token_hex(8)
     with exclusive(scratch / f"{name}.lock"):
         directory = scratch / name
-        disk.make_directory(directory)
+        directory.mkdir()
         try:
             yield directory
         finally:

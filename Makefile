@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+INSTALLED = $(VENV)/.installed
+
+.PHONY: env demo test test-all check generate bench clean
+
+env: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: env
+	$(BIN)/python examples/demo.py
+
+test: env
+	$(BIN)/python -m pytest -m 'not large'
+
+test-all: env
+	$(BIN)/python -m pytest
+
+check: env
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m onnxreg.schema.jsonschema --check
+
+generate: env
+	$(BIN)/python -m onnxreg.schema.jsonschema
+
+bench: env
+	$(BIN)/python tests/benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) .cache build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,55 @@
+"""Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
+
+python tests/benchmarks/run.py [startup] [ingest] [memory] [export]
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import export
+import startup
+import transfer
+from measure import Row, table
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache"
+HEADING = """# Benchmarks
+
+Made by `make bench` on one machine in one run. Whole processes in pairs, ours and the peer's in turn; figures are medians,
+the ratio is ours over the peer's (below 1: ours is faster or smaller). Losing rows stand here like the others.
+
+"""
+
+
+def _export() -> list[Row]:
+    checkpoint = CACHE / "pii" / "0.2.0"
+    if not checkpoint.exists():
+        raise SystemExit("the checkpoint is missing: run `make demo` first")
+    return export.benchmark(checkpoint, CACHE)
+
+
+BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
+    "startup": startup.benchmark,
+    "ingest": transfer.ingest,
+    "memory": transfer.memory,
+    "export": _export,
+}
+
+
+def main(wanted: list[str]) -> None:
+    CACHE.mkdir(exist_ok=True)
+    results = CACHE / "benchmarks.json"
+    known = json.loads(results.read_text()) if results.exists() else {}
+    for name in wanted or BENCHMARKS:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        known[name] = [row.to_json() for row in BENCHMARKS[name]()]
+        results.write_text(json.dumps(known, indent=2) + "\n")
+    text = table([Row(**row) for name in BENCHMARKS for row in known.get(name, [])])
+    print(text)
+    (ROOT / "docs" / "benchmarks.md").write_text(HEADING + text + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,277 @@
+"""The facade on a real directory."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from onnxreg.registry import Registry
+from onnxreg.registry.storage import blob_path
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.query import Query
+from onnxreg.schema.version import Version
+
+MakeDraft = Callable[..., Draft]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_versions_are_numbered_from_the_newest(registry: Registry, make_draft: MakeDraft) -> None:
+    assert registry.add(make_draft(seed="a")).version == Version(0, 1, 0)
+    assert registry.add(make_draft(seed="b")).version == Version(0, 1, 1)
+    assert registry.add(make_draft(seed="c"), "2.0.0-rc.1").version == Version.parse("2.0.0-rc.1")
+    assert registry.add(make_draft(seed="d")).version == Version(2, 0, 0)
+
+
+def test_the_same_manifest_is_not_published_twice(registry: Registry, make_draft: MakeDraft) -> None:
+    first, second = registry.add(make_draft()), registry.add(make_draft())
+    assert (first.new, second.new) == (True, False)
+    assert first.version == second.version
+    assert len(registry.log("acme/pii")) == 1
+
+
+def test_a_version_that_exists_with_another_manifest_is_a_conflict(
+    registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    with pytest.raises(ConflictError):
+        registry.add(make_draft(seed="b"), "1.0.0")
+    assert registry.add(make_draft(seed="a"), "1.0.0").new is False
+
+
+def test_the_written_directory_is_the_manifest_and_its_files(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    published = registry.add(make_draft())
+    registry.write_out("acme/pii", tmp_path / "out")
+    files = files_of(tmp_path / "out")
+    assert Digest.of(files.pop(FILENAME)) == published.digest
+    assert {path: Digest.of(data) for path, data in files.items()} == {
+        entry.path: entry.digest for entry in published.manifest.all_files()
+    }
+
+
+def test_writing_out_replaces_an_earlier_export_as_a_whole(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft(seed="a"))
+    registry.write_out("acme/pii", tmp_path / "out")
+    (tmp_path / "out" / "stale.ort").write_bytes(b"")
+    registry.add(make_draft(seed="b"))
+    registry.write_out("acme/pii", tmp_path / "out")
+    assert "stale.ort" not in files_of(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+
+
+def test_writing_out_never_touches_a_directory_of_something_else(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    (tmp_path / "home.txt").write_bytes(b"mine")
+    with pytest.raises(InputError, match="not empty"):
+        registry.write_out("acme/pii", tmp_path)
+    assert (tmp_path / "home.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+def test_a_damaged_blob_is_named_and_never_written_out(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, damage: str
+) -> None:
+    published = registry.add(make_draft())
+    victim = published.manifest.artifacts[1]
+    path = registry.store.root / blob_path(victim.digest)
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(data[:-1])
+    elif damage == "flip":
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    report = registry.verify("acme/pii")
+    assert [(found.kind, found.digest) for found in report.damages] == [
+        ("missing" if damage == "remove" else "damaged", victim.digest)
+    ]
+    assert "model_int8.onnx" in report.damages[0].name
+    with pytest.raises(NotFoundError if damage == "remove" else IntegrityError):
+        registry.write_out("acme/pii", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+
+
+def test_verify_never_stops_at_the_first_damage(registry: Registry, make_draft: MakeDraft) -> None:
+    published = registry.add(make_draft())
+    registry.add(make_draft(name="acme/other", seed="z"))
+    (registry.store.root / "index" / "acme" / "other.jsonl").write_bytes(b"{}\n")
+    for artifact in published.manifest.artifacts:
+        (registry.store.root / blob_path(artifact.digest)).unlink()
+    assert sorted(found.kind for found in registry.verify().damages) == ["index", "missing", "missing"]
+
+
+def test_a_state_line_that_differs_from_the_replay_is_named(
+    registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    path = registry.store.root / "index" / "acme" / "pii.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"', 1))
+    assert [found.kind for found in registry.verify().damages] == ["state"]
+
+
+def test_resolve_names_every_file_and_every_reason(registry: Registry, make_draft: MakeDraft) -> None:
+    published = registry.add(make_draft())
+    found = registry.resolve("acme/pii", Query(formats=("onnx-int8",))).to_json()
+    assert found["manifest"] == str(published.digest)
+    assert found["artifact"]["path"] == "model_int8.onnx"
+    assert [file["role"] for file in found["files"]] == ["artifact", "config", "tokenizer"]
+    assert [(entry["artifact"], entry["code"]) for entry in found["rejected"]] == [("model.onnx", "format")]
+    json.dumps(found)
+
+
+def test_resolve_without_an_answer_says_why(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    with pytest.raises(NotFoundError) as error:
+        registry.resolve("acme/pii", Query(formats=("webgpu",)))
+    assert "model.onnx is onnx-android, wanted webgpu" in error.value.hint
+
+
+def test_refs(registry: Registry, make_draft: MakeDraft) -> None:
+    one = registry.add(make_draft(seed="a"), "1.0.0")
+    two = registry.add(make_draft(seed="b"), "2.0.0-beta")
+    registry.tag("acme/pii:2.0.0-beta", "beta")
+    assert registry.find("acme/pii").version == one.version
+    assert registry.find("acme/pii:beta").version == two.version
+    assert registry.find(f"acme/pii@{two.digest}").version == two.version
+    assert registry.find(f"acme/pii:1.0.0@{one.digest}").version == one.version
+    with pytest.raises(IntegrityError):
+        registry.find(f"acme/pii:1.0.0@{two.digest}")
+    for ref in ("acme/pii:3.0.0", "acme/pii:nightly", f"acme/pii@{Digest.of(b'')}", "acme/none"):
+        with pytest.raises(NotFoundError):
+            registry.find(ref)
+
+
+def test_a_yanked_version_is_had_by_digest_only(registry: Registry, make_draft: MakeDraft) -> None:
+    one = registry.add(make_draft())
+    registry.yank("acme/pii", "wrong labels")
+    with pytest.raises(NotFoundError):
+        registry.find("acme/pii")
+    assert registry.find(f"acme/pii@{one.digest}").version == one.version
+    registry.yank(f"acme/pii:{one.version}", undo=True)
+    assert registry.find("acme/pii").version == one.version
+
+
+def test_an_unsigned_event_claims_nobody(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    assert b"actor" not in (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
+
+
+def test_no_absolute_path_is_published(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "shared"))
+    needle = str(tmp_path).encode()
+    assert all(needle not in data for data in files_of(tmp_path / "shared").values())
+
+
+def test_blobs_are_read_only(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    modes = {
+        stat.S_IMODE(path.stat().st_mode)
+        for path in (registry.store.root / "blobs").rglob("*")
+        if path.is_file()
+    }
+    assert modes == {0o444}
+
+
+def test_nothing_stays_in_scratch(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    assert list(registry.store.scratch.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = registry.add(make_draft(seed="a"))
+    before = files_of(registry.store.root)
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(registry.store.disk, "sync_file", full)
+    with pytest.raises(HostError, match="No space left") as error:
+        registry.add(make_draft(seed="b"))
+    assert "free some space" in error.value.hint
+    monkeypatch.undo()
+    after = files_of(registry.store.root)
+    assert {path: data for path, data in after.items() if "local" not in path} == {
+        path: data for path, data in before.items() if "local" not in path
+    }
+    assert registry.find("acme/pii").version == kept.version
+    assert not registry.verify().damages
+
+
+def test_a_layout_from_the_future_is_refused(registry: Registry) -> None:
+    path = registry.store.root / "registry.json"
+    path.write_text(path.read_text().replace('"min_reader": 1', '"min_reader": 2'))
+    with pytest.raises(InputError, match="has layout 2"):
+        Registry(registry.store.root)
+
+
+def test_opening_without_create_needs_a_registry(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        Registry(tmp_path / "none", create=False)
+    assert not (tmp_path / "none").exists()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.registry.disk import Disk
+from onnxreg.schema.draft import Draft, DraftArtifact
+
+class Dying(Disk):
+    steps = int(sys.argv[2])
+    def step(self):
+        Dying.steps -= 1
+        if Dying.steps < 0:
+            os.kill(os.getpid(), 9)
+    def sync_file(self, path): self.step(); super().sync_file(path)
+    def rename(self, source, target): self.step(); super().rename(source, target)
+    def create(self, path): self.step(); return super().create(path)
+
+registry = Registry(Path(sys.argv[1]))
+registry.store.disk = Dying()
+workspace = Path(sys.argv[3])
+workspace.mkdir()
+(workspace / "model.onnx").write_bytes(os.urandom(100))
+registry.add(Draft("acme/killed", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+"""
+
+
+def test_kill_9_at_every_step(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft())
+    killed = 0
+    for step in range(40):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, registry.store.root, str(step), tmp_path / f"killed{step}"],
+            check=False,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+        )
+        killed += done.returncode == -9
+        assert not registry.verify().damages
+        assert registry.find("acme/pii").version == Version(0, 1, 0)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0 and killed >= 5
+    registry.add(make_draft(name="acme/next"))
+    assert list(registry.store.scratch.iterdir()) == []

@@ -1,0 +1,202 @@
+"""Push, pull and the rule for two logs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from onnxreg.registry import Registry
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.copying import copy
+from onnxreg.registry.storage import blob_path
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.version import Version
+
+MakeDraft = Callable[..., Draft]
+
+
+def test_push_then_pull_elsewhere(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    published = registry.add(make_draft())
+    shared = str(tmp_path / "shared")
+    first = registry.push("acme/pii", shared)
+    assert (first.events, first.blobs) == (1, 6)
+    second = registry.push("acme/pii", shared)
+    assert (second.events, second.blobs, second.size) == (0, 0, 0)
+    other.pull("acme/pii", shared)
+    assert other.get("acme/pii").data == published.data
+    assert not other.verify().damages
+
+
+def test_lines_say_where_they_came_from(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    other.pull("acme/pii", str(registry.store.root))
+    ours, theirs = registry.log("acme/pii"), other.log("acme/pii")
+    assert theirs[0].event == ours[0].event
+    assert theirs[0].prev != ours[0].prev
+    via = theirs[0].via
+    assert via is not None and (via.registry, via.seq, via.head) == (registry.id, 1, ours[0].digest)
+
+
+def test_the_sources_lines_are_kept_as_a_tracking_copy(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    other.pull("acme/pii", str(registry.store.root))
+    kept = other.store.root / "local" / "tracking" / registry.id / "acme" / "pii.jsonl"
+    assert kept.read_bytes() == (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
+
+
+def test_same_version_other_manifest_is_a_conflict(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    other.add(make_draft(seed="b"), "1.0.0")
+    before = (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
+    with pytest.raises(ConflictError, match=r"acme/pii:1\.0\.0 exists there"):
+        registry.push("acme/pii", str(other.store.root))
+    assert (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes() == before
+
+
+def test_same_version_same_manifest_is_nothing_to_do(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    other.add(make_draft(), "1.0.0")
+    assert registry.push("acme/pii", str(other.store.root)).events == 0
+
+
+def test_yanks_travel_with_the_versions_that_are_there(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    registry.add(make_draft(seed="b"), "1.1.0")
+    other.pull("acme/pii:1.0.0", str(registry.store.root))
+    registry.yank("acme/pii:1.0.0", "leaks a name")
+    done = other.pull("acme/pii:1.1.0", str(registry.store.root))
+    assert done.events == 2
+    with pytest.raises(NotFoundError, match="is yanked"):
+        other.find("acme/pii:1.0.0")
+    assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "publish", "yank"]
+
+
+def test_channels_do_not_travel_unasked(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    registry.tag("acme/pii", "stable")
+    other.pull("acme/pii:stable", str(registry.store.root))
+    assert other.state("acme/pii").channels == {}
+
+
+def test_events_travel_through_a_third_registry_once(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    third = Registry(tmp_path / "third")
+    other.pull("acme/pii", str(registry.store.root))
+    third.pull("acme/pii", str(other.store.root))
+    assert third.pull("acme/pii", str(registry.store.root)).events == 0
+    assert len(third.log("acme/pii")) == 1
+
+
+def clone(registry: Registry, target: Path) -> LocalRemote:
+    """A copy of the registry with the same id, without its models."""
+    target.mkdir()
+    (target / "registry.json").write_bytes((registry.store.root / "registry.json").read_bytes())
+    return LocalRemote.open(target)
+
+
+def test_a_copy_with_the_same_id_gets_the_lines_verbatim(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    mirror = clone(registry, tmp_path / "mirror")
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+        copy(registry.store, mirror, "acme/pii", [])
+        name = Path("index/acme/pii.jsonl")
+        assert (mirror.root / name).read_bytes() == (registry.store.root / name).read_bytes()
+    assert copy(mirror, registry.store, "acme/pii", []).events == 0
+
+
+def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft(seed="a"))
+    twin = clone(registry, tmp_path / "twin")
+    copy(registry.store, twin, "acme/pii", [])
+    registry.add(make_draft(seed="b"))
+    forked = Registry(twin.root)
+    forked.add(make_draft(seed="c"))
+    with pytest.raises(IntegrityError, match="different histories"):
+        copy(registry.store, twin, "acme/pii", [])
+    assert len(forked.log("acme/pii")) == 2
+
+
+def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    published = registry.add(make_draft())
+    path = registry.store.root / blob_path(published.manifest.artifacts[0].digest)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(IntegrityError):
+        other.pull("acme/pii", str(registry.store.root))
+    assert other.names() == []
+    assert list((other.store.root / "local" / "tmp").iterdir()) == []
+    assert not (other.store.root / blob_path(Digest.of(path.read_bytes()))).exists()
+
+
+def test_another_registry_under_a_known_url_is_noticed(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "shared"))
+    identity = tmp_path / "shared" / "registry.json"
+    identity.write_text(
+        identity.read_text().replace('"id": "', '"id": "0').replace('",\n  "layout"', 'X",\n  "layout"')
+    )
+    with pytest.raises(IntegrityError):
+        registry.push("acme/pii", str(tmp_path / "shared"))
+
+
+def test_which_remote_is_meant(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft())
+    with pytest.raises(InputError, match="no remote is named"):
+        registry.push("acme/pii")
+    with pytest.raises(NotFoundError, match="no remote orign"):
+        registry.push("acme/pii", "orign")
+    registry.remotes.add("backup", str(tmp_path / "backup"))
+    assert registry.push("acme/pii").events == 1
+    registry.remotes.add("origin", (tmp_path / "o").as_uri())
+    assert registry.push("acme/pii").events == 1
+    assert sorted(registry.remotes.urls) == ["backup", "origin"]
+    with pytest.raises(ConflictError):
+        registry.push("acme/pii", str(registry.store.root))
+
+
+def test_memory_remotes(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", "memory:here")
+    assert other.pull("acme/pii", "memory:here").events == 1
+
+
+def test_a_directory_that_is_something_else_is_refused(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match="not a registry and not empty"):
+        registry.push("acme/pii", str(tmp_path / "photos"))
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_many_versions_travel_one_by_one_past_a_sealing(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    for number in range(70):
+        registry.add(make_draft(seed=str(number)))
+    for number in (0, 3, 69):
+        other.pull(f"acme/pii:0.1.{number}", str(registry.store.root))
+    assert sorted(other.state("acme/pii").versions) == [Version(0, 1, number) for number in (0, 3, 69)]
+    assert registry.find("acme/pii:0.1.0").entry.seq == 1
+    assert not registry.verify().damages
