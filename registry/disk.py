@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +66,8 @@ class Disk:
         source.replace(target)
 
     def remove_tree(self, path: Path) -> None:
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
 
     def write_all(self, files: Iterable[tuple[Path, Path]]) -> None:

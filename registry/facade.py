@@ -277,6 +277,6 @@ def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tu
         return asked, held is None or held.manifest != digest
     if not ledger.entries:
         return FIRST, True
-    newest = max(ledger.entries)
+    newest = max(ledger.entries, key=lambda version: (version.precedence, ledger.entries[version].seq))
     same = ledger.entries[newest].manifest == digest and not ledger.entries[newest].yanked
     return (newest, False) if same else (newest.next_patch(), True)

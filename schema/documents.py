@@ -13,7 +13,9 @@ def read_manifest(data: bytes, what: str = FILENAME) -> Manifest | ManifestV1:
     """Read a manifest of any version this build knows; InputError for another version or another document."""
     value = canonical.decode(data, what)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InputError(f"{what} is not a manifest: its format is not {FORMAT!r}", "expected an openmed-onnx.json")
+        raise InputError(
+            f"{what} is not a manifest: its format is not {FORMAT!r}", "expected an openmed-onnx.json"
+        )
     version = value.get("format_version")
     if version == 1 and version is not True:
         return ManifestV1.decode(data, what)

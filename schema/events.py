@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.ref import check_name, check_tag
+from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
-REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
 MAX_LINE = 64 * 1024
 
 
@@ -139,7 +138,9 @@ class LogLine:
             value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
         raw = canonical.encode(value)
         if len(raw) > MAX_LINE:
-            raise InputError(f"the event on {event.name} is longer than {MAX_LINE} bytes", "shorten the reason")
+            raise InputError(
+                f"the event on {event.name} is longer than {MAX_LINE} bytes", "shorten the reason"
+            )
         return cls(seq, prev, event, via, raw)
 
     @classmethod
@@ -170,7 +171,9 @@ def decode_event(value: Any) -> Event:
         raise InputError("event is not an object")
     kind = KINDS.get(str(value.get("kind")))
     if kind is None:
-        raise InputError(f"event of unknown kind {str(value.get('kind'))[:40]!r}", "a newer onnxreg may know it")
+        raise InputError(
+            f"event of unknown kind {str(value.get('kind'))[:40]!r}", "a newer onnxreg may know it"
+        )
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
     required = {field.name for field in fields(kind)} - optional
     _check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")

@@ -4,15 +4,18 @@ A superset of what OpenMed writes (version 1): every key of theirs keeps its nam
 stand beside them. Nothing of the machine or the moment is in it, nor its own version tag.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal, Self
 
+from pydantic import Field, model_validator
+
 from onnxreg.schema.digest import Descriptor, Digest
-from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Text
+from onnxreg.schema.evidence import ArtifactCertification, Check
+from onnxreg.schema.frozen import FrozenDict
+from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Table, Text
 from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.recipe import Recipe
-from pydantic import Field, model_validator
 
 FILENAME = "openmed-onnx.json"
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
@@ -88,8 +91,8 @@ class Operator(Document):
     domain: Text
     name: Text
     opset: Count
-    inputs: Mapping[str, Items[str]] = {}
-    outputs: Mapping[str, Items[str]] = {}
+    inputs: Table[Items[str]] = Field(default_factory=FrozenDict)
+    outputs: Table[Items[str]] = Field(default_factory=FrozenDict)
 
 
 class WeightCount(Document):
@@ -112,55 +115,6 @@ class Quantization(Document):
 
     requested: JsonObject
     measured: WeightCount
-
-
-class Check(Document):
-    """A measured claim.
-
-    `value` is None where it could not be measured; `dataset` is the digest of what it was measured on;
-    `interval` is a 95 % interval of the value where one was computed.
-    """
-
-    name: Text
-    metric: Text
-    value: float | None
-    verdict: Literal["pass", "fail", "unknown", "info"]
-    limit: float | None = None
-    samples: Count | None = None
-    dataset: Digest | None = None
-    interval: tuple[float, float] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.interval is not None and self.interval[0] > self.interval[1]:
-            raise ValueError("the interval ends before it begins")
-        return self
-
-
-class Evidence(Document):
-    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report."""
-
-    artifact: Digest
-    parent: Digest | None = None
-    suite: Digest | None = None
-    report: Digest | None = None
-
-
-class ArtifactCertification(Document):
-    """Whether an artifact may be called certified, by which rule, and why or why not."""
-
-    state: Literal["certified", "refused", "unknown"]
-    rule: Text | None = None
-    reasons: Items[Text] = ()
-    evidence: Evidence | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.state == "certified":
-            for what in ("artifact", "parent", "suite"):
-                if getattr(self.evidence, what, None) is None:
-                    raise ValueError(f"certified without evidence of the {what}")
-        return self
 
 
 class ArtifactMetadata(Document):
@@ -191,7 +145,7 @@ class Artifact(Document):
     files: Items[FileEntry] = ()
     parent: Digest | None = None
     metadata: ArtifactMetadata = ArtifactMetadata()
-    opset_imports: Mapping[str, Count] = {}
+    opset_imports: Table[Count] = Field(default_factory=FrozenDict)
     ir_version: Count | None = None
     ort_format: Count | None = None
     operators: Items[Operator] = ()

@@ -5,12 +5,11 @@ stand for several artifacts, an artifact's path may be a directory, and unknown 
 to bytes: no digest, no size. `converters.importer` turns it into version 2 by reading the files again.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from onnxreg.schema.manifest import Dim
-from onnxreg.schema.model import Document, Text
+from onnxreg.schema.model import Document, Items, JsonObject, Text
 
 Number = int | float
 
@@ -20,8 +19,8 @@ class TensorSpecV1(Document):
 
     name: Text
     dtype: Text | None = None
-    axes: tuple[Text | None, ...] | None = None
-    shape: tuple[Dim, ...] | None = None
+    axes: Items[Text | None] | None = None
+    shape: Items[JsonObject] | None = None
 
 
 class ArtifactMetadataV1(Document):
@@ -29,13 +28,13 @@ class ArtifactMetadataV1(Document):
 
     profile: Text | None = None
     opset: int | None = None
-    execution_providers: tuple[Text, ...] | None = None
-    inputs: tuple[TensorSpecV1, ...] | None = None
-    outputs: tuple[TensorSpecV1, ...] | None = None
-    operators: tuple[Text, ...] | None = None
-    unsupported_ops: tuple[Text, ...] | None = None
-    warnings: tuple[Text, ...] | None = None
-    quantization: dict[str, Any] | None = None
+    execution_providers: Items[Text] | None = None
+    inputs: Items[TensorSpecV1] | None = None
+    outputs: Items[TensorSpecV1] | None = None
+    operators: Items[Text] | None = None
+    unsupported_ops: Items[Text] | None = None
+    warnings: Items[Text] | None = None
+    quantization: JsonObject | None = None
     certified: bool | None = None
     quant_recall_delta: Number | None = None
     recall_delta_path: Text | None = None
@@ -53,7 +52,19 @@ class ArtifactV1(Document):
 
 class TokenizerV1(Document):
     path: Text | None = None
-    files: tuple[Text, ...] | None = None
+    files: Items[Text] | None = None
+
+
+class SegmenterFileV1(Document):
+    path: Text
+    size_bytes: int | None = None
+    sha256: Text | None = None
+
+
+class SegmenterV1(Document):
+    """A sentence segmenter shipped beside the model; its files are the only ones that version 1 gives a digest."""
+
+    resource_files: Items[SegmenterFileV1] = ()
 
 
 class ManifestV1(Document):
@@ -61,8 +72,8 @@ class ManifestV1(Document):
 
     format: Literal["openmed-onnx"]
     format_version: Literal[1]
-    artifacts: Annotated[tuple[ArtifactV1, ...], Field(max_length=10_000)]
-    formats: tuple[Text, ...] | None = None
+    artifacts: Annotated[Items[ArtifactV1], Field(max_length=10_000)]
+    formats: Items[Text] | None = None
     task: Text | None = None
     family: Text | None = None
     source_model_id: Text | None = None
@@ -70,14 +81,14 @@ class ManifestV1(Document):
     label_map_path: Text | None = None
     minimum_opset: int | None = None
     max_sequence_length: int | None = None
-    dynamic_shapes: dict[str, Any] | None = None
-    optimization: dict[str, Any] | None = None
-    validation: dict[str, Any] | None = None
-    operator_fallbacks: tuple[dict[str, Any], ...] | None = None
+    dynamic_shapes: JsonObject | None = None
+    optimization: JsonObject | None = None
+    validation: JsonObject | None = None
+    operator_fallbacks: Items[JsonObject] | None = None
     tokenizer: TokenizerV1 | None = None
-    segmenter: dict[str, Any] | None = None
-    quantization: dict[str, Any] | None = None
+    segmenter: SegmenterV1 | None = None
+    quantization: JsonObject | None = None
     quant_recall_delta: Number | None = None
     certified: bool | None = None
     recall_delta_path: Text | None = None
-    certification: dict[str, Any] | None = None
+    certification: JsonObject | None = None

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
-from onnxreg.schema import canonical
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.frozen import freeze
-from onnxreg.schema.paths import PATTERN, check_path
-from onnxreg.schema.ref import check_name
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    FailFast,
     Field,
     ValidationError,
     WithJsonSchema,
 )
+
+from onnxreg.schema import canonical
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.frozen import FrozenDict, freeze
+from onnxreg.schema.paths import PATTERN, check_path
+from onnxreg.schema.ref import check_name
 
 T = TypeVar("T")
 
@@ -50,8 +50,11 @@ RelPath = Annotated[
 ]
 """A path inside a manifest, see `paths.check_path`."""
 
-Items = Annotated[tuple[T, ...], FailFast()]
+Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
 """A JSON array. The first wrong element ends the reading, so that a hostile one cannot cost a million messages."""
+
+Table = Annotated[Mapping[str, T], AfterValidator(FrozenDict)]
+"""A JSON object whose keys are data."""
 
 JsonValue = Annotated[Any, AfterValidator(freeze)]
 """Any JSON value, frozen."""

@@ -1,10 +1,11 @@
 """What was done to make a version: a tree of passes with their parameters, and the tools that shape bytes."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from onnxreg.schema.model import Count, Document, Items, JsonObject, Text
 from pydantic import Field
+
+from onnxreg.schema.frozen import FrozenDict
+from onnxreg.schema.model import Count, Document, Items, JsonObject, Table, Text
 
 
 class Step(Document):
@@ -19,7 +20,7 @@ class Step(Document):
     version: Count
     params: JsonObject
     input: Text | None = None
-    result: JsonObject = {}
+    result: JsonObject = Field(default_factory=FrozenDict)
     skipped: Text | None = None
 
 
@@ -33,6 +34,6 @@ class Recipe(Document):
     profile: Text
     profile_version: Count
     steps: Items[Step]
-    tools: Mapping[str, str]
-    parameters: JsonObject = {}
+    tools: Table[str]
+    parameters: JsonObject = Field(default_factory=FrozenDict)
     trust_remote_code: bool = False

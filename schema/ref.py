@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
+REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
+
 _PART = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}

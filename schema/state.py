@@ -130,8 +130,12 @@ def read_entries(value: Mapping[str, Any]) -> dict[Version, Entry]:
 
 
 def newest_of(entries: Mapping[Version, Entry]) -> tuple[Version, ...]:
-    """The newest versions that are not yanked: the first `SUMMARIES` releases, and the pre-releases above them."""
-    usable = sorted((version for version, entry in entries.items() if not entry.yanked), reverse=True)
+    """The newest versions that are not yanked: the first `SUMMARIES` releases, and the pre-releases above them.
+
+    Order is by SemVer precedence, then by the line that published them; never by clock.
+    """
+    usable = [version for version, entry in entries.items() if not entry.yanked]
+    usable.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
     releases = [version for version in usable if not version.is_prerelease][:SUMMARIES]
-    above = [version for version in usable if version.is_prerelease and (not releases or version > releases[0])]
+    above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:SUMMARIES] + releases)

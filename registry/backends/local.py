@@ -7,7 +7,6 @@ copies. It is never published.
 import errno
 import json
 import os
-import secrets
 import stat
 import threading
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.storage import LAYOUT_VERSION, IndexFile, blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.events import REGISTRY_ID
+from onnxreg.schema.ref import REGISTRY_ID
 
 MAX_INDEX = 64 * 2**20
 """An index file larger than this many bytes is refused unread."""
@@ -66,7 +65,7 @@ class LocalRemote:
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if not (self.root / "registry.json").exists():
                     value = {
-                        "id": secrets.token_hex(16),
+                        "id": os.urandom(16).hex(),
                         "layout": "onnxreg",
                         "layout_version": LAYOUT_VERSION,
                         "min_reader": LAYOUT_VERSION,
@@ -160,7 +159,7 @@ class LocalRemote:
             self._replace(path, data, scratch)
 
     def _replace(self, path: str, data: bytes, scratch: Path) -> None:
-        temporary = scratch / secrets.token_hex(8)
+        temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
         self.disk.write_all([(temporary, self.root / path)])
@@ -176,7 +175,7 @@ class LocalPush:
         self._lock = threading.Lock()
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
-        temporary = self._directory / secrets.token_hex(8)
+        temporary = self._directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._remote.url}"):
             try:
                 with self._remote.disk.create(temporary) as sink:
@@ -194,7 +193,7 @@ class LocalPush:
 
         A link is never moved: its bytes are somebody else's, who may change them later.
         """
-        temporary = self._directory / secrets.token_hex(8)
+        temporary = self._directory / os.urandom(8).hex()
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not _rename(path, temporary):
             with path.open("rb") as source:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from onnxreg.registry import Registry
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryRemote
 from onnxreg.registry.storage import Remote

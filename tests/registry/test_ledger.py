@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onnxreg.registry.ledger import Ledger, replay
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from onnxreg.registry import Registry
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest

@@ -1,0 +1,128 @@
+"""What changed between two versions of a model, and whether an app notices."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from onnxreg.schema.changes import Delta, compare, same
+from onnxreg.schema.diff_rules import TABLES, Rule, Severity, rule_for
+from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.model import Count, Document, Items, JsonValue
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Change(Document):
+    """One difference.
+
+    `kind` is `<noun>-<verb>`; the verb is `added`, `removed`, `reordered` or `changed` (of a tensor: `renamed`,
+    `retyped`, `reshaped`), the noun of a field without a rule is `field`. `path` leads to the field, with a list's
+    item by its name: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name
+    in the first brackets, for changes of an artifact. `old` is null where added, `new` where removed.
+    """
+
+    kind: str = Field(pattern=r"^[a-z0-9-]+$")
+    path: str
+    severity: Severity
+    artifact: str | None = None
+    old: JsonValue
+    new: JsonValue
+    message: str
+
+
+class ManifestDiff(Document):
+    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
+
+    format: Literal["onnxreg-diff"]
+    format_version: Literal[1]
+    compatible: bool
+    summary: str
+    counts: dict[Severity, Count]
+    changes: Items[Change]
+
+
+def diff(old: Manifest, new: Manifest) -> ManifestDiff:
+    """Every difference between two manifests.
+
+    Laws: `diff(a, a)` has no changes; manifests with different canonical bytes have at least one. `diff(b, a)` has
+    the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
+    severity and message are of the direction.
+    """
+    changes = [_change(delta) for delta in compare(old.to_json(), new.to_json(), TABLES)]
+    changes.sort(key=lambda change: (SEVERITIES.index(change.severity), change.path, change.kind))
+    counts = Counter(change.severity for change in changes)
+    return ManifestDiff(
+        format="onnxreg-diff",
+        format_version=1,
+        compatible=not counts["breaking"],
+        summary=_summary(changes, counts),
+        counts={severity: counts[severity] for severity in SEVERITIES},
+        changes=tuple(changes),
+    )
+
+
+def _change(delta: Delta) -> Change:
+    rule = rule_for(delta.place)
+    return Change(
+        kind=rule.kind(delta),
+        path=delta.path,
+        severity=rule.severity(delta),
+        old=delta.old,
+        new=delta.new,
+        message=_message(delta, rule),
+        **({"artifact": delta.names[0]} if delta.place.startswith("artifacts[]") else {}),
+    )
+
+
+def _message(delta: Delta, rule: Rule) -> str:
+    """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
+    inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
+    what = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
+    why = f" ({rule.why})" if rule.why and rule.severity(delta) in ("breaking", "degrading") else ""
+    if delta.op == "reordered":
+        index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
+        return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}{why}"
+    if delta.place.endswith("[]") and delta.op != "changed":
+        return f"{what}: {_clip(delta.names[-1])}{why}"
+    where = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
+    if delta.op == "changed":
+        return f"{what}: {_clip(where)} {_show(delta.old)} -> {_show(delta.new)}{why}"
+    return f"{what}: {_clip(where)} {_show(delta.old if delta.op == 'removed' else delta.new)}{why}"
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value[: len("sha256:") + 12]
+    return _clip(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _clip(text: str) -> str:
+    """Short, and without what could rewrite a terminal."""
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= 100 else f"{shown[:97]}..."
+
+
+def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:
+    app = "An app that runs the old version"
+    if not changes:
+        return "The two versions do not differ."
+    if counts["breaking"]:
+        kinds = list(dict.fromkeys(c.kind.replace("-", " ") for c in changes if c.severity == "breaking"))
+        more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
+        return f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
+    if counts["degrading"]:
+        return (
+            f"{app} can run the new one unchanged, with worse results or weaker evidence: {_counted(counts)}."
+        )
+    return f"{app} can run the new one unchanged: {_counted(counts)}."
+
+
+def _counted(counts: Counter[Severity]) -> str:
+    return ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])

@@ -1,0 +1,240 @@
+"""What a difference between two manifests means to an app: one table from the place of a field to kind and severity."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxreg.schema.changes import Delta, Named, Tables
+
+Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
+Judge = Callable[[Delta], Severity]
+
+TABLES = Tables(
+    lists={
+        "formats": Named((lambda item, _: str(item),)),
+        "labels": Named((lambda item, _: str(item),), positions=True),
+        "files": Named((lambda item, _: f"{item['role']}:{item['path']}",)),
+        "tokenizer.files": Named((lambda item, _: str(item),)),
+        "recipe.steps": Named((lambda item, _: str(item["name"]),)),
+        "artifacts": Named(
+            (
+                lambda item, _: f"{item['format']}/{item['precision']}/{item['path']}",
+                lambda item, _: f"{item['format']}/{item['precision']}",
+                lambda item, _: f"{item['format']}/{item['path']}",
+            )
+        ),
+        "artifacts[].files": Named((lambda item, _: f"{item['role']}:{item['path']}",)),
+        "artifacts[].operators": Named((lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)),
+        "artifacts[].checks": Named((lambda item, _: f"{item['name']}/{item['metric']}",)),
+        "artifacts[].certification.reasons": Named((lambda item, _: str(item),)),
+        **{
+            f"artifacts[].metadata.{side}": Named((lambda item, _: item["name"], lambda _, index: str(index)))
+            for side in ("inputs", "outputs")
+        },
+        **{
+            f"artifacts[].metadata.{names}": Named((lambda item, _: str(item),))
+            for names in ("operators", "unsupported_ops", "warnings", "execution_providers")
+        },
+    },
+    pieces=frozenset(
+        {
+            "artifacts[].metadata.inputs[].shape[]",
+            "artifacts[].metadata.outputs[].shape[]",
+            "artifacts[].checks[].interval",
+        }
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another."""
+
+    noun: str
+    added: Severity | Judge = "notable"
+    removed: Severity | Judge = "notable"
+    changed: Severity | Judge = "notable"
+    reordered: Severity | Judge = "cosmetic"
+    changed_is: str = "changed"
+    why: str = ""
+
+    def severity(self, delta: Delta) -> Severity:
+        """An empty value that appears or goes says nothing, whatever the field."""
+        empty = delta.op in ("added", "removed") and _nothing(delta.old) and _nothing(delta.new)
+        verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
+        return verdict if isinstance(verdict, str) else verdict(delta)
+
+    def kind(self, delta: Delta) -> str:
+        return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
+
+
+_QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
+_QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
+_CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
+_VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
+
+
+def _nothing(value: Any) -> bool:
+    return value is None or value == [] or value == {}
+
+
+def _rises(worse: Severity) -> Judge:
+    """A number that is worse when it grows; one that was not known, or no longer is, says nothing."""
+    return lambda delta: worse if _known(delta) and delta.new > delta.old else "notable"
+
+
+def _falls(worse: Severity) -> Judge:
+    return lambda delta: worse if _known(delta) and delta.new < delta.old else "notable"
+
+
+def _known(delta: Delta) -> bool:
+    return delta.old is not None and delta.new is not None
+
+
+def _new_domain(delta: Delta) -> Severity:
+    """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
+    return "notable" if delta.place.endswith(('["ai.onnx"]', '[""]')) else "breaking"
+
+
+def _rank(order: Mapping[Any, int]) -> Judge:
+    """Down in the order is degrading; a state that was only spelled out is cosmetic."""
+
+    def judge(delta: Delta) -> Severity:
+        old, new = order[delta.old], order[delta.new]
+        return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
+
+    return judge
+
+
+def _measure(delta: Delta) -> Severity:
+    """A quality that falls, a loss that grows and a value that is lost are degrading.
+
+    Which one a metric is stands in its name. Numerical distances (parity of logits) move with every training; they
+    count through their verdict.
+    """
+    if not _known(delta):
+        return "degrading" if delta.new is None else "notable"
+    if _QUALITY_LOST.search(delta.names[-1]):
+        return "degrading" if delta.new > delta.old else "notable"
+    return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
+
+
+def _in_minimal_build(delta: Delta) -> Severity:
+    """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
+    return "breaking" if delta.names[0].startswith("ort") else "notable"
+
+
+def _fixed_input(delta: Delta) -> Severity:
+    """An input axis that becomes dynamic takes whatever was fed before; a dynamic axis may be called anything."""
+    if isinstance(delta.old, dict) and isinstance(delta.new, dict) and delta.new.get("kind") == "dynamic":
+        return "cosmetic" if delta.old.get("kind") == "dynamic" else "notable"
+    return "breaking"
+
+
+def _fixed_output(delta: Delta) -> Severity:
+    kinds = [side.get("kind") if isinstance(side, dict) else None for side in (delta.old, delta.new)]
+    if kinds == ["dynamic", "dynamic"]:
+        return "cosmetic"
+    return "notable" if kinds == ["dynamic", "static"] else "breaking"
+
+
+def _companion(tokenizer: Severity, others: Severity = "notable") -> Judge:
+    return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else others
+
+
+def _companion_gone(delta: Delta) -> Severity:
+    role = delta.names[0].partition(":")[0]
+    return "breaking" if role in ("config", "labels", "tokenizer") else "notable"
+
+
+def _tensor(side: str, noun: str, added: Severity, reordered: Severity, reshaped: Judge) -> dict[str, Rule]:
+    at = f"artifacts[].metadata.{side}"
+    return {
+        at: Rule(noun, reordered=reordered),
+        f"{at}[]": Rule(noun, added=added, removed="breaking"),
+        f"{at}[].name": Rule(noun, changed="breaking", changed_is="renamed"),
+        f"{at}[].dtype": Rule(noun, changed="breaking", changed_is="retyped"),
+        f"{at}[].shape*": Rule(noun, "breaking", "breaking", reshaped, changed_is="reshaped"),
+        f"{at}[].axes*": Rule(f"{noun}-axes", "cosmetic", "cosmetic", "cosmetic"),
+    }
+
+
+_OPSET = Rule("opset", _new_domain, "notable", _rises("breaking"), why="an older runtime may refuse it")
+_LOADER = Rule("loader", "notable", "notable", _rises("breaking"), why="an older runtime may refuse it")
+_STATE = _rank(_CERTIFICATION)
+_CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable"
+
+RULES: dict[str, Rule] = {
+    "artifacts": Rule("artifact"),
+    "artifacts[]": Rule("artifact", removed="breaking"),
+    "artifacts[].precision": Rule("artifact-precision", changed="breaking"),
+    "artifacts[].path": Rule("artifact-path", changed="breaking", why="an app may open the file by its name"),
+    "artifacts[].digest": Rule("artifact-bytes"),
+    "artifacts[].size": Rule("artifact-size"),
+    "artifacts[].parent": Rule("artifact-parent"),
+    "artifacts[].files*": Rule("sidecar"),
+    **_tensor("inputs", "input", "breaking", "notable", _fixed_input),
+    **_tensor("outputs", "output", "notable", "breaking", _fixed_output),
+    "artifacts[].metadata.opset": _LOADER,
+    "artifacts[].ir_version": _LOADER,
+    "artifacts[].ort_format": _LOADER,
+    "minimum_opset": _LOADER,
+    "artifacts[].opset_imports*": _OPSET,
+    "artifacts[].operators*": Rule(
+        "operator",
+        _in_minimal_build,
+        "notable",
+        _in_minimal_build,
+        why="a minimal build must have its kernel",
+    ),
+    "artifacts[].metadata.operators*": Rule("operator-name", "cosmetic", "cosmetic", "cosmetic"),
+    "artifacts[].metadata.unsupported_ops*": Rule("unsupported-operator"),
+    "artifacts[].metadata.execution_providers*": Rule("execution-provider", reordered="notable"),
+    "artifacts[].metadata.warnings*": Rule("warning", "cosmetic", "cosmetic", "cosmetic"),
+    "artifacts[].quantization*": Rule("quantization"),
+    "artifacts[].checks": Rule("check"),
+    "artifacts[].checks[]": Rule(
+        "check",
+        added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
+        removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
+    ),
+    "artifacts[].checks[].value": Rule("check-value", changed=_measure),
+    "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank(_VERDICT)),
+    "artifacts[].checks[]*": Rule("check"),
+    "artifacts[].certification.state": Rule("certification", _STATE, _STATE, _STATE),
+    "artifacts[].certification*": Rule("certification-basis"),
+    "quantization*": Rule("quantization"),
+    "quant_recall_delta": Rule("recall-delta", changed=_rises("degrading")),
+    "certified": Rule("certification", _CERTIFIED, _CERTIFIED, _CERTIFIED),
+    "certification*": Rule("certification-basis"),
+    "formats*": Rule("format", "cosmetic", "cosmetic"),
+    "labels": Rule("label", reordered="breaking", why="the same output index now means another label"),
+    "labels[]": Rule("label", removed="breaking"),
+    "files": Rule("companion"),
+    "files[]": Rule("companion", removed=_companion_gone),
+    "files[]*": Rule("companion", changed=_companion("degrading"), why="fetch it together with the model"),
+    "tokenizer*": Rule("tokenizer"),
+    "recipe.tools*": Rule("tool", "cosmetic", "cosmetic", "cosmetic"),
+    "recipe.steps*": Rule("step", reordered="notable"),
+    "recipe*": Rule("recipe"),
+    "source*": Rule("source"),
+    "license": Rule("license"),
+    "max_sequence_length": Rule("max-sequence-length", changed=_falls("breaking")),
+}
+"""Keyed by place; a `*` at the end takes in everything below. The longest key that fits holds."""
+
+FIELD = Rule("field", reordered="notable")
+"""What no rule speaks of is still reported."""
+
+_BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
+
+
+def rule_for(place: str) -> Rule:
+    """The rule for a place, in the notation of `changes.Delta.place`."""
+    if place in RULES:
+        return RULES[place]
+    for branch in _BRANCHES:
+        if place == branch or place.startswith((f"{branch}.", f"{branch}[")):
+            return RULES[f"{branch}*"]
+    return FIELD

@@ -1,0 +1,246 @@
+"""A manifest with every field filled in, as its JSON value."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.diff import Change, diff
+from onnxreg.schema.manifest import Manifest
+
+
+def sha(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def entry(role: str, path: str, number: int, size: int = 100) -> dict[str, Any]:
+    return {"role": role, "path": path, "digest": sha(number), "size": size}
+
+
+def tensor(name: str, dtype: str, *axes: str | int) -> dict[str, Any]:
+    dims = [
+        {"kind": "static", "value": axis} if isinstance(axis, int) else {"kind": "dynamic", "name": axis}
+        for axis in axes
+    ]
+    return {
+        "name": name,
+        "dtype": dtype,
+        "axes": ["labels" if isinstance(axis, int) else axis for axis in axes],
+        "shape": dims,
+    }
+
+
+def metadata() -> dict[str, Any]:
+    return {
+        "profile": "android",
+        "opset": 18,
+        "execution_providers": ["NNAPI", "XNNPACK"],
+        "inputs": [
+            tensor("input_ids", "int64", "batch", "sequence"),
+            tensor("attention_mask", "int64", "batch", "sequence"),
+        ],
+        "outputs": [tensor("logits", "float32", "batch", "sequence", 3)],
+        "operators": ["Gather", "MatMul", "com.microsoft:FusedMatMul"],
+        "unsupported_ops": ["Einsum"],
+        "warnings": ["Einsum is not in the safe set"],
+    }
+
+
+def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "format": form,
+        "path": path,
+        "precision": precision,
+        "digest": sha(number),
+        "size": 1000 + number,
+        "files": [],
+        "metadata": metadata(),
+        "opset_imports": {"ai.onnx": 18, "com.microsoft": 1},
+        "ir_version": 8,
+        "operators": [
+            {
+                "domain": "ai.onnx",
+                "name": "MatMul",
+                "opset": 13,
+                "inputs": {"0": ["float"]},
+                "outputs": {"0": ["float"]},
+            },
+            {
+                "domain": "ai.onnx",
+                "name": "Gather",
+                "opset": 13,
+                "inputs": {"0": ["float"], "1": ["int64_t"]},
+            },
+        ],
+        "reproducible": True,
+        **fields,
+    }
+
+
+def check(name: str, metric: str, value: float, verdict: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "metric": metric,
+        "value": value,
+        "limit": 0.005,
+        "samples": 40,
+        "dataset": sha(90),
+        "interval": [value - 0.001, value + 0.001],
+        "verdict": verdict,
+    }
+
+
+def int8() -> dict[str, Any]:
+    return artifact(
+        "onnx-int8",
+        "int8",
+        "model_int8.onnx",
+        2,
+        files=[entry("external-data", "model_int8.onnx.data", 12)],
+        parent=sha(1),
+        quantization={
+            "requested": {"scheme": "dynamic", "op_types": ["MatMul", "Gemm"]},
+            "measured": {
+                "weights_quantized": 4,
+                "weights_total": 6,
+                "bytes_quantized": 400,
+                "bytes_total": 900,
+            },
+        },
+        checks=[
+            check("recall", "quant_recall_delta", 0.001, "pass"),
+            check("parity", "argmax_agreement", 0.99, "info"),
+            check("parity", "max_abs_diff", 0.004, "pass"),
+        ],
+        certification={
+            "state": "certified",
+            "rule": "G4/point",
+            "reasons": ["every loss is below the limit"],
+            "evidence": {"artifact": sha(2), "parent": sha(80), "suite": sha(90), "report": sha(33)},
+        },
+    )
+
+
+def manifest() -> dict[str, Any]:
+    return {
+        "format": "openmed-onnx",
+        "format_version": 2,
+        "name": "acme/pii-small",
+        "formats": ["onnx-android", "onnx-int8", "ort-android"],
+        "artifacts": [
+            artifact("onnx-android", "float32", "model.onnx", 1),
+            int8(),
+            artifact(
+                "ort-android",
+                "float32",
+                "model.ort",
+                3,
+                parent=sha(1),
+                ort_format=5,
+                files=[entry("operator-config", "model.required_operators_and_types.config", 13)],
+            ),
+        ],
+        "files": [
+            entry("config", "config.json", 30),
+            entry("labels", "id2label.json", 31),
+            entry("tokenizer", "tokenizer.json", 32),
+            entry("report", "recall_delta.json", 33),
+        ],
+        "source": {"id": "acme/pii-small", "revision": "abc", "digest": sha(80)},
+        "recipe": {
+            "profile": "android",
+            "profile_version": 1,
+            "steps": [
+                {
+                    "name": "export",
+                    "pass": "torch-export",
+                    "version": 1,
+                    "params": {"opset": 18},
+                    "result": {"nodes": 12},
+                },
+                {
+                    "name": "int8",
+                    "pass": "quantize",
+                    "version": 2,
+                    "params": {"op_types": ["MatMul"]},
+                    "input": "export",
+                },
+                {
+                    "name": "ort",
+                    "pass": "to-ort",
+                    "version": 1,
+                    "params": {},
+                    "input": "export",
+                    "skipped": "needs onnxruntime",
+                },
+            ],
+            "tools": {"onnx": "1.23.2", "torch": "2.13.0"},
+            "parameters": {"opset": 18},
+            "trust_remote_code": False,
+        },
+        "license": "Apache-2.0",
+        "labels": ["O", "B-NAME", "B-EMAIL"],
+        "task": "token-classification",
+        "family": "bert",
+        "source_model_id": "acme/pii-small",
+        "config_path": "config.json",
+        "label_map_path": "id2label.json",
+        "minimum_opset": 18,
+        "max_sequence_length": 512,
+        "dynamic_shapes": {"batch_axis": "dynamic", "shape_buckets": {"buckets": [8, 16]}},
+        "optimization": {"enabled": False},
+        "validation": {"passed": True},
+        "operator_fallbacks": [{"op_type": "Einsum"}],
+        "tokenizer": {"path": ".", "files": ["tokenizer.json"]},
+        "segmenter": {"id": "none"},
+        "quantization": {"scheme": "dynamic", "certified": True},
+        "quant_recall_delta": 0.001,
+        "certified": True,
+        "recall_delta_path": "recall_delta.json",
+        "certification": {"gate": "G4", "limit": 0.005},
+    }
+
+
+_MANIFEST = manifest()
+
+
+@pytest.fixture
+def full() -> dict[str, Any]:
+    return copy.deepcopy(_MANIFEST)
+
+
+@pytest.fixture(scope="session")
+def full_once() -> dict[str, Any]:
+    """The same value, for tests that copy it themselves."""
+    return copy.deepcopy(_MANIFEST)
+
+
+@pytest.fixture
+def replaced(full: dict[str, Any]) -> Callable[[str, Any], dict[str, Any]]:
+    """The full manifest with the value at a JSON pointer replaced: by another, by a function's, by nothing (...)."""
+
+    def replace(pointer: str, to: Any) -> dict[str, Any]:
+        top: Any = {"": copy.deepcopy(full)}
+        holder = top
+        *above, last = (int(part) if part.isdigit() else part for part in pointer.split("/"))
+        for key in above:
+            holder = holder[key]
+        if to is ...:
+            del holder[last]
+        else:
+            holder[last] = to(holder[last]) if callable(to) else to
+        value: dict[str, Any] = top[""]
+        return value
+
+    return replace
+
+
+@pytest.fixture
+def found_after(
+    full: dict[str, Any], replaced: Callable[[str, Any], dict[str, Any]]
+) -> Callable[[str, Any], tuple[Change, ...]]:
+    """The changes that the diff finds after such a replacement."""
+    return lambda pointer, to: (
+        diff(Manifest.from_json(full), Manifest.from_json(replaced(pointer, to))).changes
+    )
