@@ -114,8 +114,8 @@ def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: 
 def run_parallel(work: Any, items: Iterable[Any], stop: threading.Event) -> list[Any]:
     """Apply `work` to every item on several threads; results in order. A failure or Ctrl-C stops the others."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        futures = [pool.submit(work, item) for item in items]
         try:
+            futures = [pool.submit(work, item) for item in items]
             return [future.result() for future in futures]
         except BaseException:
             stop.set()

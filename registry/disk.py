@@ -10,12 +10,18 @@ from typing import BinaryIO
 from onnxreg.schema.errors import HostError
 
 
+MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+"""Errors that are the machine's whoever made the call."""
+
+
 @contextmanager
-def host_errors(what: str) -> Iterator[None]:
-    """Turn an OSError into a HostError that says what failed and what to do."""
+def host_errors(what: str, only: frozenset[int] | None = None) -> Iterator[None]:
+    """Turn an OSError (only one with these numbers, where given) into a HostError that says what failed."""
     try:
         yield
     except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
         raise HostError(f"{what} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
 
 

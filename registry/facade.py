@@ -15,6 +15,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Progress, Transferred, copy
+from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.materialize import check_target, materialize
@@ -81,7 +82,10 @@ class Registry:
 
         self.store.disk.make_directory(self.store.scratch)
         sweep(self.store.scratch, self.store.disk)
-        with staging(self.store.scratch, self.store.disk) as directory:
+        with (
+            host_errors(f"writing to {self.store.root}", MACHINE),
+            staging(self.store.scratch, self.store.disk) as directory,
+        ):
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Published:

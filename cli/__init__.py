@@ -1,0 +1,4 @@
+"""The `reg` command: one file per verb. A verb parses, makes one library call, and renders what came back."""
+
+VERSION = "0.1.0"
+"""Equal to the distribution's; importlib.metadata would take longer to say it than everything else `--version` does."""

@@ -1,0 +1,43 @@
+"""`reg add`: registering model files that exist already."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options import Json, NewName, NewVersion
+from onnxreg.cli.published import announce
+from onnxreg.cli.session import Session
+from onnxreg.schema.version import Version
+
+EXAMPLES = (
+    "reg add model.onnx config.json tokenizer.json --name acme/ner",
+    "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
+)
+
+
+def command(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(help="Models (.onnx, .ort) and their companions.")],
+    name: NewName,
+    version: NewVersion = None,
+    format: Annotated[str | None, typer.Option(help="The format's name, instead of the file's own.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="The precision, where the weights do not say.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
+
+    With --json: {ref, name, version, digest, manifest, output}; output is null.
+    """
+    session: Session = context.obj
+    asked = None if version is None else Version.parse(version)
+    with needs("onnx", "reg add"):
+        from onnxreg.converters.adopt import adopt
+
+        registry = session.open(create=True)
+        with registry.workspace() as workspace:
+            draft = adopt(files, workspace, name=name, format=format, precision=precision)
+            published = registry.add(draft, asked)
+    announce(session, published, as_json)

@@ -1,0 +1,116 @@
+"""All verbs as one typer application, grouped by task."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from onnxreg.cli import (
+    VERSION,
+    add,
+    diff,
+    export,
+    importing,
+    log,
+    ls,
+    pull,
+    push,
+    remote,
+    resolve,
+    schema,
+    show,
+    tag,
+    verify,
+    yank,
+)
+from onnxreg.cli.session import Session
+from onnxreg.schema.errors import InputError
+from typer.exceptions import TyperException
+
+Verb = tuple[str, Callable[..., None], Sequence[str]]
+PANELS: dict[str, tuple[Verb, ...]] = {
+    "Make a version": (
+        ("export", export.command, export.EXAMPLES),
+        ("import", importing.command, importing.EXAMPLES),
+        ("add", add.command, add.EXAMPLES),
+    ),
+    "Move it": (("push", push.command, push.EXAMPLES), ("pull", pull.command, pull.EXAMPLES)),
+    "Find and compare": (
+        ("ls", ls.command(), ls.EXAMPLES),
+        ("show", show.command, show.EXAMPLES),
+        ("resolve", resolve.command(), resolve.EXAMPLES),
+        ("diff", diff.command, diff.EXAMPLES),
+    ),
+    "Decide what is in use": (("tag", tag.command, tag.EXAMPLES), ("yank", yank.command, yank.EXAMPLES)),
+    "Trust": (("verify", verify.command, verify.EXAMPLES), ("log", log.command, log.EXAMPLES)),
+}
+OTHERS = "Set up"
+
+
+def build() -> typer.Typer:
+    """The application with every verb."""
+    app = typer.Typer(
+        name="reg",
+        help="Export, prove and deliver ONNX models.",
+        epilog=_epilog(
+            ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
+        ),
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(_globals)
+    for panel, verbs in PANELS.items():
+        for name, command, examples in verbs:
+            app.command(name, rich_help_panel=panel, epilog=_epilog(examples))(command)
+    remotes = typer.Typer(epilog=_epilog(remote.EXAMPLES))
+    for name, command in (("add", remote.add), ("list", remote.list_remotes), ("remove", remote.remove)):
+        remotes.command(name, epilog=_epilog([line for line in remote.EXAMPLES if f" {name}" in line]))(
+            command
+        )
+    app.add_typer(remotes, name="remote", help="Give registries elsewhere a name.", rich_help_panel=OTHERS)
+    app.command("schema", rich_help_panel=OTHERS, epilog=_epilog(schema.EXAMPLES))(schema.command)
+    return app
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    return "\n\n".join(("[bold]Examples[/bold]", *(f"$ {line}" for line in examples)))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"reg {VERSION}")
+        raise typer.Exit
+
+
+def _globals(
+    context: typer.Context,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="The registry's directory; default: REG_HOME, else the user's data directory."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only, and JSON where asked.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = Session(registry, quiet)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def run_app(words: list[str]) -> None:
+    """Parse and run a command line. A usage error is an InputError like any other."""
+    command: Any = typer.main.get_command(build())
+    if "_REG_COMPLETE" in os.environ:
+        command(words, prog_name="reg")
+    try:
+        with command.make_context("reg", list(words)) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        if stop.exit_code:
+            raise SystemExit(stop.exit_code) from None
+    except TyperException as error:
+        found = getattr(error, "ctx", None)
+        where = found.command_path if found else "reg"
+        raise InputError(error.format_message(), f"see `{where} --help`") from None

@@ -1,0 +1,80 @@
+"""The lane without typer: the common forms of the verbs that scripts call in a loop.
+
+Whatever is not recognised here (another verb, `--help`, an unknown option, a missing value) goes to typer, so that
+this table never has to explain itself. Both lanes end in the same `run`.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from onnxreg.cli.session import Session
+
+FLAG, VALUE, LIST, ARGUMENT = "flag", "value", "list", "argument"
+
+Options = dict[str, tuple[str, str]]
+"""An option, the parameter it fills, and how. Parameters are those of the verb's `run` and of its typer command."""
+
+GLOBALS: Options = {"--registry": ("registry", VALUE), "--quiet": ("quiet", FLAG)}
+VERBS: dict[str, Options] = {
+    "ls": {"--json": ("as_json", FLAG)},
+    "resolve": {
+        "--json": ("as_json", FLAG),
+        "--format": ("formats", LIST),
+        "--precision": ("precision", VALUE),
+        "--remote": ("remote", VALUE),
+    },
+}
+ARGUMENTS = {"ls": "name", "resolve": "ref"}
+"""The one argument of a verb."""
+
+REQUIRED = frozenset({"ref"})
+
+
+class UnfamiliarError(Exception):
+    """Not one of the common forms."""
+
+
+def parse(words: list[str]) -> Callable[[], None] | None:
+    """The command line as something to run; None where it is not one of the common forms."""
+    try:
+        rest = iter(words)
+        options = _read(rest, GLOBALS, "verb")
+        verb = options.pop("verb", "")
+        if verb not in VERBS:
+            return None
+        given = _read(rest, VERBS[verb], ARGUMENTS[verb])
+    except UnfamiliarError:
+        return None
+    if not REQUIRED.isdisjoint({ARGUMENTS[verb]} - given.keys()):
+        return None
+    if "registry" in options:
+        options["registry"] = Path(options["registry"])
+    return lambda: import_module(f"onnxreg.cli.{verb}").run(Session(**options), **given)
+
+
+def _read(rest: Iterator[str], options: Options, argument: str) -> dict[str, Any]:
+    """The parameters that the words fill; stops behind a verb."""
+    given: dict[str, Any] = {}
+    for word in rest:
+        name, kind = options.get(word, (argument, ARGUMENT))
+        if kind == FLAG:
+            given[name] = True
+        elif kind == VALUE:
+            given[name] = _plain(next(rest, ""))
+        elif kind == LIST:
+            given.setdefault(name, []).append(_plain(next(rest, "")))
+        elif argument in given:
+            raise UnfamiliarError
+        else:
+            given[name] = _plain(word)
+            if name == "verb":
+                break
+    return given
+
+
+def _plain(word: str) -> str:
+    if word[:1] in ("", "-"):
+        raise UnfamiliarError
+    return word

@@ -1,0 +1,50 @@
+"""`reg import`: adopting a directory that OpenMed's converter wrote."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options import Json, NewName, NewVersion
+from onnxreg.cli.output import table
+from onnxreg.cli.published import announce
+from onnxreg.cli.session import Session
+from onnxreg.schema.version import Version
+
+EXAMPLES = ("reg import ./openmed-export --name acme/pii-small --version 1.0.0",)
+
+
+def command(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(help="What OpenMed wrote, with its openmed-onnx.json.")],
+    name: NewName,
+    version: NewVersion = None,
+    as_json: Json = False,
+) -> None:
+    """Adopt a directory that OpenMed wrote (manifest version 1), trusting its files and none of its claims.
+
+    Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
+
+    With --json: {ref, name, version, digest, manifest, output, differences: [{path, claimed, found}]}.
+    """
+    session: Session = context.obj
+    asked = None if version is None else Version.parse(version)
+    with needs("onnx", "reg import"):
+        from onnxreg.converters.importer import import_openmed
+
+        registry = session.open(create=True)
+        with registry.workspace() as workspace:
+            draft, differences = import_openmed(directory, workspace, name=name)
+            published = registry.add(draft, asked)
+    found = [{"path": item.path, "claimed": item.claimed, "found": item.found} for item in differences]
+    announce(session, published, as_json, differences=found)
+    if found and not as_json:
+        session.say("", "what the old manifest claimed otherwise:")
+        rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in found]
+        session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,59 @@
+"""`reg log`: a model's history."""
+
+from typing import Any
+
+import typer
+from onnxreg.cli import output
+from onnxreg.cli.options import Json, NameArgument
+from onnxreg.cli.session import Session
+from onnxreg.schema.events import LogLine
+
+EXAMPLES = ("reg log acme/pii-small", "reg log acme/pii-small --json")
+
+
+def command(context: typer.Context, name: NameArgument, as_json: Json = False) -> None:
+    """Show every event of a model, oldest first; the chain is verified. Actors are shown as they claimed to be.
+
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?}]}.
+    """
+    session: Session = context.obj
+    registry = session.open()
+    lines = registry.log(name)
+    if as_json:
+        head = str(lines[-1].digest)
+        value = {
+            "name": name,
+            "registry": registry.id,
+            "head": head,
+            "lines": [_json(line) for line in lines],
+        }
+        output.write_json(value)
+        return
+    session.table(("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"), [_row(line) for line in lines])
+
+
+def _json(line: LogLine) -> dict[str, Any]:
+    value = {
+        "seq": line.seq,
+        "prev": str(line.prev),
+        "digest": str(line.digest),
+        "event": line.event.to_json(),
+    }
+    if line.via is not None:
+        value["via"] = {"registry": line.via.registry, "seq": line.via.seq, "head": str(line.via.head)}
+    return value
+
+
+def _row(line: LogLine) -> tuple[object, ...]:
+    event = line.event.to_json()
+    what = [str(event[key]) for key in ("tag", "version") if key in event]
+    if "manifest" in event:
+        what.append(event["manifest"][7:19])
+    return (
+        line.seq,
+        event["time"],
+        event["kind"],
+        " ".join(what),
+        event.get("actor", ""),
+        event.get("reason", ""),
+    )

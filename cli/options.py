@@ -1,0 +1,47 @@
+"""The arguments and options that several verbs share."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from onnxreg.cli.session import Session
+from onnxreg.schema.errors import RegError
+
+
+def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The models of the registry, for the shell's completion, which has no place for an error."""
+    with suppress(RegError, OSError):
+        place = Session(context.find_root().params.get("registry")).place()
+        yield from (name for name in place.names() if name.startswith(incomplete))
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
+RefArgument = Annotated[
+    str,
+    typer.Argument(
+        help="NAME[:TAG][@sha256:...]; without a tag the newest version.",
+        metavar="REF",
+        autocompletion=complete_name,
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(help="The model.", metavar="NAME", autocompletion=complete_name)]
+RemoteArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="A remote's name, a path or a URL; without it the sole remote, or the one called origin.",
+        metavar="[REMOTE]",
+    ),
+]
+RemoteOption = Annotated[
+    str | None, typer.Option(help="Read this remote (a name, path or URL) instead of the registry.")
+]
+NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
+NewVersion = Annotated[
+    str | None, typer.Option(help="A SemVer version; without it the next patch, or 0.1.0.")
+]
+Output = Annotated[
+    Path | None, typer.Option(help="Write the files here too: a new directory, or an earlier export.")
+]
+Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

@@ -1,0 +1,70 @@
+"""What commands print: JSON, aligned columns, sizes. Light, so that the fast lane can use all of it."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+COLOURS = {
+    **dict.fromkeys(("certified", "pass"), "32"),
+    **dict.fromkeys(("unknown", "degrading", "hint", "yanked"), "33"),
+    **dict.fromkeys(("refused", "fail", "breaking", "error", "damaged", "missing"), "31"),
+    **dict.fromkeys(("info", "cosmetic"), "2"),
+}
+"""Words that have a colour (an ANSI number) wherever they stand alone."""
+
+NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES"})
+"""Columns that are aligned to the right."""
+
+
+def write_json(value: Any, stream: TextIO | None = None) -> None:
+    """One JSON document on stdout, or on `stream`."""
+    print(json.dumps(value, indent=2), file=stream or sys.stdout)
+
+
+def write_bytes(data: bytes) -> None:
+    """Exactly these bytes on stdout; a newline after them only where a person reads."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
+    sys.stdout.buffer.flush()
+
+
+def printable(text: str) -> str:
+    """Text from a stranger's document without what would move a terminal's cursor or change its colours."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def paint(word: str, stream: TextIO | None = None) -> str:
+    """The word in its colour, where the stream is a terminal and the user wants colours (https://no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if plain or word.strip() not in COLOURS or not (stream or sys.stdout).isatty():
+        return word
+    return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines."""
+    body = [[printable(str(cell)) for cell in row] for row in rows]
+    shown = [index for index in range(len(header)) if any(row[index] for row in body)]
+    widths = {index: max(len(row[index]) for row in [header, *body]) for index in shown}
+    for row in [header, *body] if body else []:
+        cells = [_pad(row[index], widths[index], header[index] in NUMBERS) for index in shown]
+        yield "  ".join(cells).rstrip()
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    return paint(cell.rjust(width) if right else cell.ljust(width))
+
+
+def size(count: int) -> str:
+    """Bytes for people; kB, MB and GB are powers of ten."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 blob`, `2 blobs`"""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

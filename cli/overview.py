@@ -1,0 +1,86 @@
+"""A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
+
+from collections.abc import Iterator
+
+from onnxreg.cli.output import printable, size, table
+from onnxreg.schema.manifest import Artifact, Manifest
+from onnxreg.schema.recipe import Step
+
+
+def facts(manifest: Manifest) -> Iterator[str]:
+    """`key  value` lines of what is known of the version as a whole."""
+    source, labels = manifest.source, manifest.labels or ()
+    rows = {
+        "task": manifest.task,
+        "family": manifest.family,
+        "license": manifest.license,
+        "source": source and f"{source.id}{f'@{source.revision}' if source.revision else ''}",
+        "labels": labels and f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}",
+        "recipe": manifest.recipe and f"{manifest.recipe.profile} v{manifest.recipe.profile_version}",
+        "tools": manifest.recipe
+        and ", ".join(f"{tool} {version}" for tool, version in sorted(manifest.recipe.tools.items())),
+    }
+    for key, value in rows.items():
+        if value:
+            yield f"{key:<9} {printable(value)}"
+
+
+def artifacts(manifest: Manifest) -> Iterator[str]:
+    """One row for each artifact, in the manifest's order."""
+    rows = [
+        (item.path, item.format, item.precision, size(item.download_size), item.certification.state)
+        for item in manifest.artifacts
+    ]
+    yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"), rows)
+
+
+def remarks(manifest: Manifest) -> Iterator[str]:
+    """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
+    for item in manifest.artifacts:
+        yield from _verdict(item)
+        yield from (f"warning: {item.path}: {printable(text)}" for text in item.metadata.warnings)
+        if not item.reproducible:
+            yield f"note: {item.path}: its bytes may differ when it is converted again"
+    for step in _skipped(manifest):
+        yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
+
+
+def _verdict(item: Artifact) -> Iterator[str]:
+    verdict = item.certification
+    if verdict.rule or verdict.reasons:
+        by = f" by {printable(verdict.rule)}" if verdict.rule else ""
+        why = f": {printable('; '.join(verdict.reasons))}" if verdict.reasons else ""
+        yield f"{verdict.state}{by}: {item.path}{why}"
+
+
+def _skipped(manifest: Manifest) -> list[Step]:
+    return [step for step in manifest.recipe.steps if step.skipped] if manifest.recipe else []
+
+
+def checks(manifest: Manifest) -> Iterator[str]:
+    """Every measured claim, with the artifact it is about."""
+    rows = [
+        (
+            item.path,
+            check.name,
+            _number(check.value),
+            _number(check.limit),
+            check.samples or "",
+            check.verdict,
+        )
+        for item in manifest.artifacts
+        for check in item.checks
+    ]
+    yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def files(manifest: Manifest) -> Iterator[str]:
+    """Sidecars, then companions."""
+    entries = [entry for item in manifest.artifacts for entry in item.files] + list(manifest.files)
+    yield from table(
+        ("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries]
+    )

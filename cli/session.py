@@ -1,0 +1,67 @@
+"""What the global options say, and how every verb opens its registry and talks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli import output
+
+if TYPE_CHECKING:
+    from onnxreg.registry.copying import Progress
+    from onnxreg.registry.facade import Registry
+    from onnxreg.registry.storage import Remote
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of `reg`. `registry` is the directory of `--registry`, None for the default one."""
+
+    registry: Path | None = None
+    quiet: bool = False
+
+    def open(self, create: bool = False) -> "Registry":
+        """The registry. NotFoundError where there is none, unless one is to be made."""
+        from onnxreg.registry.facade import Registry
+
+        return Registry(self.registry, create)
+
+    def place(self, remote: str | None = None) -> "Remote":
+        """The registry, or a remote of it, for reading. Light: for the verbs that must start at once."""
+        from onnxreg.registry.backends.local import LocalRemote
+        from onnxreg.registry.home import default_root
+
+        root = self.registry or default_root()
+        if remote is None:
+            return LocalRemote.open(root)
+        from onnxreg.registry.remotes import Remotes
+
+        return Remotes.load(LocalRemote(root)).open(remote)
+
+    def check_target(self, directory: Path) -> None:
+        """InputError where writing a version there would destroy something else; asked before the work begins."""
+        from onnxreg.registry.materialize import check_target
+
+        check_target(directory)
+
+    def say(self, *lines: str) -> None:
+        """Lines for people, on stdout."""
+        if not self.quiet:
+            for line in lines:
+                print(line)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        self.say(*output.table(header, rows))
+
+    def progress(self, what: str, as_json: bool) -> "AbstractContextManager[Progress]":
+        """A bar on stderr while something long is under way; nothing where no person watches."""
+        from onnxreg.cli.progress import shown
+
+        return shown(what, silent=self.quiet or as_json)
+
+    def steps(self, as_json: bool) -> "AbstractContextManager[Callable[[str], None]]":
+        """Is told the steps of a conversion; shows them on stderr."""
+        from onnxreg.cli.progress import steps
+
+        return steps(silent=self.quiet or as_json)

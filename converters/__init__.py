@@ -1,0 +1,1 @@
+"""From a trained checkpoint to the files that an app runs. Converters return a `Draft`; they know nothing of stores."""

@@ -1,0 +1,169 @@
+"""`reg add`: registering model files that exist already, made by whatever tool."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.android_contract import check_contract
+from onnxreg.converters.companions import check_labels, class_count, describe
+from onnxreg.converters.inspect import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.intake import Intake, role_of
+from onnxreg.converters.mobile import android_warnings
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.ref import check_name
+
+PROFILE = "as-is"
+_MODELS = (".onnx", ".ort")
+
+
+def adopt(
+    files: Sequence[Path],
+    workspace: Path,
+    *,
+    name: str,
+    format: str | None = None,
+    precision: str | None = None,
+) -> Draft:
+    """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
+
+    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
+    the .ort file of its stem, or to the only one. Everything is placed in `workspace` by its file name, hard-linked
+    where possible; text that names this machine is scrubbed, and the recipe says where.
+
+    Args:
+        files: the files to register; any order.
+        workspace: an empty directory.
+        format, precision: what to call the artifacts, instead of what their weights say.
+
+    Raises:
+        InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says,
+            labels or a stated format or precision that contradict the graph.
+    """
+    check_name(name)
+    intake = Intake(workspace, name)
+    models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
+    rest = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
+    _refuse_unfit(models, rest)
+    configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
+    read = [(model, _facts(model, configs.get(model))) for model in models]
+    artifacts = [_artifact(intake, *item, configs.get(item[0]), format, precision) for item in read]
+    sidecars = {(model.parent / at).resolve() for model, facts in read for at in facts.external_data}
+    sidecars |= {config.resolve() for config in configs.values()}
+    companions = tuple(
+        DraftFile(role_of(file.name), intake.take(file, file.name))
+        for file in rest
+        if file.resolve() not in sidecars
+    )
+    fields = describe(workspace, companions)
+    for model, facts in read:
+        check_labels(fields, facts, model.name)
+    fields["recipe"] = _recipe(format, precision, intake.scrubbed)
+    return Draft(name, workspace, tuple(artifacts), companions, fields)
+
+
+def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
+    if not models:
+        raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
+    if any(file.name == FILENAME for file in rest):
+        raise InputError(
+            f"{FILENAME} is a manifest, not a companion", "adopt an exported directory with: reg import"
+        )
+
+
+def _facts(model: Path, config: Path | None) -> GraphFacts:
+    if not model.is_file():
+        raise InputError(f"no such file: {model.name}", "check the spelling")
+    return inspect_ort(model, config) if model.suffix == ".ort" else inspect_onnx(model)
+
+
+def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
+    ort = [model for model in models if model.suffix == ".ort"]
+    matched: dict[Path, Path] = {}
+    for config in configs:
+        named = [model for model in ort if config.name.startswith(f"{model.stem}.")] or ort
+        if len(named) != 1 or named[0] in matched:
+            raise InputError(
+                f"cannot tell which .ort file {config.name} belongs to",
+                "name it as the converter does: <model>.required_operators_and_types.config beside <model>.ort",
+            )
+        matched[named[0]] = config
+    return matched
+
+
+def _artifact(
+    intake: Intake,
+    model: Path,
+    facts: GraphFacts,
+    config: Path | None,
+    format: str | None,
+    precision: str | None,
+) -> DraftArtifact:
+    path = intake.take(model, model.name)
+    sidecars = [
+        DraftFile("external-data", intake.take(model.parent / location, location))
+        for location in facts.external_data
+    ]
+    if config is not None:
+        sidecars.append(DraftFile("operator-config", intake.take(config, config.name)))
+    found = default_format(facts)
+    if format is not None:
+        _check_format(format, found, model.name)
+    if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
+        raise InputError(
+            f"{model.name} has {facts.precision} weights, not {precision}", "leave --precision out"
+        )
+    chosen = format or found
+    if chosen.endswith("-android"):
+        _check_android(facts, model.name)
+    return DraftArtifact(
+        chosen, precision or facts.precision, path, tuple(sidecars), fields=_fields(facts, chosen)
+    )
+
+
+def default_format(facts: GraphFacts) -> str:
+    """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+    if facts.ort_format is not None:
+        return "ort"
+    return f"onnx-{facts.precision}" if facts.precision in ("int8", "int4") else "onnx"
+
+
+def _check_format(format: str, found: str, path: str) -> None:
+    wrong_container = (found == "ort") != format.startswith("ort")
+    claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
+    if wrong_container or (claims is not None and found != "ort" and not found.endswith(claims)):
+        raise InputError(
+            f"{path} is not {format}: the file itself says {found}", "leave --format out, or correct it"
+        )
+
+
+def _check_android(facts: GraphFacts, path: str) -> None:
+    try:
+        check_contract(facts, path, class_count(facts) or 0)
+    except ConversionError as error:
+        raise InputError(
+            error.message, "leave --format out to register the model without this promise"
+        ) from error
+
+
+def _fields(facts: GraphFacts, format: str) -> dict[str, Any]:
+    fields = facts.fields()
+    if format.endswith("-android"):
+        unsupported, warnings = android_warnings(facts.operator_names)
+        fields["metadata"] |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
+    if facts.weights.weights_quantized:
+        fields["quantization"] = {"requested": {}, "measured": facts.weights.to_json()}
+    return fields
+
+
+def _recipe(format: str | None, precision: str | None, scrubbed: list[str]) -> dict[str, Any]:
+    asked = {key: value for key, value in (("format", format), ("precision", precision)) if value is not None}
+    step = {
+        "name": "add",
+        "pass": "add",
+        "version": 1,
+        "params": asked,
+        "result": {"scrubbed": sorted(scrubbed)},
+    }
+    return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}

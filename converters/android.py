@@ -1,0 +1,122 @@
+"""The android profile: a trained token classifier to the files that OpenMed's mobile kits load."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import android_graphs as graphs
+from onnxreg.converters.android_artifacts import Measured, describe
+from onnxreg.converters.android_draft import assemble
+from onnxreg.converters.android_options import AndroidOptions, check_options
+from onnxreg.converters.android_sample import Sample, draw_sample
+from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
+from onnxreg.converters.evaluation.suite import load as load_suite
+from onnxreg.converters.source import LoadedCheckpoint, load_checkpoint
+from onnxreg.converters.sourcefiles import hub_id
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.ref import check_name
+
+__all__ = ["AndroidOptions", "export_android"]
+
+SIDE_BY_SIDE = 256 * 2**20
+"""The largest fp32 file, in bytes, whose derived artifacts are made side by side."""
+
+
+def export_android(
+    source: str,
+    workspace: Path,
+    *,
+    name: str | None = None,
+    options: AndroidOptions | None = None,
+    report: Callable[[str], None] = lambda step: None,
+) -> Draft:
+    """Export a checkpoint into `workspace` and return the draft of a version.
+
+    Args:
+        source: a checkpoint directory, or a hub id with an optional `@revision`.
+        workspace: a fresh directory; whatever is written lies in it.
+        name: the model's name; the lower-cased hub id where absent.
+        report: is told each step as it begins, in a few words.
+
+    Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
+    where a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
+    """
+    options = options or AndroidOptions()
+    check_options(options)
+    name = _name(source, name)
+    require("torch", "transformers", "onnx", "onnxruntime")
+    if options.eval_suite is not None:
+        load_suite(options.eval_suite)
+    report("loading the checkpoint")
+    checkpoint = load_checkpoint(source, name, options.trust_remote_code)
+    report("converting to ONNX")
+    sample = draw_sample(checkpoint, options.max_seq_length)
+    fp32, *model = graphs.write_float32(
+        checkpoint.model, sample.tensors(), workspace, options.opset, options.rewrite
+    )
+    if options.eval_suite is None:
+        checkpoint = checkpoint.without_model()
+    report("deriving and measuring fp16, INT8 and ORT format")
+    measured = _derive(fp32, model, workspace, options, sample)
+    evaluation = None
+    if options.eval_suite is not None:
+        report("evaluating recall")
+        evaluation = _certify(checkpoint, workspace, options)
+    return assemble(name, workspace, checkpoint, options, measured, sample.max_length, evaluation)
+
+
+def _name(source: str, name: str | None) -> str:
+    if name is not None:
+        return check_name(name)
+    found = hub_id(source)
+    if found is None:
+        raise InputError("a checkpoint directory has no model name of its own", "pass --name NAME")
+    return check_name(found.lower())
+
+
+def _derive(
+    fp32: graphs.Graph, model: list[Any], workspace: Path, options: AndroidOptions, sample: Sample
+) -> list[Measured]:
+    """Derive every artifact from fp32, check and measure each.
+
+    Args:
+        model: the fp32 graph alone in a list, which is emptied so that nothing else keeps it in memory.
+    """
+    parent = fp32.steps[-1].name
+    with _lanes((workspace / graphs.FP32).stat().st_size <= SIDE_BY_SIDE) as (rewriting, running):
+        made = [rewriting.submit(graphs.write_float16, model.pop(), parent, workspace)]
+        measured = [running.submit(describe, fp32, workspace, sample)]
+        ort = running.submit(graphs.write_ort, parent, workspace, sample.feeds[0])
+        if options.int8:
+            made.append(rewriting.submit(graphs.write_int8, parent, workspace, options.int8_embeddings))
+        measured += [running.submit(describe, graph.result(), workspace, sample) for graph in (*made, ort)]
+        return [graph.result() for graph in measured]
+
+
+@contextmanager
+def _lanes(side_by_side: bool) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
+    """A lane that rewrites graphs and one that runs them: at most one of each is in memory. Or one lane for both."""
+    rewriting = ThreadPoolExecutor(max_workers=1)
+    running = ThreadPoolExecutor(max_workers=1) if side_by_side else rewriting
+    try:
+        yield rewriting, running
+    finally:
+        for lane in (rewriting, running):
+            lane.shutdown(cancel_futures=True)
+
+
+def _certify(checkpoint: LoadedCheckpoint, workspace: Path, options: AndroidOptions) -> Evaluation:
+    assert options.eval_suite is not None
+    return certify_int8(
+        options.eval_suite,
+        checkpoint,
+        workspace / graphs.INT8,
+        workspace,
+        quantization=graphs.quantization(options.int8_embeddings),
+        min_gold_chars=options.min_gold_chars,
+        min_parent_recall=options.min_parent_recall,
+    )

@@ -1,0 +1,96 @@
+"""Each graph of the profile, checked and measured: what its manifest entry will say."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import android_graphs as graphs
+from onnxreg.converters import parity
+from onnxreg.converters.android_contract import check_contract
+from onnxreg.converters.android_sample import Sample
+from onnxreg.converters.inspect import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.mobile import android_warnings
+from onnxreg.schema.draft import DraftArtifact, DraftFile
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.recipe import Step
+
+PROVIDERS = ["NNAPI", "XNNPACK"]
+LIMITS = {graphs.FP32: 1e-3, graphs.ORT: 1e-3}
+"""The largest difference to the checkpoint, in logits, of an artifact that computes in full precision."""
+
+_KINDS = {
+    graphs.FP32: ("onnx-android", "float32"),
+    graphs.FP16: ("onnx-android", "float16"),
+    graphs.INT8: ("onnx-int8", "int8"),
+    graphs.ORT: ("ort-android", "float32"),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An artifact, or None where its step was skipped, with the recipe steps that made it."""
+
+    artifact: DraftArtifact | None
+    steps: tuple[Step, ...]
+
+
+def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
+    """Check a written graph against the contract, measure it against the checkpoint, and say what it is.
+
+    Raises ConversionError where it breaks the contract, gives NaN, or is further from the checkpoint than `LIMITS`.
+    """
+    if graph.path is None:
+        return Measured(None, graph.steps)
+    facts = _read(graph, workspace / graph.path)
+    check_contract(facts, graph.path, sample.labels)
+    agreement = parity.compare(
+        sample.expected, parity.graph_logits(workspace / graph.path, sample.feeds), sample.feeds, graph.path
+    )
+    limit = LIMITS.get(graph.path)
+    if limit is not None and agreement.max_abs_diff > limit:
+        raise ConversionError(
+            f"{graph.path} differs from the checkpoint by {agreement.max_abs_diff:.3g}, more than {limit:g}"
+        )
+    fields = _fields(graph, facts)
+    fields["checks"] = [*parity.checks(agreement, sample.digest, limit), *graph.checks]
+    format_name, precision = _KINDS[graph.path]
+    artifact = DraftArtifact(
+        format_name,
+        precision,
+        graph.path,
+        sidecars=() if graph.config is None else (DraftFile("operator-config", graph.config),),
+        parent=None if graph.path == graphs.FP32 else graphs.FP32,
+        fields=fields,
+    )
+    return Measured(artifact, graph.steps)
+
+
+def _read(graph: graphs.Graph, path: Path) -> GraphFacts:
+    import onnx
+
+    if graph.config is not None:
+        return inspect_ort(path, path.with_name(graph.config))
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        raise ConversionError(f"{path.name} is not valid ONNX: {str(error).splitlines()[0][:200]}") from error
+    return inspect_onnx(path)
+
+
+def _fields(graph: graphs.Graph, facts: GraphFacts) -> dict[str, Any]:
+    unsupported, warnings = android_warnings(facts.operator_names)
+    fields = facts.fields()
+    fields["metadata"] |= {
+        "profile": "android",
+        "execution_providers": PROVIDERS,
+        "unsupported_ops": list(unsupported),
+        "warnings": list(warnings),
+        **graph.metadata,
+    }
+    if not graph.reproducible:
+        fields["reproducible"] = False
+    if graph.requested is not None:
+        if not facts.weights.weights_quantized:
+            raise ConversionError(f"{graph.path}: quantization reached none of the weights")
+        fields["quantization"] = {"requested": graph.requested, "measured": facts.weights.to_json()}
+    return fields

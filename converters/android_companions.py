@@ -1,0 +1,105 @@
+"""The JSON and tokenizer files that travel beside the graphs, with nothing of the machine in them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.scrub import scrub
+from onnxreg.schema.errors import ConversionError
+
+_LOCAL_KEYS = frozenset(
+    {
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "_commit_hash",
+        "attn_implementation",
+        "cache_dir",
+        "is_local",
+        "local_files_only",
+        "special_tokens_map_file",
+        "tokenizer_file",
+        "vocab_file",
+    }
+)
+"""Keys that say how a checkpoint was loaded here, not what it is."""
+
+
+def write_config(
+    path: Path, config: Any, name: str, labels: tuple[str, ...], max_length: int, extra: Mapping[str, Any]
+) -> list[str]:
+    """Write `config.json`; returns the dotted paths of values that named a local path and were replaced.
+
+    Args:
+        config: the transformers configuration.
+        name: the published name, which becomes `_name_or_path`.
+        max_length: in tokens, written as `max_sequence_length`.
+        extra: further keys.
+    """
+    value = {
+        **json.loads(config.to_json_string(use_diff=False)),
+        "_name_or_path": name,
+        "max_sequence_length": max_length,
+        **extra,
+    }
+    named = {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    }
+    cleaned, replaced = scrub(_without_local_keys(value, named.keys()), name)
+    _write(path, {**cleaned, **named})
+    return replaced
+
+
+def write_labels(path: Path, labels: tuple[str, ...]) -> None:
+    """Write `id2label.json`: the label of each logit by its decimal index, in order."""
+    text = json.dumps({str(index): label for index, label in enumerate(labels)}, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_tokenizer(directory: Path, tokenizer: Any, name: str) -> list[str]:
+    """Save a fast tokenizer without padding and truncation of its own; returns the names of its files, sorted.
+
+    A padding or truncation baked into `tokenizer.json` would make every app run at full length.
+    """
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    saved = {Path(path).name for path in tokenizer.save_pretrained(directory)}
+    names = sorted(file for file in saved if (directory / file).is_file())
+    if "tokenizer.json" not in names:
+        raise ConversionError("transformers did not write a tokenizer.json for this tokenizer")
+    config = directory / "tokenizer_config.json"
+    if config.is_file():
+        value = json.loads(config.read_bytes())
+        tokens = {key: value[key] for key in ("added_tokens_decoder",) if key in value}
+        _write(config, {**scrub(_without_local_keys(value, tokens.keys()), name)[0], **tokens})
+    return names
+
+
+def read_license(directory: Path) -> str | None:
+    """The licence that the checkpoint's model card states in its metadata, None where it states none."""
+    from huggingface_hub import metadata_load
+
+    card = directory / "README.md"
+    if not card.is_file():
+        return None
+    try:
+        stated = (metadata_load(card) or {}).get("license")
+    except ValueError:
+        return None
+    return stated if isinstance(stated, str) else None
+
+
+def _without_local_keys(value: Any, drop: Any) -> Any:
+    """A JSON value without `_LOCAL_KEYS` at any depth and without the top-level keys in `drop`."""
+    if isinstance(value, dict):
+        kept = {key: child for key, child in value.items() if key not in _LOCAL_KEYS and key not in drop}
+        return {key: _without_local_keys(child, ()) for key, child in kept.items()}
+    if isinstance(value, list):
+        return [_without_local_keys(child, ()) for child in value]
+    return value
+
+
+def _write(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,80 @@
+"""What a version 1 manifest claims, beside what was found."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.inspect import GraphFacts
+from onnxreg.converters.mobile import android_warnings
+from onnxreg.schema.manifest_v1 import ArtifactV1, ManifestV1
+
+_VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files say.
+
+    `found` is None where nothing stands behind the claim; `claimed` is None where a fact was not claimed.
+    """
+
+    path: str
+    claimed: Any
+    found: Any
+
+
+def artifact_differences(artifact: ArtifactV1, facts: GraphFacts, at: str) -> list[Difference]:
+    """Compare the claims of one artifact with the facts of its file. A claim that was not made is no difference."""
+    claimed = artifact.to_json()
+    unsupported, warnings = android_warnings(facts.operator_names)
+    found = {
+        **facts.fields()["metadata"],
+        "unsupported_ops": list(unsupported),
+        "warnings": list(warnings),
+    }
+    differences = compare(claimed.get("metadata") or {}, found, f"{at}.metadata", found)
+    return [*compare(claimed, {"precision": facts.precision}, at, ["precision"]), *differences]
+
+
+def compare(
+    claimed: Mapping[str, Any], found: Mapping[str, Any], at: str, keys: Iterable[str]
+) -> list[Difference]:
+    """The keys whose claims, where made and not null, differ from what was found. Lists of names compare as sets."""
+    prefix = f"{at}." if at else ""
+    return [
+        Difference(f"{prefix}{key}", claimed[key], found.get(key))
+        for key in keys
+        if claimed.get(key) is not None and _canonical(claimed[key]) != _canonical(found.get(key))
+    ]
+
+
+def claimed_verdict(manifest: ManifestV1, artifact: ArtifactV1) -> dict[str, Any]:
+    """What version 1 says about the certification of an artifact; empty where it says nothing.
+
+    The manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates.
+    """
+    own = artifact.metadata.to_json() if artifact.metadata else {}
+    wide = manifest.to_json() if artifact.format == "onnx-int8" else {}
+    return {key: (own | wide)[key] for key in _VERDICT if (own | wide).get(key) is not None}
+
+
+def segmenter_found(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:
+    """The segmenter's entry with the sizes and digests of its files as they are; empty where there is none."""
+    if manifest.segmenter is None:
+        return {}, []
+    value = manifest.segmenter.to_json()
+    differences = []
+    for index, entry in enumerate(value.get("resource_files", ())):
+        data = (root / entry["path"]).read_bytes()
+        found = {"size_bytes": len(data), "sha256": f"sha256:{sha256(data).hexdigest()}"}
+        differences += compare(entry, found, f"segmenter.resource_files.{index}", found)
+        entry.update(found)
+    return {"segmenter": value}, differences
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return sorted(value)
+    return value

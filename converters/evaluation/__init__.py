@@ -1,0 +1,1 @@
+"""Does a quantized token classifier still find what its full-precision parent finds?"""

@@ -1,0 +1,174 @@
+"""Certify the INT8 export of a token classifier against the checkpoint it was made from."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from onnxreg.converters.evaluation import report
+from onnxreg.converters.evaluation.decode import Integers, tag_scheme
+from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
+from onnxreg.converters.evaluation.recall import bootstrap, largest_loss, measure, tally
+from onnxreg.converters.evaluation.report import FILENAME, METRIC, Evaluated
+from onnxreg.converters.evaluation.rule import LIMIT, RULE, Decision, Floors, decide, over_limit
+from onnxreg.converters.evaluation.suite import Suite, load
+from onnxreg.converters.evaluation.windows import windows
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Verdict
+from onnxreg.schema.manifest import Source
+
+
+class Parent(Protocol):
+    """The full-precision checkpoint.
+
+    `model` is a Transformers token classifier in eval mode, fp32 on the CPU; `tokenizer` a fast one; `labels` the
+    model's tags in the order of its logits.
+    """
+
+    @property
+    def model(self) -> Any: ...
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def config(self) -> Any: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def source(self) -> Source: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an export records of its evaluation.
+
+    `checks` are `manifest.Check` in JSON form. `manifest_fields` and `config_fields` are the keys that version 1
+    mirrors at the top of the manifest and in config.json; they are empty where the state is unknown.
+    """
+
+    verdict: Verdict
+    checks: list[dict[str, Any]]
+    manifest_fields: dict[str, Any]
+    config_fields: dict[str, Any]
+
+
+def certify_int8(
+    suite: Path | Suite,
+    parent: Parent,
+    candidate: Path,
+    workspace: Path,
+    *,
+    quantization: Mapping[str, Any],
+    min_gold_chars: int = 200,
+    min_parent_recall: float = 0.5,
+) -> Evaluation:
+    """Compare the character recall of `candidate` with that of `parent` on a suite, by the rule `G4/point`.
+
+    Writes `recall_delta.json` into `workspace`, whatever the verdict; nothing else of the suite gets there. The
+    same suite, checkpoint and candidate give the same bytes, whatever the number of cores.
+
+    Args:
+        suite: golden fixtures, read already or in a JSON or JSONL file; see `suite.load`.
+        parent: the checkpoint that the candidate was made from.
+        candidate: an ONNX token classifier with the output `logits`.
+        workspace: an existing directory.
+        quantization: OpenMed's base fields (scheme, weight_type, op_types, calibration, target, output).
+        min_gold_chars, min_parent_recall: see `rule.Floors`.
+
+    Raises:
+        InputError: the suite is malformed, or a floor out of range.
+        ConversionError: the candidate does not load, or its logits do not match the labels.
+        HostError: a library is missing.
+    """
+    floors = Floors(min_gold_chars, min_parent_recall)
+    read = suite if isinstance(suite, Suite) else load(suite)
+    done = _evaluate(read, parent, candidate, floors, quantization)
+    (workspace / FILENAME).write_bytes(report.encode(done))
+    decision = done.decision
+    verdict = Verdict(decision.state, RULE, decision.reasons, read.digest, FILENAME)
+    return Evaluation(verdict, _checks(done), *_mirrored(decision, quantization))
+
+
+def _evaluate(
+    suite: Suite, parent: Parent, candidate: Path, floors: Floors, quantization: Mapping[str, Any]
+) -> Evaluated:
+    labels = tag_scheme(parent.labels).names
+    found, kept = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures])
+    counts = tally(suite.fixtures, found, kept, labels)
+    spans = Counter(span.label for fixture in suite.fixtures for span in fixture.spans)
+    resampled = bootstrap(counts)
+    measured = measure(counts, spans, labels, resampled)
+    foreign = {label: spans[label] for label in sorted(spans.keys() - set(labels))}
+    decision = decide(measured, list(foreign), len(suite.fixtures), floors)
+    return Evaluated(
+        source=parent.source,
+        candidate_path=candidate.name,
+        candidate=_digest(candidate),
+        suite=suite.digest,
+        fixtures=len(suite.fixtures),
+        measured=measured,
+        foreign=foreign,
+        decision=decision,
+        interval=largest_loss(resampled, [measured.index(item) for item in decision.gated]),
+        floors=floors,
+        quantization=quantization,
+    )
+
+
+def _predictions(parent: Parent, candidate: Path, texts: list[str]) -> tuple[list[Integers], list[Integers]]:
+    scheme, tags = tag_scheme(parent.labels), len(parent.labels)
+    cut = windows(parent.tokenizer, parent.config, texts)
+    run, inputs = onnx_runner(candidate)
+    kept = predict(run, cut, texts, tags, scheme)
+    with torch_runner(parent.model, inputs) as run:
+        return predict(run, cut, texts, tags, scheme), kept
+
+
+def _digest(path: Path) -> Digest:
+    with path.open("rb") as stream:
+        return Digest(hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def _checks(done: Evaluated) -> list[dict[str, Any]]:
+    """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
+    decision, dataset = done.decision, str(done.suite)
+    checks: list[dict[str, Any]] = []
+    for item in done.measured:
+        verdict = "unknown"
+        if item in decision.gated:
+            verdict = "fail" if over_limit(item) else "pass"
+        name = f"{METRIC}/{item.label}"
+        checks.append(
+            {"name": name, "metric": METRIC, "value": item.candidate, "verdict": verdict}
+            | {"samples": item.spans, "dataset": dataset}
+        )
+    overall = {"certified": "pass", "refused": "fail"}.get(decision.state, "unknown")
+    checks.append(
+        {"name": "quant_recall_delta", "metric": METRIC, "value": decision.largest_loss, "verdict": overall}
+        | {"limit": LIMIT, "samples": sum(item.spans for item in decision.gated), "dataset": dataset}
+        | ({"interval": list(done.interval)} if done.interval else {})
+    )
+    return checks
+
+
+def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of version 1 for openmed-onnx.json and for config.json; both empty where the state is unknown."""
+    if decision.state == "unknown":
+        return {}, {}
+    shared = {"quant_recall_delta": decision.largest_loss, "certified": decision.state == "certified"}
+    quantization = {
+        **base,
+        **shared,
+        "certification_limit": LIMIT,
+        "format": report.FORMAT,
+        "recall_delta_path": FILENAME,
+    }
+    certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
+    manifest = {
+        **shared,
+        "recall_delta_path": FILENAME,
+        "quantization": quantization,
+        "certification": certification,
+    }
+    return manifest, {**shared, "_onnx_quantization": quantization}

@@ -1,0 +1,109 @@
+"""Run a model over windows, one at a time as a device does, and decode what it says.
+
+A batch of one keeps every figure independent of its neighbours: the scales of dynamically quantized activations are
+computed over the whole batch. Each run computes on one thread, and runs stand side by side, so that the sums are
+added in the same order on any number of cores.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode
+from onnxreg.converters.evaluation.windows import INPUTS, Window
+from onnxreg.schema.errors import ConversionError, missing_extra
+
+Runner = Callable[[Mapping[str, Integers]], NDArray[np.float32]]
+"""From inputs of shape (1, tokens) to logits of shape (tokens, tags). Called from several threads at once."""
+
+
+def predict(
+    run: Runner, windows: Sequence[Window], texts: Sequence[str], tags: int, scheme: TagScheme
+) -> list[Integers]:
+    """The label of every character of every text; see `decode`.
+
+    Raises ConversionError where the logits are not of shape (tokens, tags).
+    """
+
+    def best(window: Window) -> Integers:
+        logits = run(window.inputs)
+        if logits.shape != (len(window.offsets), tags):
+            raise ConversionError(
+                f"the model gives logits of shape {logits.shape}, expected {(len(window.offsets), tags)}",
+                "the number of labels in config.json must be the number of logits",
+            )
+        return np.asarray(logits.argmax(axis=-1)[window.kept], dtype=np.int64)
+
+    found: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for window, chosen in zip(windows, pool.map(best, windows), strict=True):
+            found[window.text].append((chosen, window.offsets[window.kept]))
+    return [
+        decode(
+            np.concatenate([chosen for chosen, _ in parts]),
+            np.concatenate([offsets for _, offsets in parts]),
+            len(text),
+            scheme,
+        )
+        for text, parts in zip(texts, found, strict=True)
+    ]
+
+
+@contextmanager
+def torch_runner(model: Any, names: Sequence[str]) -> Iterator[Runner]:
+    """Run a Transformers token classifier on the named inputs; torch computes on one thread until the exit.
+
+    torch's thread count is a setting of the process and is put back.
+    """
+    import torch
+
+    def run(inputs: Mapping[str, Integers]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            logits = model(**{name: torch.from_numpy(inputs[name]) for name in names}).logits
+        return np.asarray(logits[0].float().numpy())
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield run
+    finally:
+        torch.set_num_threads(threads)
+
+
+def onnx_runner(path: Path) -> tuple[Runner, tuple[str, ...]]:
+    """Run an ONNX token classifier on the CPU; returns the names of its inputs too.
+
+    Raises ConversionError where ONNX Runtime cannot load it or it takes other inputs than a tokenizer gives.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise missing_extra("onnxruntime", "export", "an evaluation") from error
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3
+    try:
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConversionError(f"ONNX Runtime cannot load {path.name}: {type(error).__name__}") from error
+    names = tuple(item.name for item in session.get_inputs())
+    if unknown := sorted(set(names) - set(INPUTS)):
+        raise ConversionError(
+            f"{path.name} takes inputs that a tokenizer does not give: {', '.join(unknown)}"
+        )
+
+    if "logits" not in {item.name for item in session.get_outputs()}:
+        raise ConversionError(f"{path.name} has no output called logits")
+
+    def run(inputs: Mapping[str, Integers]) -> NDArray[np.float32]:
+        (logits,) = session.run(["logits"], {name: inputs[name] for name in names})
+        return np.asarray(logits[0])
+
+    return run, names

@@ -1,0 +1,113 @@
+"""The rule `G4/point`: what lets an INT8 token classifier be called certified.
+
+Every label with gold must lose less than the limit. A label with too little gold, or one that the parent hardly
+finds itself, proves nothing either way, so it leaves the state unknown unless another label settles it: a loss
+that is proved refuses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxreg.converters.evaluation.recall import LabelRecall
+from onnxreg.schema.errors import InputError
+
+RULE = "G4/point"
+LIMIT = 0.005
+LISTED = 20
+"""Labels that one reason names."""
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Below these a label proves nothing.
+
+    `gold_chars` is at least 1. `parent_recall`, above 0 and at most 1, is what the parent's recall above chance
+    (its informedness) must reach. InputError where they are out of range.
+    """
+
+    gold_chars: int = 200
+    parent_recall: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.gold_chars < 1:
+            raise InputError(f"the least number of gold characters is {self.gold_chars}", "it is at least 1")
+        if not 0.0 < self.parent_recall <= 1.0:
+            raise InputError(
+                f"the least parent recall is {self.parent_recall}",
+                "it is above 0 and at most 1: a share, not a percentage",
+            )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`gated` are the labels that were judged; `largest_loss` is theirs, at least 0, None without any."""
+
+    state: str
+    reasons: tuple[str, ...]
+    gated: tuple[LabelRecall, ...]
+    largest_loss: float | None
+
+    @property
+    def offending(self) -> tuple[LabelRecall, ...]:
+        return tuple(item for item in self.gated if over_limit(item))
+
+
+def over_limit(item: LabelRecall) -> bool:
+    """Strictly below the limit passes."""
+    return item.loss is not None and not item.loss < LIMIT
+
+
+def decide(
+    measured: Sequence[LabelRecall], foreign: Sequence[str], fixtures: int, floors: Floors
+) -> Decision:
+    """Apply the rule. `foreign` are the gold labels that the model does not have; they are named, not judged."""
+    with_gold = [item for item in measured if item.characters]
+    weak = [reason for item in with_gold if (reason := weakness(item, floors))]
+    gated = tuple(item for item in with_gold if weakness(item, floors) is None)
+    lost = [
+        f"{item.label} loses {item.loss:.4f} of its recall, the limit is below {LIMIT}"
+        for item in gated
+        if over_limit(item)
+    ]
+    notes = _notes(measured, foreign, bool(with_gold))
+    largest = max((max(item.loss or 0.0, 0.0) for item in gated), default=None)
+    if lost:
+        return Decision("refused", (*lost, *weak, *notes), gated, largest)
+    if weak or largest is None:
+        return Decision("unknown", (*weak, *_nothing(fixtures, with_gold), *notes), gated, largest)
+    proof = (
+        f"no label loses {LIMIT} or more; judged: {_list([item.label for item in gated])}, each with at least "
+        f"{floors.gold_chars} gold characters and a parent's recall above chance of at least {floors.parent_recall}"
+    )
+    return Decision("certified", (proof, *notes), gated, largest)
+
+
+def weakness(item: LabelRecall, floors: Floors) -> str | None:
+    """Why a label with gold cannot be judged; None where it can."""
+    if item.characters < floors.gold_chars:
+        return f"{item.label} has {item.characters} gold characters, {floors.gold_chars} are needed"
+    if item.informedness is None or item.informedness < floors.parent_recall:
+        return (
+            f"the parent itself finds too little of {item.label}: recall {item.parent or 0.0:.4f}, false alarms on "
+            f"{item.false_alarms or 0.0:.4f} of the other characters, the difference must reach {floors.parent_recall}"
+        )
+    return None
+
+
+def _nothing(fixtures: int, with_gold: Sequence[LabelRecall]) -> list[str]:
+    if not fixtures:
+        return ["the evaluation suite is empty"]
+    return [] if with_gold else ["the evaluation suite has no gold for any label of the model"]
+
+
+def _notes(measured: Sequence[LabelRecall], foreign: Sequence[str], any_gold: bool) -> list[str]:
+    without = [item.label for item in measured if not item.characters]
+    notes = [f"no gold, so not judged: {_list(without)}"] if without and any_gold else []
+    if foreign:
+        notes.append(f"gold labels that the model does not have: {_list(foreign)}")
+    return notes
+
+
+def _list(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
+    return ", ".join(label[:80] for label in labels[:LISTED]) + more

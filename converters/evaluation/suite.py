@@ -1,0 +1,147 @@
+"""Evaluation suites: texts with gold spans, in OpenMed's golden-fixture format."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+
+MAX_BYTES = 256 * 2**20
+ID_KEYS = ("id", "fixture_id")
+SPANS_KEYS = ("gold_spans", "entities")
+LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
+"""Accepted spellings; where several hold a value, the first counts, as in OpenMed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open, in code points."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """A text and its gold. Spans of different labels may nest; those of one label are disjoint."""
+
+    text: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The fixtures of a file, and the digest of the bytes they were read from."""
+
+    digest: Digest
+    fixtures: tuple[Fixture, ...]
+
+
+def load(path: Path) -> Suite:
+    """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per line.
+
+    The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}]}`; a text without gold
+    has an empty list. Raises InputError, naming the fixture by its position and never by its contents, for what is
+    malformed: no text, duplicate ids, offsets outside the text, a span text that contradicts its offsets, two
+    spans of one label that overlap.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise InputError(
+            f"evaluation suite {path}: {reason}", "give the path of a JSON or JSONL file"
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise InputError(
+            f"evaluation suite {path} is too large: {len(data)} bytes, at most {MAX_BYTES} are read"
+        )
+    fixtures: list[Fixture] = []
+    seen: dict[str, str] = {}
+    for where, row in _rows(data, path):
+        fixtures.append(_fixture(row, where))
+        _check_id(row, where, seen)
+    return Suite(Digest.of(data), tuple(fixtures))
+
+
+def _rows(data: bytes, path: Path) -> Iterator[tuple[str, Any]]:
+    """Each fixture with the words that name its place."""
+    what = f"evaluation suite {path}"
+    if path.suffix.lower() == ".jsonl":
+        for number, line in enumerate(data.split(b"\n"), start=1):
+            if line.strip():
+                where = f"{what}, line {number}"
+                yield where, canonical.decode(line, where)
+        return
+    rows = canonical.decode(data, what, MAX_BYTES)
+    if isinstance(rows, dict):
+        rows = rows.get("fixtures")
+    if not isinstance(rows, list):
+        raise InputError(
+            f"{what} is neither a list of fixtures nor an object with a `fixtures` list",
+            "one fixture per line needs a name that ends in .jsonl",
+        )
+    for number, row in enumerate(rows, start=1):
+        yield f"{what}, fixture {number}", row
+
+
+def _fixture(row: Any, where: str) -> Fixture:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: not an object")
+    text = row.get("text")
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{where}: `text` is missing or empty")
+    found = _first(row, SPANS_KEYS)
+    if not isinstance(found, list):
+        problem = "is missing" if found is None else "is not a list"
+        raise InputError(f"{where}: `gold_spans` {problem}", "a text without gold has `gold_spans: []`")
+    spans = [_span(value, text, f"{where}, span {number}") for number, value in enumerate(found, start=1)]
+    spans.sort(key=lambda span: (span.label, span.start))
+    for left, right in pairwise(spans):
+        if left.label == right.label and right.start < left.end:
+            raise InputError(f"{where}: two gold spans of one label overlap", "merge them, or drop one")
+    return Fixture(text, tuple(spans))
+
+
+def _span(value: Any, text: str, where: str) -> Span:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: not an object")
+    start, end, label = value.get("start"), value.get("end"), _first(value, LABEL_KEYS)
+    if type(start) is not int or type(end) is not int:
+        raise InputError(f"{where}: `start` and `end` are not both integers")
+    if not 0 <= start < end <= len(text):
+        raise InputError(
+            f"{where}: offsets {start}-{end} do not lie in a text of {len(text)} characters",
+            "offsets are half-open and count code points from 0",
+        )
+    if not isinstance(label, str) or not label:
+        raise InputError(f"{where}: `label` is missing or empty")
+    stated = value.get("text")
+    if stated is not None and stated != text[start:end]:
+        raise InputError(
+            f"{where}: `text` is not what stands at {start}-{end}",
+            "offsets count code points, not bytes or UTF-16 units",
+        )
+    return Span(start, end, label)
+
+
+def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _check_id(row: dict[str, Any], where: str, seen: dict[str, str]) -> None:
+    identity = _first(row, ID_KEYS)
+    if identity is None:
+        return
+    if type(identity) not in (str, int):
+        raise InputError(f"{where}: `id` is neither text nor an integer")
+    if str(identity) in seen:
+        raise InputError(
+            f"{where}: its id was used before, at {seen[str(identity)]}", "ids are unique in a suite"
+        )
+    seen[str(identity)] = where.rpartition(", ")[2]

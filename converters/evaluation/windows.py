@@ -1,0 +1,89 @@
+"""Texts as a model takes them: windows of tokens, overlapping where a text is longer than the model's context."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from onnxreg.converters.evaluation.decode import Integers
+from onnxreg.schema.errors import InputError
+
+LONGEST = 512
+"""Tokens, special ones included. Attention is quadratic, and encoders are rarely trained on more."""
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some tokens of one text.
+
+    `inputs` are int64 of shape (1, tokens); `offsets` (tokens, 2) are code points of the text; `kept` holds the
+    positions whose prediction counts: no special token, and in an overlap only the half that is nearer the middle
+    of its window. Over the windows of a text every token of the text is kept once, in order.
+    """
+
+    text: int
+    inputs: dict[str, Integers]
+    offsets: Integers
+    kept: Integers
+
+
+def capacity(tokenizer: Any, config: Any) -> int:
+    """Tokens per window.
+
+    Two fewer than the model's positions: RoBERTa and its kin count positions from their padding index plus one.
+    """
+    positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
+    return min(LONGEST, int(tokenizer.model_max_length), positions - 2)
+
+
+def windows(tokenizer: Any, config: Any, texts: Sequence[str]) -> list[Window]:
+    """Cut every text into windows, all of them together covering each token, unpadded.
+
+    `tokenizer` is a fast one of Transformers; it is copied first, since encoding leaves truncation settings behind
+    that a later save would publish. Raises InputError where special tokens leave no room for text.
+    """
+    if not texts:
+        return []
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.truncation_side = "right"
+    size = capacity(tokenizer, config)
+    room = size - tokenizer.num_special_tokens_to_add()
+    if room < 1:
+        raise InputError(f"the model takes {size} tokens at once, which leaves no room for text")
+    overlap = room // 4
+    encoded = tokenizer(
+        list(texts),
+        truncation=True,
+        max_length=size,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_token_type_ids=True,
+        return_attention_mask=True,
+    )
+    owners = encoded["overflow_to_sample_mapping"]
+    follows = [False, *(left == right for left, right in pairwise(owners))]
+    return [
+        Window(
+            text,
+            {name: np.asarray([encoded[name][number]], dtype=np.int64) for name in INPUTS},
+            np.asarray(encoded["offset_mapping"][number], dtype=np.int64).reshape(-1, 2),
+            _kept(encoded["special_tokens_mask"][number], overlap, before, after),
+        )
+        for number, (text, before, after) in enumerate(
+            zip(owners, follows, [*follows[1:], False], strict=True)
+        )
+    ]
+
+
+def _kept(special: Sequence[int], overlap: int, before: bool, after: bool) -> Integers:
+    """`before` and `after` say whether a window of the same text shares the first or last `overlap` tokens."""
+    content = np.flatnonzero(np.asarray(special) == 0)
+    first = overlap // 2 if before else 0
+    last = len(content) - (overlap - overlap // 2 if after else 0)
+    return content[first:last]

@@ -1,0 +1,88 @@
+"""External data: the files beside an ONNX file that hold its tensors."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.paths import check_path
+
+
+def external_files(model: Any, path: Path) -> tuple[str, ...]:
+    """The external data files of a model (`onnx.ModelProto`) that lies at `path`, relative to its folder, sorted.
+
+    Raises InputError where a location leaves the folder, is missing, or ends before the tensor does.
+    """
+    found: dict[str, int] = {}
+    for tensor in tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+            location = _location(keys.get("location", ""), path)
+            found[location] = max(found.get(location, 0), _end(keys, path))
+    for location, end in found.items():
+        _check_file(path, location, end)
+    return tuple(sorted(found))
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Every tensor stored in a model: initializers and attributes, subgraphs and functions included."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+        yield from _attribute_tensors(function.attribute_proto)
+
+
+def _graph_tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        yield from _attribute_tensors(node.attribute)
+
+
+def _attribute_tensors(attributes: Any) -> Iterator[Any]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _graph_tensors(graph)
+
+
+def _location(location: str, path: Path) -> str:
+    try:
+        return check_path(location.removeprefix("./"))
+    except ValueError as error:
+        raise InputError(
+            f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it: {error}",
+            "save the model again with its external data in the same directory",
+        ) from error
+
+
+def _end(keys: dict[str, str], path: Path) -> int:
+    try:
+        return int(keys.get("offset") or 0) + int(keys.get("length") or 0)
+    except ValueError as error:
+        raise InputError(
+            f"{path.name} has an external tensor whose offset or length is not a number"
+        ) from error
+
+
+def _check_file(path: Path, location: str, end: int) -> None:
+    file = path.parent / location
+    if not file.is_file():
+        raise InputError(
+            f"{path.name} keeps tensors in {location}, which is missing",
+            "put the external data file back beside the model; it belongs to the same export",
+        )
+    if file.stat().st_size < end:
+        raise InputError(
+            f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
+            "copy the external data file again; it must come from the same export as the model",
+        )

@@ -1,0 +1,121 @@
+"""Facts read from an artifact itself: contract, operators, opsets, weights. Nothing here trusts a claim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import onnx_graph, ort_graph
+from onnxreg.converters.contract import onnx_spec, ort_spec
+from onnxreg.converters.external import external_files
+from onnxreg.converters.operator_config import read_operator_config, required
+from onnxreg.converters.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
+from onnxreg.converters.weights import count_weights
+from onnxreg.schema.manifest import Operator, TensorSpec, WeightCount
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What a model file says about itself.
+
+    `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
+    subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
+    None for ONNX. `precision` is that of the weights (`weights.count_weights`).
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[Operator, ...]
+    operator_names: tuple[str, ...]
+    opset_imports: dict[str, int]
+    ir_version: int
+    ort_format: int | None
+    external_data: tuple[str, ...]
+    weights: WeightCount
+    precision: str
+
+    @property
+    def opset(self) -> int | None:
+        """The version of the default domain; None where the graph does not import it."""
+        return self.opset_imports.get(DEFAULT_DOMAIN)
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON form of these facts, for `DraftArtifact.fields`."""
+        metadata: dict[str, Any] = {
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "operators": list(self.operator_names),
+        }
+        fields: dict[str, Any] = {
+            "metadata": metadata,
+            "opset_imports": dict(self.opset_imports),
+            "ir_version": self.ir_version,
+            "operators": [entry.to_json() for entry in self.operators],
+        }
+        if self.opset is not None:
+            metadata["opset"] = self.opset
+        if self.ort_format is not None:
+            fields["ort_format"] = self.ort_format
+        return fields
+
+
+def inspect_onnx(path: Path) -> GraphFacts:
+    """Read the facts of an ONNX file; external data is checked to be there, but not read.
+
+    Raises InputError, naming the file, where it is not ONNX, cut short, not a valid graph, or where its external
+    data lies outside its folder, is missing or is too short.
+    """
+    model = onnx_graph.load_onnx(path)
+    inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
+    outputs = tuple(onnx_spec(value) for value in model.graph.output)
+    external = external_files(model, path)
+    imports = onnx_graph.opset_imports(model)
+    ir_version = model.ir_version
+    uses = onnx_graph.operator_uses(model, path)
+    return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external)
+
+
+def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
+    """Read the facts of an ORT-format file, its operators from the operator config where one is given.
+
+    Raises InputError, naming the file, where it is not in ORT format or cut short, and where the config is
+    malformed or lacks an operator or element type that the file uses.
+    """
+    with ort_graph.reading(path):
+        session = ort_graph.load_ort(path)
+        graph = session.Model().Graph()
+        types = ort_graph.value_types(graph)
+        inputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_inputs(graph))
+        outputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_outputs(graph))
+        imports = ort_graph.opset_imports(session)
+        version, ir_version = ort_graph.format_version(session), session.Model().IrVersion()
+        uses = ort_graph.operator_uses(session)
+    found = operators(uses)
+    if config is not None:
+        found = required(found, read_operator_config(config), path, config)
+    return _facts(inputs, outputs, found, uses, imports, ir_version, version, ())
+
+
+def _facts(
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    found: tuple[Operator, ...],
+    uses: Sequence[OperatorUse],
+    imports: dict[str, int],
+    ir_version: int,
+    ort_format: int | None,
+    external: tuple[str, ...],
+) -> GraphFacts:
+    weights, precision = count_weights(uses)
+    return GraphFacts(
+        inputs,
+        outputs,
+        found,
+        operator_names(uses),
+        imports,
+        ir_version,
+        ort_format,
+        external,
+        weights,
+        precision,
+    )

@@ -1,0 +1,128 @@
+"""Taking existing files into a workspace: safe names, no pickles, nothing of the machine they come from."""
+
+import os
+import shutil
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxreg.converters.scrub import scrub_config, scrub_json
+from onnxreg.schema.errors import HostError, InputError
+from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.paths import check_distinct, check_path
+
+_PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
+_SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
+_TOKENIZER = frozenset(
+    {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
+)
+_ROLES = {
+    "config.json": "config",
+    "id2label.json": "labels",
+    "recall_delta.json": "report",
+    "sentencepiece.bpe.model": "tokenizer",
+    "spiece.model": "tokenizer",
+    "spm.model": "tokenizer",
+}
+
+
+def role_of(path: str) -> str:
+    """The role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
+    name = path.rpartition("/")[2]
+    if name in _TOKENIZER or (name.startswith("tokenizer") and name.endswith((".json", ".model"))):
+        return "tokenizer"
+    return "operator-config" if name.endswith(".config") else _ROLES.get(name, "other")
+
+
+def refuse_pickle(path: Path) -> None:
+    """Raise InputError for a file that runs code when it is loaded, by its suffix or by its bytes."""
+    if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
+        raise InputError(
+            f"{path.name} is a pickle, which runs code when it is loaded; it is not registered",
+            "export the model to ONNX, or save its weights as safetensors",
+        )
+
+
+def _is_pickle(path: Path) -> bool:
+    """A pickle of protocol 2 or later (PROTO ... STOP), or a zip archive as torch.save writes it."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("data.pkl") for name in archive.namelist())
+    if path.stat().st_size < 4:
+        return False
+    with path.open("rb") as file:
+        head = file.read(2)
+        file.seek(-1, os.SEEK_END)
+        return head[0] == 0x80 and 2 <= head[1] <= 5 and file.read(1) == b"."
+
+
+@dataclass
+class Intake:
+    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`."""
+
+    workspace: Path
+    name: str
+    scrubbed: list[str] = field(default_factory=list)
+    _taken: dict[str, Path] = field(default_factory=dict)
+
+    def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
+        """Place `source` at `relative` in the workspace and return `relative`.
+
+        JSON files and operator configs are rewritten where they hold absolute paths (or the keys `drop`); all other
+        bytes are hard-linked, or copied where that is not possible. Raises InputError for a path that may not stand
+        in a manifest, for two files of one path, and for pickles.
+        """
+        if self._taken.get(relative, source).resolve() != source.resolve():
+            raise InputError(
+                f"two files are called {relative}",
+                "give each file of a version a different name, or add them apart",
+            )
+        if relative in self._taken:
+            return relative
+        self._check(source, relative)
+        self._taken[relative] = source
+        target = self.workspace / relative
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            changed = _scrubbed(source, self.name, drop)
+            if changed is None:
+                _link(source, target)
+            else:
+                with target.open("xb") as file:
+                    file.write(changed[0])
+                self.scrubbed += [f"{relative}:{where}" for where in changed[1]]
+        except OSError as error:
+            raise HostError(
+                f"{relative} cannot be placed in the workspace: {error.strerror or error}"
+            ) from error
+        return relative
+
+    def _check(self, source: Path, relative: str) -> None:
+        if not source.is_file():
+            raise InputError(
+                f"no such file: {relative}", "check the spelling; a directory is added file by file"
+            )
+        refuse_pickle(source)
+        try:
+            check_distinct([FILENAME, *self._taken, check_path(relative)])
+        except ValueError as error:
+            raise InputError(
+                f"{source.name} cannot stand in a manifest: {error}", "rename the file"
+            ) from error
+
+
+def _scrubbed(source: Path, name: str, drop: tuple[str, ...]) -> tuple[bytes, list[str]] | None:
+    if source.suffix == ".json":
+        return scrub_json(source, name, drop)
+    return scrub_config(source) if source.suffix == ".config" else None
+
+
+def _link(source: Path, target: Path) -> None:
+    """A hard link, else a copy; never through a name that exists, which may be a link to somebody's file."""
+    try:
+        os.link(source.resolve(), target)
+    except FileExistsError:
+        raise
+    except OSError:
+        with source.open("rb") as data, target.open("xb") as file:
+            shutil.copyfileobj(data, file, 2**20)

@@ -1,0 +1,81 @@
+"""The contract of a pass: one typed transformation that says what it needs, and proves what it did.
+
+Shaped like the passes of onnx/ir-py: the caller runs `requires`, `apply`, `ensures`, so that a pass cannot forget
+its own postconditions.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.recipe import Step
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class PassParams(BaseModel):
+    """Parameters of a pass: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Pass(ABC, Generic[In, Out]):
+    """One transformation with typed parameters.
+
+    `id` and `version` name what the pass does to bytes: a change of output for equal input is a new version.
+    """
+
+    id: ClassVar[str]
+    version: ClassVar[int] = 1
+    Params: ClassVar[type[PassParams]] = PassParams
+
+    def __init__(self, **params: Any) -> None:
+        try:
+            self.params: Any = self.Params(**params)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InputError(f"pass {self.id}: parameter {where or '(top)'}: {first['msg']}") from error
+
+    def requires(self, subject: In) -> None:
+        """Raise InputError or ConversionError where the pass cannot work on `subject`. The default asks nothing."""
+        return
+
+    def observe(self, subject: In) -> Mapping[str, Any]:
+        """Facts of the input that `ensures` compares with; taken before `apply`, which may consume its input."""
+        return {}
+
+    @abstractmethod
+    def apply(self, subject: In) -> Out:
+        """Do the work. The input belongs to the pass and may be changed in place."""
+
+    @abstractmethod
+    def ensures(self, before: Mapping[str, Any], after: Out) -> dict[str, Any]:
+        """Return what was got, read from the output; raise ConversionError where that is not what was asked."""
+
+
+def run(step: str, work: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
+    """Run one pass under its contract and return its output with the recipe step that records it.
+
+    Args:
+        step: name of the step, unique in its recipe.
+        source: name of the earlier step whose output `subject` is; None for the first.
+    """
+    work.requires(subject)
+    before = work.observe(subject)
+    after = work.apply(subject)
+    result = work.ensures(before, after)
+    params = work.params.model_dump(mode="json")
+    recorded = {"name": step, "pass": work.id, "version": work.version, "params": params, "result": result}
+    return after, Step.from_json(recorded if source is None else {**recorded, "input": source})
+
+
+def skip(step: str, work: Pass[In, Out], source: str, reason: str) -> Step:
+    """The recipe step of a pass that could not run where the profile allows that. `reason` names a dependency only."""
+    params = work.params.model_dump(mode="json")
+    recorded = {"name": step, "pass": work.id, "version": work.version, "params": params, "input": source}
+    return Step.from_json({**recorded, "skipped": reason})

@@ -1,0 +1,82 @@
+"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds carry."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxreg.converters.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.passes import base, graph
+from onnxreg.converters.passes.emitter import Emitter
+from onnxreg.converters.passes.rewrites import REWRITES
+from onnxreg.schema.errors import ConversionError
+
+
+class MobileSafeRewrite(base.Pass[Any, Any]):
+    """Replace operators outside the mobile-safe set by equal expressions inside it.
+
+    A node without a rewrite, or whose types do not allow one, stays as it is and is reported as `unsupported`.
+    Semantics are kept to the bit, NaN included.
+    """
+
+    id = "MobileSafeRewrite"
+
+    def requires(self, subject: Any) -> None:
+        opset = graph.default_opset(subject)
+        if opset is None or opset < 13:
+            raise ConversionError(f"MobileSafeRewrite needs opset 13 or later, the graph has {opset}")
+
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        outputs = [value.SerializeToString(deterministic=True) for value in subject.graph.output]
+        return {"operators": graph.count_operators(subject), "outputs": outputs}
+
+    def apply(self, subject: Any) -> Any:
+        if not REWRITES.keys() & graph.count_operators(subject).keys():
+            return subject
+        values = graph.infer_values(subject)
+        for container in graph.containers(subject):
+            _rewrite(container, values)
+        graph.clear_value_info(subject)
+        return subject
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        if [value.SerializeToString(deterministic=True) for value in after.graph.output] != before["outputs"]:
+            raise ConversionError("MobileSafeRewrite changed the outputs of the graph")
+        operators = graph.count_operators(after)
+        unsupported = sorted(operators.keys() - MOBILE_SAFE_OPS)
+        return {
+            "operators_before": before["operators"],
+            "operators_after": operators,
+            "unsupported": unsupported,
+        }
+
+
+def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
+    """Rewrite the nodes of one graph or function in place. Types are known for the main graph's values only."""
+    import onnx
+
+    constants = {
+        node.output[0]: onnx.numpy_helper.to_array(attribute.t)
+        for node in container.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    nodes: list[Any] = []
+    for node in container.node:
+        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        replacement = rewrite(Emitter(node, values, constants)) if rewrite else None
+        nodes.extend([node] if replacement is None else replacement)
+    if len(nodes) != len(container.node) or any(
+        a is not b for a, b in zip(nodes, container.node, strict=True)
+    ):
+        kept = [_copy(node) for node in nodes]
+        del container.node[:]
+        container.node.extend(kept)
+
+
+def _copy(node: Any) -> Any:
+    """A node detached from its graph, so that clearing the graph does not clear it."""
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

@@ -1,0 +1,128 @@
+"""`OrtFormat`: an ONNX file to ORT format, with the list of operators that a minimal build needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from onnxreg.converters import ortfile
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.scrub import scrub_config
+from onnxreg.schema.errors import ConversionError, HostError
+
+
+@dataclass(frozen=True)
+class OrtFiles:
+    """An ORT-format file and its operator config. `reproducible`: a second conversion gives the same bytes."""
+
+    path: Path
+    config: Path
+    reproducible: bool
+
+
+class OrtFormat(base.Pass[Path, OrtFiles]):
+    """Optimize with ONNX Runtime on the CPU and save in ORT format, as its conversion tool does.
+
+    `Fixed` bakes the optimizations of the converting machine in; for a target that is not amd64 the NCHWc layout
+    is left out. The files are written beside the input. Where ONNX Runtime's version is among
+    `ortfile.PROVEN`, the file is made canonical, and both forms are run: their outputs must be equal to the bit.
+    """
+
+    id = "OrtFormat"
+
+    class Params(base.PassParams):
+        optimization_style: Literal["Fixed"] = "Fixed"
+        target_platform: Literal["arm", "amd64"] = "arm"
+        enable_type_reduction: bool = True
+
+    def __init__(self, feed: Mapping[str, Any], **params: Any) -> None:
+        """Args:
+        feed: an array for each input, on which the canonical file is compared with the original.
+        """
+        super().__init__(**params)
+        self._feed = feed
+
+    def requires(self, subject: Path) -> None:
+        """Raise HostError, naming the dependency only, where ONNX Runtime's conversion tools are missing."""
+        try:
+            with quiet():
+                import flatbuffers  # noqa: F401
+                import onnxruntime
+                import onnxruntime.tools.ort_format_model  # noqa: F401
+        except ImportError as error:
+            raise HostError(
+                f"missing dependency: {(error.name or 'onnxruntime').partition('.')[0]}"
+            ) from error
+
+    def apply(self, subject: Path) -> OrtFiles:
+        import onnxruntime
+        from onnxruntime.tools.ort_format_model import create_config_from_models
+
+        target = subject.with_suffix(".ort")
+        kind = "required_operators_and_types" if self.params.enable_type_reduction else "required_operators"
+        config = subject.with_suffix(f".{kind}.config")
+        try:
+            self._convert(subject, target)
+            with quiet():
+                create_config_from_models([target], config, self.params.enable_type_reduction)
+        except Exception as error:
+            for path in (target, config):
+                path.unlink(missing_ok=True)
+            raise ConversionError(
+                f"ONNX Runtime could not write ORT format: {type(error).__name__}"
+            ) from error
+        if (scrubbed := scrub_config(config)) is not None:
+            config.write_bytes(scrubbed[0])
+        proven = onnxruntime.__version__ in ortfile.PROVEN
+        if proven:
+            self._canonicalize(target)
+        return OrtFiles(target, config, proven)
+
+    def ensures(self, before: Mapping[str, Any], after: OrtFiles) -> dict[str, Any]:
+        with after.path.open("rb") as file:
+            if file.read(8)[4:] != b"ORTM":
+                raise ConversionError("ONNX Runtime did not write an ORT-format file")
+        operators = after.config.read_text(encoding="utf-8").splitlines()
+        if not operators:
+            raise ConversionError("ONNX Runtime's operator config names no operator")
+        return {"canonical": after.reproducible}
+
+    def _convert(self, source: Path, target: Path) -> None:
+        import onnxruntime as ort
+
+        options = _session_options()
+        options.optimized_model_filepath = str(target)
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.add_session_config_entry("session.save_model_format", "ORT")
+        disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
+        ort.InferenceSession(
+            str(source), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+        )
+
+    def _canonicalize(self, path: Path) -> None:
+        canonical = path.with_suffix(".canonical.ort")
+        ortfile.canonicalize(path, canonical)
+        if _outputs(path, self._feed) != _outputs(canonical, self._feed):
+            canonical.unlink()
+            raise ConversionError("the canonical ORT-format file gives other outputs than the original")
+        canonical.replace(path)
+
+
+def _outputs(path: Path, feed: Mapping[str, Any]) -> list[bytes]:
+    import onnxruntime as ort
+
+    options = _session_options()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return [output.tobytes() for output in session.run(None, dict(feed))]
+
+
+def _session_options() -> Any:
+    """Quiet, and without the second copy of the weights that a session keeps for speed."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return options

@@ -1,0 +1,36 @@
+"""Calling libraries that warn, or log to the root logger, without letting that reach a user or stay in force."""
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+_lock = threading.Lock()
+_entered = 0
+_undo = ExitStack()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """While any thread is inside, warnings are ignored and `logging.basicConfig` changes nothing.
+
+    Warning filters belong to the whole process, so the first to enter sets them and the last to leave restores
+    them. An application's own logging handlers stay in force.
+    """
+    global _entered
+    with _lock:
+        if _entered == 0:
+            _undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            handler = logging.NullHandler()
+            logging.root.addHandler(handler)
+            _undo.callback(logging.root.removeHandler, handler)
+        _entered += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _entered -= 1
+            if _entered == 0:
+                _undo.close()

@@ -1,0 +1,202 @@
+"""Loading a trained token classifier: nothing random in it, and nothing of its own code run unasked."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Source
+
+TASK = "ForTokenClassification"
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A trained checkpoint in memory.
+
+    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a fast
+    tokenizer that pads and truncates only when asked; `labels` are in the order of the logits.
+    """
+
+    model: Any
+    tokenizer: Any
+    config: Any
+    labels: tuple[str, ...]
+    source: Source
+    directory: Path
+    trust_remote_code: bool
+
+    def without_model(self) -> "LoadedCheckpoint":
+        """The same checkpoint once its torch model is no longer needed, so that its memory is free."""
+        return replace(self, model=None)
+
+
+def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
+    """Load a token-classification checkpoint.
+
+    Args:
+        source: a checkpoint directory, or a hub id with an optional `@revision`.
+        name: what a directory is called in what is published, in place of its path.
+
+    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is not a complete,
+    trained token classifier with a fast tokenizer, or wants its own code to run and may not.
+    """
+    require("torch", "transformers")
+    found = locate(source, trust_remote_code)
+    directory = found.directory
+    raw = _raw_config(directory)
+    _refuse_own_code(directory, trust_remote_code)
+    _check_task(raw)
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
+            "give the directory that save_pretrained wrote",
+        )
+    with _silent_transformers():
+        model = _load_model(directory, trust_remote_code)
+        tokenizer = _load_tokenizer(directory, trust_remote_code)
+    origin: dict[str, Any] = {"id": found.hub_id or name}
+    if found.revision:
+        origin["revision"] = found.revision
+    origin["digest"] = str(digest_files(directory, taking_part(directory, trust_remote_code)))
+    labels = _labels(raw, model.config)
+    published = Source.from_json(origin)
+    return LoadedCheckpoint(model, tokenizer, model.config, labels, published, directory, trust_remote_code)
+
+
+def _raw_config(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG
+    if not path.is_file():
+        raise InputError("the checkpoint has no config.json", "give the directory that save_pretrained wrote")
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"config.json of the checkpoint is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError("config.json of the checkpoint is not a JSON object")
+    return value
+
+
+def _refuse_own_code(directory: Path, trusted: bool) -> None:
+    for name in (CONFIG, "tokenizer_config.json"):
+        path = directory / name
+        if not trusted and path.is_file() and b'"auto_map"' in path.read_bytes():
+            raise InputError(
+                f"the checkpoint wants its own code to run ({name} has an auto_map)",
+                "read that code, then pass --trust-remote-code",
+            )
+
+
+def _check_task(raw: dict[str, Any]) -> None:
+    architectures = raw.get("architectures") or []
+    if architectures and not any(str(name).endswith(TASK) for name in architectures):
+        raise InputError(
+            f"not a token classifier: config.json says {', '.join(map(str, architectures))[:200]}",
+            "this profile exports checkpoints with a trained token-classification head",
+        )
+
+
+def _load_model(directory: Path, trust_remote_code: bool) -> Any:
+    import pickle
+
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    try:
+        model, report = AutoModelForTokenClassification.from_pretrained(
+            directory,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            weights_only=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+        )
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            "the pickle checkpoint holds more than tensors and was not loaded",
+            "save the weights as safetensors where they were trained",
+        ) from error
+    except Exception as error:
+        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+        raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
+    _refuse_incomplete(report)
+    return model.eval()
+
+
+def _refuse_incomplete(report: dict[str, Any]) -> None:
+    """A head that the checkpoint does not hold would be random numbers."""
+    missing = sorted(report["missing_keys"])
+    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    hint = "export a checkpoint that was saved after its token-classification head was trained"
+    if missing:
+        raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
+    if mismatched:
+        raise InputError(f"the checkpoint's shapes differ from its config for {_some(mismatched)}", hint)
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            directory, use_fast=True, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except Exception as error:
+        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+        raise InputError(
+            f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",
+            "the checkpoint must hold a tokenizer.json",
+        ) from error
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
+            "convert the tokenizer with transformers and save it beside the checkpoint",
+        )
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
+    """The labels in the order of the logits; InputError where the config contradicts itself."""
+    id2label = {int(key): str(value) for key, value in config.id2label.items()}
+    count = len(id2label)
+    if sorted(id2label) != list(range(count)):
+        raise InputError(f"id2label of the checkpoint does not number its labels from 0 to {count - 1}")
+    labels = tuple(id2label[index] for index in range(count))
+    if len(set(labels)) != count:
+        raise InputError("id2label of the checkpoint gives one label to two ids")
+    label2id = raw.get("label2id")
+    if isinstance(label2id, dict) and label2id != {label: index for index, label in enumerate(labels)}:
+        raise InputError("label2id and id2label of the checkpoint do not match")
+    return labels
+
+
+@contextlib.contextmanager
+def _silent_transformers() -> Iterator[None]:
+    """Silence transformers' load reports: what matters of them is raised as an error."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with quiet():
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

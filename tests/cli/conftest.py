@@ -1,0 +1,138 @@
+"""A registry made of a few bytes, and the command line called in this process."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
+
+NAME = "acme/pii"
+SUITE = Digest.of(b"suite")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, str]:
+        """The error object of `--json`."""
+        found: dict[str, str] = json.loads(self.err)["error"]
+        return found
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No registry, colour or width of the machine's user; a working directory of the test's own."""
+    for name in ("REG_HOME", "REG_ACTOR", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "_REG_COMPLETE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def reg(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
+    """Run `reg` with these words in this process."""
+
+    def run(*words: object) -> Outcome:
+        capfdbinary.readouterr()
+        status = main([str(word) for word in words])
+        out, err = capfdbinary.readouterr()
+        return Outcome(status, out.decode(), err.decode())
+
+    return run
+
+
+def make_draft(
+    root: Path, name: str = NAME, seed: str = "a", labels: tuple[str, ...] = ("O", "B-NAME")
+) -> Draft:
+    """Two artifacts, one of them refused, and two companions; `seed` decides the bytes of the weights."""
+    root.mkdir(parents=True)
+    (root / "model.onnx").write_bytes(f"fp32 {seed} ".encode() * 5000)
+    (root / "model_int8.onnx").write_bytes(f"int8 {seed} ".encode() * 1250)
+    (root / "config.json").write_bytes(b"{}")
+    (root / "recall_delta.json").write_bytes(b'{"delta":0.02}')
+    recall = {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.93, "verdict": "info"}
+    delta = {"name": "quant_recall_delta", "metric": "quant_recall_delta", "value": 0.02, "limit": 0.005}
+    return Draft(
+        name,
+        root,
+        (
+            DraftArtifact(
+                "onnx-android",
+                "float32",
+                "model.onnx",
+                fields={
+                    "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}],
+                    "metadata": {"opset": 18, "warnings": ["Einsum is outside the mobile-safe set"]},
+                },
+            ),
+            DraftArtifact(
+                "onnx-int8",
+                "int8",
+                "model_int8.onnx",
+                parent="model.onnx",
+                verdict=Verdict(
+                    "refused", "G4/point", ("recall of NAME falls by 0.02",), SUITE, "recall_delta.json"
+                ),
+                fields={"checks": [recall, {**delta, "samples": 120, "verdict": "fail"}]},
+            ),
+        ),
+        (DraftFile("config", "config.json"), DraftFile("report", "recall_delta.json")),
+        {
+            "task": "token-classification",
+            "labels": list(labels),
+            "source": {"id": "acme/pii-base", "revision": "main", "digest": str(Digest.of(b"source"))},
+            "recipe": {
+                "profile": "android",
+                "profile_version": 1,
+                "steps": [
+                    {
+                        "name": "ort",
+                        "pass": "OrtFormat",
+                        "version": 1,
+                        "params": {},
+                        "skipped": "onnxruntime is not installed",
+                    }
+                ],
+                "tools": {"onnx": "1.23.2"},
+            },
+        },
+    )
+
+
+@pytest.fixture
+def draft() -> Callable[..., Draft]:
+    return make_draft
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("template")
+    registry = Registry(root / "home", actor="ada")
+    registry.add(make_draft(root / "w1"), "0.1.0", "first")
+    registry.add(make_draft(root / "w2", seed="b", labels=("O", "B-NAME", "I-NAME")), "0.2.0")
+    registry.add(make_draft(root / "w3", name="tiny"))
+    registry.tag(f"{NAME}:0.1.0", "stable")
+    return registry.store.root
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    """A registry with two versions of one model and one of another; `stable` is the first."""
+    return Path(shutil.copytree(template, tmp_path / "home"))

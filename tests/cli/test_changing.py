@@ -1,0 +1,94 @@
+"""`push`, `pull`, `remote`, `tag`, `yank`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.manifest import FILENAME
+
+Reg = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_HOME", str(home))
+
+
+def test_push_moves_what_is_missing_and_then_nothing(reg: Reg, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    done = reg("push", "acme/pii:0.1.0", share)
+    assert done.out == f"pushed acme/pii:0.1.0 to {share}: 6 blobs, 45.9 kB\n"
+    assert done.err == ""
+    again = reg("push", "acme/pii:0.1.0", share)
+    assert again.out == f"nothing to do: acme/pii:0.1.0 is up to date with {share}\n"
+    assert reg("push", "acme/pii:0.1.0", share, "--json").json == {
+        "ref": "acme/pii:0.1.0",
+        "remote": str(share),
+        "events": 0,
+        "blobs": 0,
+        "bytes": 0,
+        "output": None,
+    }
+    second = reg("push", "acme/pii", share, "--json").json
+    assert (second["ref"], second["events"], second["blobs"]) == ("acme/pii:0.2.0", 1, 3)
+
+
+def test_pull_brings_a_version_and_writes_its_files(reg: Reg, home: Path, tmp_path: Path) -> None:
+    done = reg("--registry", "mine", "pull", "acme/pii", home, "--output", "out", "--json").json
+    assert (done["ref"], done["remote"], done["output"]) == ("acme/pii:0.2.0", str(home), "out")
+    shown = reg("show", "acme/pii", "--json").out.encode()
+    assert (tmp_path / "out" / FILENAME).read_bytes() == shown
+    names = {"model.onnx", "model_int8.onnx", "config.json", "recall_delta.json", FILENAME}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    again = reg("--registry", "mine", "pull", "acme/pii", home, "--output", "out")
+    assert again.out == f"nothing to do: acme/pii:0.2.0 is up to date with {home}\nwritten to out\n"
+
+
+def test_pull_by_channel_and_by_digest(reg: Reg, home: Path) -> None:
+    done = reg("--registry", "mine", "pull", "acme/pii:stable", home, "--output", "stable", "--json")
+    assert done.json["ref"] == "acme/pii:0.1.0"
+    digest = Digest.of(Path("stable", FILENAME).read_bytes())
+    reg("yank", "acme/pii:0.1.0")
+    ref = f"acme/pii@{digest}"
+    assert reg("--registry", "new", "pull", ref, home, "--output", "exact").status == 0
+    assert Path("exact", FILENAME).read_bytes() == Path("stable", FILENAME).read_bytes()
+
+
+def test_remotes_have_names(reg: Reg, tmp_path: Path) -> None:
+    assert reg("remote", "add", "origin", tmp_path / "share").out == "remote origin added\n"
+    assert reg("remote", "add", "origin", tmp_path / "elsewhere").status == 5
+    assert reg("remote", "list", "--json").json == {
+        "remotes": [{"name": "origin", "url": str(tmp_path / "share")}]
+    }
+    assert reg("remote", "list").out.splitlines()[1].split() == ["origin", str(tmp_path / "share")]
+    assert reg("push", "tiny").out.startswith(f"pushed tiny:0.1.0 to {tmp_path / 'share'}")
+    assert reg("resolve", "tiny", "--remote", "origin", "--json").json["version"] == "0.1.0"
+    assert reg("remote", "remove", "origin").status == 0
+    assert reg("remote", "list", "--json").json == {"remotes": []}
+
+
+def test_resolve_reads_a_remote_without_a_registry_of_its_own(reg: Reg, home: Path) -> None:
+    assert reg("--registry", "none", "resolve", "tiny", "--remote", home, "--json").json["name"] == "tiny"
+
+
+def test_tag_moves_a_channel(reg: Reg) -> None:
+    assert reg("tag", "acme/pii", "stable", "--reason", "tested").out == "acme/pii:stable is 0.2.0\n"
+    assert reg("resolve", "acme/pii:stable", "--json").json["version"] == "0.2.0"
+    event = reg("log", "acme/pii", "--json").json["lines"][-1]["event"]
+    assert (event["kind"], event["tag"], event["version"], event["reason"]) == (
+        "tag",
+        "stable",
+        "0.2.0",
+        "tested",
+    )
+
+
+def test_yank_and_undo(reg: Reg) -> None:
+    assert reg("yank", "acme/pii:0.2.0", "--reason", "bad").out == "acme/pii:0.2.0 is yanked\n"
+    assert reg("resolve", "acme/pii", "--json").json["version"] == "0.1.0"
+    assert reg("show", "acme/pii:0.2.0").status == 3
+    assert reg("yank", "acme/pii:0.2.0", "--undo").out == "acme/pii:0.2.0 is no longer yanked\n"
+    assert reg("resolve", "acme/pii", "--json").json["version"] == "0.2.0"

@@ -1,0 +1,208 @@
+"""One exit status for each family, one message on stderr, and never a traceback for a user's mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli import main as entry
+from onnxreg.cli.errors import EXIT_STATUS, needs
+from onnxreg.registry import Registry
+from onnxreg.registry.storage import blob_path
+from onnxreg.schema import errors
+from onnxreg.schema.digest import Digest
+
+Reg = Callable[..., Any]
+
+
+def families(kind: type[errors.RegError] = errors.RegError) -> Iterator[type[errors.RegError]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from families(below)
+
+
+def test_every_family_has_an_exit_status_of_its_own() -> None:
+    assert {kind.family for kind in families()} == EXIT_STATUS.keys()
+    assert len(set(EXIT_STATUS.values())) == len(EXIT_STATUS)
+
+
+@pytest.mark.parametrize("kind", list(families()), ids=lambda kind: kind.__name__)
+def test_a_failure_is_a_message_and_a_hint_on_stderr(
+    kind: type[errors.RegError], reg: Reg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(words: list[str], alone: bool) -> None:
+        raise kind("no \x1b[31mluck", "try again")
+
+    monkeypatch.setattr(entry, "_dispatch", fail)
+    done = reg("ls")
+    assert done.status == EXIT_STATUS[kind.family]
+    assert (done.out, done.err) == ("", "error: no \\x1b[31mluck\nhint: try again\n")
+    done = reg("ls", "--json")
+    assert done.status == EXIT_STATUS[kind.family]
+    assert done.out == ""
+    assert done.error == {"family": kind.family, "message": "no \x1b[31mluck", "hint": "try again"}
+
+
+def test_ctrl_c_is_130(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str], alone: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "_dispatch", interrupted)
+    assert reg("ls").status == 130
+    assert reg("ls", "--json").error["family"] == "interrupted"
+
+
+def test_a_bug_keeps_its_traceback(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(words: list[str], alone: bool) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(entry, "_dispatch", bug)
+    with pytest.raises(ZeroDivisionError):
+        reg("ls")
+
+
+USAGE = (
+    ["frob"],
+    ["ls", "--frob"],
+    ["ls", "a", "b"],
+    ["resolve"],
+    ["remote"],
+    ["remote", "add", "origin"],
+    ["export", "."],
+    ["export", ".", "--profile", "ios"],
+    ["export", ".", "--profile", "android", "--opset", "many"],
+    ["add", "--name", "a"],
+    ["add", "model.onnx"],
+    ["--frob", "ls"],
+)
+
+
+@pytest.mark.parametrize("words", USAGE, ids=" ".join)
+def test_usage_errors_are_input_errors(words: list[str], reg: Reg) -> None:
+    done = reg(*words)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert "\nhint: see `reg" in done.err
+    assert reg(*words, "--json").error["family"] == "input"
+
+
+MISTAKES = (
+    (["ls"], 3),
+    (["--registry", "HOME", "ls", "UPPER"], 2),
+    (["--registry", "HOME", "show", "acme/pii:9.9.9"], 3),
+    (["--registry", "HOME", "show", "acme/pii:beta"], 3),
+    (["--registry", "HOME", "diff", "acme/pii", "nobody"], 3),
+    (["--registry", "HOME", "log", "nobody"], 3),
+    (["--registry", "HOME", "verify", "nobody"], 3),
+    (["--registry", "HOME", "push", "acme/pii"], 2),
+    (["--registry", "HOME", "push", "acme/pii", "nowhere"], 3),
+    (["--registry", "HOME", "push", "acme/pii", "HOME"], 5),
+    (["--registry", "HOME", "push", "acme/pii", "gopher://host/x"], 2),
+    (["--registry", "HOME", "pull", "acme/pii", "./absent"], 3),
+    (["--registry", "HOME", "tag", "tiny", "1.0.0"], 2),
+    (["--registry", "HOME", "remote", "remove", "origin"], 3),
+    (["--registry", "HOME", "schema", "manifest-v9"], 3),
+)
+
+
+@pytest.mark.parametrize(("words", "status"), MISTAKES, ids=lambda value: str(value))
+def test_mistakes(
+    words: list[str], status: int, reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_HOME", "nothing-here")
+    done = reg(*(str(home) if word == "HOME" else word for word in words))
+    assert done.status == status
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
+
+
+def test_a_version_that_exists_with_another_manifest_is_a_conflict(
+    reg: Reg, home: Path, tmp_path: Path, draft: Callable[..., Any]
+) -> None:
+    Registry(tmp_path / "other").add(draft(tmp_path / "w9", seed="other"), "0.1.0")
+    assert reg("--registry", home, "push", "acme/pii:0.1.0", tmp_path / "other").status == 5
+
+
+def test_an_output_that_holds_something_else_is_refused_before_anything_moves(
+    reg: Reg, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("years of work")
+    done = reg("--registry", "new", "pull", "acme/pii", home, "--output", "precious")
+    assert done.status == 2
+    assert not (tmp_path / "new").exists()
+    done = reg("--registry", "new", "export", "x", "--profile", "android", "--output", "precious")
+    assert done.status == 2
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
+
+
+def test_damage_is_4_and_every_damage_is_listed(reg: Reg, home: Path) -> None:
+    files = reg("--registry", home, "resolve", "acme/pii", "--json").json["files"]
+    short, flipped = (home / blob_path(Digest.parse(entry["digest"])) for entry in files[:2])
+    for path, data in ((short, b"cut"), (flipped, b"[]")):
+        path.chmod(0o644)
+        path.write_bytes(data)
+    done = reg("--registry", home, "verify")
+    assert done.status == 4
+    assert sum(line.startswith("damaged ") for line in done.out.splitlines()) == 2
+    assert done.err.startswith("error: 2 damages")
+    report = reg("--registry", home, "verify", "--json")
+    assert report.status == 4
+    assert report.json["ok"] is False
+    assert {damage["digest"] for damage in report.json["damages"]} == {entry["digest"] for entry in files[:2]}
+    assert report.error["family"] == "integrity"
+    done = reg("--registry", "new", "pull", "acme/pii:0.2.0", home, "--output", "out")
+    assert done.status == 4
+    assert not Path("out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_9(reg: Reg, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path / "file" / "below", "/proc/nowhere"):
+        done = reg("--registry", home, "push", "tiny", place)
+        assert done.status == 9, done
+
+
+def test_a_missing_library_is_one_line_that_names_the_extra() -> None:
+    with pytest.raises(errors.HostError) as caught, needs("export", "reg export"):
+        raise ModuleNotFoundError(name="torch.nn")
+    assert caught.value.message == "reg export needs torch, which is not installed"
+    assert caught.value.hint == "pip install 'onnxreg[export]'"
+
+
+def test_a_missing_module_of_our_own_is_a_bug() -> None:
+    with pytest.raises(ModuleNotFoundError), needs("export", "reg export"):
+        raise ModuleNotFoundError(name="onnxreg.converters.nothing")
+
+
+def test_a_bug_in_a_process_is_a_traceback_and_1(home: Path) -> None:
+    code = "import sys; from onnxreg.cli import main, ls; ls.run = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["ls"], ["ls", "--json"], ["show", "tiny"], ["schema"], ["--version"]])
+def test_a_reader_that_leaves_early_is_no_error(words: list[str], home: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "onnxreg.cli", *words]
+    environment = {**os.environ, "REG_HOME": str(home)}
+    done = subprocess.run(
+        command, check=False, stdout=write, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_errors_are_json_in_a_process_too() -> None:
+    words = [sys.executable, "-m", "onnxreg.cli", "--registry", "absent", "show", "a", "--json"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert json.loads(done.stderr)["error"]["family"] == "not-found"

@@ -1,0 +1,117 @@
+"""The fast lane and typer's: same words, same bytes, same exit status; and the fast one loads nothing heavy."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from onnxreg.cli import fast
+from onnxreg.cli.app import build
+
+REPOSITORY = Path(__file__).parents[2]
+HEAVY = ("pydantic", "typer", "rich", "filelock", "torch", "onnx", "onnxruntime", "transformers", "rfc8785")
+COMMON = (
+    ["--version"],
+    ["ls"],
+    ["ls", "--json"],
+    ["ls", "acme/pii"],
+    ["ls", "acme/pii", "--json"],
+    ["ls", "--json", "tiny"],
+    ["ls", "nobody"],
+    ["ls", "Not A Name", "--json"],
+    ["--quiet", "ls"],
+    ["--quiet", "ls", "--json"],
+    ["resolve", "acme/pii"],
+    ["resolve", "acme/pii:stable", "--json"],
+    ["resolve", "acme/pii", "--format", "onnx-int8"],
+    ["resolve", "--format", "ort", "--format", "onnx-int8", "acme/pii", "--json"],
+    ["resolve", "acme/pii", "--precision", "int8"],
+    ["resolve", "acme/pii", "--precision", "int4"],
+    ["resolve", "acme/pii", "--remote", "./home", "--json"],
+    ["resolve", "acme/pii", "--remote", "nowhere", "--json"],
+    ["resolve", "acme/pii@sha256:12"],
+)
+UNCOMMON = (
+    [],
+    ["--help"],
+    ["ls", "--help"],
+    ["ls", "--jsn"],
+    ["ls", "a", "b"],
+    ["ls", ""],
+    ["ls", "--", "a"],
+    ["resolve"],
+    ["resolve", "--json"],
+    ["resolve", "a", "--format"],
+    ["resolve", "a", "--format", "--json"],
+    ["resolve", "a", "--format=onnx"],
+    ["resolve", "a", "--precision", ""],
+    ["show", "a"],
+    ["--registry"],
+    ["--registry", "ls"],
+    ["--quiet"],
+    ["--version", "ls"],
+)
+
+
+def command_of(verb: str) -> Any:
+    root: Any = typer.main.get_command(build())
+    return root.commands[verb] if verb else root
+
+
+@pytest.mark.parametrize("verb", ["", *fast.VERBS])
+def test_the_fast_table_is_a_part_of_the_typer_command(verb: str) -> None:
+    options = {name: option for option in command_of(verb).params for name in option.opts}
+    for name, (parameter, kind) in (fast.VERBS[verb] if verb else fast.GLOBALS).items():
+        assert options[name].name == parameter
+        assert getattr(options[name], "is_flag", False) == (kind == fast.FLAG)
+        assert options[name].multiple == (kind == fast.LIST)
+
+
+@pytest.mark.parametrize("verb", fast.VERBS)
+def test_the_one_argument_is_that_of_the_typer_command(verb: str) -> None:
+    (argument,) = [item for item in command_of(verb).params if item.param_type_name == "argument"]
+    assert argument.name == fast.ARGUMENTS[verb]
+    assert argument.required == (argument.name in fast.REQUIRED)
+
+
+@pytest.mark.parametrize("words", COMMON, ids=" ".join)
+def test_both_lanes_say_the_same(
+    words: list[str], reg: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if words != ["--version"]:
+        words = ["--registry", str(home), *words]
+        assert fast.parse(words) is not None
+    quick = reg(*words)
+    monkeypatch.setattr(fast, "parse", lambda words: None)
+    assert reg(*words) == quick
+    assert quick.out or quick.err or "--quiet" in words
+
+
+@pytest.mark.parametrize("words", UNCOMMON, ids=" ".join)
+def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
+    assert fast.parse(words) is None
+
+
+@pytest.mark.parametrize(
+    "words", [["--version"], ["ls"], ["ls", "acme/pii"], ["resolve", "acme/pii", "--json"]]
+)
+def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
+    code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
+    environment = {**os.environ, "REG_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout
+    assert "onnxreg.cli.main" in done.stderr.split()
+    assert not {name.partition(".")[0] for name in done.stderr.split()} & set(HEAVY)
+
+
+def test_a_process_of_its_own_says_the_same(reg: Callable[..., Any], home: Path) -> None:
+    words = [sys.executable, "-m", "onnxreg.cli", "--registry", str(home), "ls", "--json"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, reg(*words[3:]).out, "")

@@ -1,0 +1,177 @@
+"""`export`, `import`, `add`: what they hand to the converters, and what they say of the outcome."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.converters import android, importer
+from onnxreg.converters.android_options import AndroidOptions
+from onnxreg.converters.claims import Difference
+from onnxreg.registry import Registry
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.manifest import FILENAME
+
+Reg = Callable[..., Any]
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iterator[list[Any]]:
+    """A converter that needs no torch: what it was asked for, call by call."""
+    calls: list[Any] = []
+
+    def export_android(source: str, workspace: Path, *, name: str, options: Any, report: Any) -> Any:
+        calls.append((source, name, options))
+        report("converting to ONNX")
+        return draft(workspace / "made", name or "acme/pii")
+
+    monkeypatch.setattr(android, "export_android", export_android)
+    yield calls
+
+
+def test_export_publishes_and_writes_out(reg: Reg, exported: list[Any]) -> None:
+    words = ("--registry", "r", "export", "./ckpt", "--profile", "android", "--name", "acme/x")
+    done = reg(*words, "--output", "out", "--json")
+    assert (done.status, done.err) == (0, "")
+    assert exported == [("./ckpt", "acme/x", AndroidOptions())]
+    value = done.json
+    assert set(value) == {"ref", "name", "version", "digest", "manifest", "output"}
+    assert (value["ref"], value["version"], value["output"]) == ("acme/x:0.1.0", "0.1.0", "out")
+    assert value["digest"] == str(Digest.of(Path("out", FILENAME).read_bytes()))
+    assert reg("--registry", "r", "show", value["ref"], "--json").json == value["manifest"]
+
+
+def test_export_says_what_it_did(reg: Reg, exported: list[Any]) -> None:
+    done = reg("--registry", "r", "export", "acme/pii@main", "--profile", "android", "--version", "1.0.0")
+    assert done.err == "converting to ONNX ...\n"
+    assert done.out.startswith("published acme/pii:1.0.0\nmanifest  sha256:")
+    for line in (
+        "warning: model.onnx: Einsum is outside the mobile-safe set",
+        "refused by G4/point: model_int8.onnx: recall of NAME falls by 0.02",
+        "skipped: ort: onnxruntime is not installed",
+    ):
+        assert line in done.out.splitlines()
+    again = reg("--registry", "r", "export", "acme/pii@main", "--profile", "android", "--version", "1.0.0")
+    assert again.out.startswith("nothing new: this is acme/pii:1.0.0\n")
+
+
+def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
+    words = (
+        *("--opset", 18, "--int8-embeddings", "--no-rewrite", "--max-seq-length", 128),
+        *("--eval-suite", "golden.jsonl", "--min-gold-chars", 50, "--min-parent-recall", 0.7),
+        "--trust-remote-code",
+    )
+    assert reg("--registry", "r", "export", "x", "--profile", "android", *words).status == 0
+    assert reg("--registry", "r", "export", "x", "--profile", "android", "--no-int8").status == 0
+    assert [options for _, _, options in exported] == [
+        AndroidOptions(18, True, True, False, 128, True, Path("golden.jsonl"), 50, 0.7),
+        AndroidOptions(int8=False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ConversionError("it broke"), 7), (KeyboardInterrupt(), 130)],
+    ids=["error", "ctrl-c"],
+)
+def test_a_failed_export_leaves_nothing(
+    error: BaseException, status: int, reg: Reg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_android(source: str, workspace: Path, **more: Any) -> Any:
+        (workspace / "model.onnx").write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(android, "export_android", export_android)
+    done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
+    assert done.status == status
+    assert not Path("out").exists()
+    assert list(Path("r/local/tmp").iterdir()) == []
+    assert reg("--registry", "r", "ls", "--json").json == {"models": []}
+
+
+def test_a_wrong_version_is_refused_before_the_work(reg: Reg, exported: list[Any]) -> None:
+    done = reg("--registry", "r", "export", "x", "--profile", "android", "--version", "1.0")
+    assert (done.status, exported) == (2, [])
+
+
+def test_a_missing_library_names_its_extra(
+    reg: Reg, exported: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks_torch(*words: Any, **more: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(android, "export_android", lacks_torch)
+    done = reg("--registry", "r", "export", "x", "--profile", "android")
+    assert done.status == 9
+    assert done.err == (
+        "error: reg export needs torch, which is not installed\nhint: pip install 'onnxreg[export]'\n"
+    )
+
+
+def test_import_lists_the_differences(
+    reg: Reg, monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]
+) -> None:
+    def import_openmed(directory: Path, workspace: Path, *, name: str) -> Any:
+        assert directory == Path("openmed")
+        found = [Difference("artifacts.0.precision", "fp16", "float32"), Difference("certified", True, None)]
+        return draft(workspace / "made", name), found
+
+    monkeypatch.setattr(importer, "import_openmed", import_openmed)
+    words = ("--registry", "r", "import", "openmed", "--name", "acme/x", "--version", "2.0.0")
+    value = reg(*words, "--json").json
+    assert value["ref"] == "acme/x:2.0.0"
+    assert value["differences"] == [
+        {"path": "artifacts.0.precision", "claimed": "fp16", "found": "float32"},
+        {"path": "certified", "claimed": True, "found": None},
+    ]
+    shown = [line.split() for line in reg(*words).out.splitlines()]
+    assert ["artifacts.0.precision", '"fp16"', '"float32"'] in shown
+    assert ["certified", "true", "nothing"] in shown
+
+
+def test_import_of_a_directory_without_a_manifest(reg: Reg, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert reg("--registry", "r", "import", "empty", "--name", "x").status == 2
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A real ONNX file: y = x @ w."""
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+        [onnx.numpy_helper.from_array(numpy.ones((4, 2), numpy.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(made, tmp_path / "linear.onnx")
+    return tmp_path / "linear.onnx"
+
+
+def test_add_registers_a_model_and_its_companions(reg: Reg, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    before = model.read_bytes()
+    words = ("--registry", "r", "add", model, tmp_path / "config.json", "--name", "acme/linear")
+    value = reg(*words, "--json").json
+    assert (value["ref"], value["output"]) == ("acme/linear:0.1.0", None)
+    (artifact,) = value["manifest"]["artifacts"]
+    assert (artifact["format"], artifact["precision"]) == ("onnx", "float32")
+    assert artifact["metadata"]["operators"] == ["MatMul"]
+    assert model.read_bytes() == before
+    assert reg(*words, "--format", "onnx", "--version", "1.0.0").out.startswith("published acme/linear:1.0.0")
+    assert reg("--registry", "r", "ls", "acme/linear", "--json").json["versions"][0]["version"] == "1.0.0"
+
+
+def test_add_of_something_else(reg: Reg, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    for words in (["absent.onnx"], [tmp_path / "notes.txt"]):
+        done = reg("--registry", "r", "add", *words, "--name", "x")
+        assert done.status == 2
+        assert Registry("r").names() == []

@@ -1,0 +1,155 @@
+"""What a person sees: colours on a terminal only, 80 columns, silence when asked, and a clean end on Ctrl-C."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli import output
+from onnxreg.registry import Registry
+
+Reg = Callable[..., Any]
+READING = (
+    ["ls"],
+    ["ls", "acme/pii"],
+    ["show", "acme/pii"],
+    ["resolve", "acme/pii"],
+    ["diff", "acme/pii:0.1.0", "acme/pii"],
+    ["log", "acme/pii"],
+    ["verify"],
+)
+
+
+def on_a_terminal(home: Path, *words: str, **environment: str) -> tuple[int, str]:
+    """Run `reg` on a pseudo terminal of 80 columns; its exit status and everything it drew."""
+    ours, theirs = pty.openpty()
+    values = {**os.environ, "REG_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "80", **environment}
+    command = [sys.executable, "-m", "onnxreg.cli", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=values) as process:
+        os.close(theirs)
+        drawn = b"".join(iter(lambda: _read(ours), b""))
+    os.close(ours)
+    return process.returncode, drawn.decode().replace("\r\n", "\n")
+
+
+def _read(descriptor: int) -> bytes:
+    """Some bytes from a terminal; none once its other side is closed, which Linux calls an input error."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_piped_output_has_no_escapes_and_fits_80_columns(words: list[str], reg: Reg, home: Path) -> None:
+    done = reg("--registry", home, *words)
+    assert done.status == 0
+    assert "\x1b" not in done.out + done.err
+    prose = [line for line in done.out.splitlines() if not line.startswith(("url ", "  ", "manifest "))]
+    assert max(map(len, prose)) <= 80
+
+
+def test_verdicts_have_a_colour_on_a_terminal(home: Path) -> None:
+    status, drawn = on_a_terminal(home, "show", "acme/pii")
+    assert status == 0
+    assert "\x1b[31mrefused      \x1b[0m" in drawn
+
+
+@pytest.mark.parametrize("setting", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_refused(setting: dict[str, str], home: Path) -> None:
+    assert "\x1b" not in on_a_terminal(home, "show", "acme/pii", **setting)[1]
+    assert "\x1b" not in on_a_terminal(home, "ls", "nobody", **setting)[1]
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: Path) -> None:
+    status, drawn = on_a_terminal(home, "push", "acme/pii", str(tmp_path / "share"))
+    assert status == 0
+    assert "pushing" in drawn
+    last = drawn.splitlines()[-1]
+    assert last.endswith(f"pushed acme/pii:0.2.0 to {tmp_path / 'share'}: 6 blobs, 45.9 kB")
+    status, drawn = on_a_terminal(home, "push", "acme/pii", str(tmp_path / "other"), "--json")
+    assert drawn.startswith("{")
+    assert "pushing" not in drawn
+
+
+@pytest.mark.parametrize(
+    "words", [*READING, ["push", "acme/pii", "./share"], ["tag", "tiny", "beta"]], ids=" ".join
+)
+def test_quiet_prints_nothing(words: list[str], reg: Reg, home: Path) -> None:
+    done = reg("--registry", home, "--quiet", *words)
+    assert (done.status, done.out, done.err) == (0, "", "")
+
+
+def test_quiet_still_prints_errors_and_json(reg: Reg, home: Path) -> None:
+    assert reg("--registry", home, "--quiet", "ls", "nobody").err.startswith("error: ")
+    assert reg("--registry", home, "--quiet", "ls", "--json").json["models"]
+
+
+def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path, draft: Callable[..., Any]) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J"
+    registry = Registry(tmp_path / "r")
+    registry.add(draft(tmp_path / "w", labels=("O", evil)), reason=f"because\n{evil}")
+    for words in (["show", "acme/pii"], ["log", "acme/pii"]):
+        done = reg("--registry", tmp_path / "r", *words)
+        assert "\\x1b]0;owned\\x07\\x1b[2J" in done.out
+        assert "\x1b" not in done.out
+
+
+SLOW_PULL = """
+import os, sys, time
+from onnxreg.registry import copying
+from onnxreg.cli.main import main
+
+def slow(self, block):
+    os.write(2, b"moving\\n")
+    time.sleep(0.1)
+    return at_once(self, memoryview(block)[:100])
+
+at_once, copying.Metered.readinto = copying.Metered.readinto, slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_during_a_pull_leaves_nothing_half_written(reg: Reg, home: Path, tmp_path: Path) -> None:
+    words = [
+        "--registry",
+        str(tmp_path / "mine"),
+        "pull",
+        "acme/pii",
+        str(home),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    command = [sys.executable, "-c", SLOW_PULL, *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "moving\n"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert said.endswith("error: interrupted\nhint: run the command again; nothing half-written was kept\n")
+    assert list((tmp_path / "mine" / "local" / "tmp").iterdir()) == []
+    assert Registry(tmp_path / "mine").names() == []
+    assert not list(tmp_path.glob("*out*"))
+    assert reg(*words).status == 0
+    assert (tmp_path / "out" / "model.onnx").is_file()
+
+
+def test_sizes_are_powers_of_ten() -> None:
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_234_567: "1.2 MB", 5 * 10**9: "5.0 GB"}
+    assert {count: output.size(count) for count in sizes} == sizes
+
+
+def test_a_table_leaves_out_empty_columns_and_aligns_numbers() -> None:
+    assert list(output.table(("NAME", "NOTE", "SIZE"), [("a", "", 5), ("long", "", 12)])) == [
+        "NAME  SIZE",
+        "a        5",
+        "long    12",
+    ]
+    assert list(output.table(("NAME",), [])) == []

@@ -1,0 +1,273 @@
+"""Checkpoints that are refused, each with what is wrong and what to do."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.converters import sourcefiles
+from onnxreg.converters.source import load_checkpoint
+from onnxreg.converters.sourcefiles import hub_id, locate
+from onnxreg.schema.errors import InputError, NotFoundError, RegError, RemoteError
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def checkpoint(bert: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(bert, tmp_path / "checkpoint"))
+
+
+def change(path: Path, **keys: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+def refused(directory: Path, family: type[RegError], **options: Any) -> str:
+    with pytest.raises(family) as caught:
+        load_checkpoint(str(directory), "acme/x", **options)
+    assert caught.value.hint or family is InputError
+    return caught.value.message
+
+
+def resave(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_what_is_loaded(bert: Path) -> None:
+    import torch
+
+    loaded = load_checkpoint(str(bert), "acme/x")
+    assert loaded.labels == ("O", "B-NAME", "I-NAME", "B-DATE", "I-DATE")
+    assert not loaded.model.training
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert loaded.config._attn_implementation == "eager"
+    assert loaded.tokenizer.backend_tokenizer.padding is None
+    assert loaded.tokenizer.backend_tokenizer.truncation is None
+    lines = "".join(
+        f"{hashlib.sha256((bert / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    )
+    assert loaded.source.to_json() == {
+        "id": "acme/x",
+        "digest": f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}",
+    }
+    assert loaded.without_model().model is None
+
+
+def test_a_half_precision_checkpoint_becomes_float32(checkpoint: Path) -> None:
+    import torch
+
+    resave(checkpoint, lambda tensors: tensors.update({name: t.half() for name, t in tensors.items()}))
+    change(checkpoint / "config.json", dtype="float16")
+    loaded = load_checkpoint(str(checkpoint), "x")
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    assert "no such checkpoint directory" in refused(tmp_path / "nowhere", NotFoundError)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_file_that_is_missing(checkpoint: Path, name: str) -> None:
+    (checkpoint / name).unlink()
+    assert ("config.json" if name == "config.json" else "no weights") in refused(checkpoint, InputError)
+
+
+def test_no_tokenizer(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").unlink()
+    assert "tokenizer" in refused(checkpoint, InputError)
+
+
+def test_damaged_files(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").write_bytes(b"\x00" * 64)
+    message = refused(checkpoint, InputError)
+    assert "could not be loaded" in message and str(checkpoint) not in message
+    (checkpoint / "config.json").write_text("[1,")
+    assert "not valid JSON" in refused(checkpoint, InputError)
+
+
+def test_a_shard_that_is_missing_or_elsewhere(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    for shard in ("model-00001-of-00002.safetensors", "../model.safetensors"):
+        (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+        assert "shard that is missing" in refused(checkpoint, InputError)
+
+
+def test_an_encoder_without_a_head_is_refused_with_the_keys(make_checkpoint: Make, checkpoint: Path) -> None:
+    encoder = make_checkpoint("bert", task="")
+    assert "not a token classifier: config.json says BertModel" in refused(encoder, InputError)
+    resave(
+        checkpoint,
+        lambda tensors: [tensors.pop(name) for name in list(tensors) if "classifier" in name] and None,
+    )
+    assert (
+        refused(checkpoint, InputError)
+        == "the checkpoint has no values for classifier.bias, classifier.weight"
+    )
+
+
+def test_a_head_of_another_size_is_refused(checkpoint: Path) -> None:
+    resave(
+        checkpoint,
+        lambda tensors: tensors.update({"classifier.bias": tensors["classifier.bias"][:3].clone()}),
+    )
+    assert "shapes differ from its config for classifier.bias" in refused(checkpoint, InputError)
+
+
+def test_another_task(make_checkpoint: Make) -> None:
+    found = refused(make_checkpoint("bert", task="SequenceClassification"), InputError)
+    assert found == "not a token classifier: config.json says BertForSequenceClassification"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_own_code_is_not_run_unasked(checkpoint: Path, name: str) -> None:
+    change(checkpoint / name, auto_map={"AutoModelForTokenClassification": "evil.Evil"})
+    (checkpoint / "evil.py").write_text("raise SystemExit('ran')")
+    assert f"wants its own code to run ({name}" in refused(checkpoint, InputError)
+
+
+def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint: Path) -> None:
+    plain = load_checkpoint(str(checkpoint), "x", trust_remote_code=True).source.digest
+    (checkpoint / "extra.py").write_text("x = 1\n")
+    assert load_checkpoint(str(checkpoint), "x").source.digest == plain
+    assert load_checkpoint(str(checkpoint), "x", trust_remote_code=True).source.digest != plain
+
+
+class Evil:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_may_hold_tensors_only(checkpoint: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    tensors = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    torch.save(tensors, checkpoint / "pytorch_model.bin")
+    assert load_checkpoint(str(checkpoint), "x").labels[0] == "O"
+    torch.save({**tensors, "classifier.bias": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
+    assert "more than tensors" in refused(checkpoint, InputError)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None:
+    import torch
+
+    torch.save(Evil(tmp_path / "ran"), checkpoint / "pytorch_model.bin")
+    assert load_checkpoint(str(checkpoint), "x").labels[0] == "O"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"id2label": {"0": "O", "1": "A", "2": "B", "3": "C", "5": "D"}}, "does not number its labels"),
+        ({"id2label": {"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}}, "one label to two ids"),
+        ({"label2id": {"O": 1, "B-NAME": 0}}, "label2id and id2label"),
+        ({"id2label": {"0": "O", "1": "A"}, "label2id": {"O": 0, "A": 1}}, "shapes differ"),
+    ],
+    ids=["gap", "twice", "contradiction", "count"],
+)
+def test_labels_that_do_not_match(checkpoint: Path, keys: dict[str, Any], message: str) -> None:
+    change(checkpoint / "config.json", **keys)
+    assert message in refused(checkpoint, InputError)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("acme/Model", "acme/Model"),
+        ("acme/model@v1.0", "acme/model"),
+        ("model", "model"),
+        ("tests", None),
+    ],
+)
+def test_hub_ids(source: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert hub_id(source) == expected
+
+
+@pytest.mark.parametrize("source", ["/abs/model", "./model", "a/b/c", "file.txt", "acme/model@"])
+def test_neither_a_directory_nor_a_hub_id(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFoundError, match="no such checkpoint directory"):
+        hub_id(source)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, Any]]]:
+    """Put a function in the place of the hub's download; returns the calls it gets."""
+
+    def answer(with_: Any) -> list[dict[str, Any]]:
+        import huggingface_hub
+
+        calls: list[dict[str, Any]] = []
+
+        def download(name: str, **options: Any) -> str:
+            calls.append({"name": name, **options})
+            if isinstance(with_, Exception):
+                raise with_
+            return str(with_)
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        return calls
+
+    return answer
+
+
+def test_a_hub_id_is_pinned_to_the_commit(checkpoint: Path, hub: Any) -> None:
+    snapshot = checkpoint.rename(checkpoint.with_name("0123abcd"))
+    calls = hub(snapshot)
+    loaded = load_checkpoint("acme/Tagger@main", "ignored")
+    assert (loaded.source.id, loaded.source.revision) == ("acme/Tagger", "0123abcd")
+    assert (calls[0]["name"], calls[0]["revision"]) == ("acme/Tagger", "main")
+    assert len(calls) == 1 and not any(".bin" in pattern for pattern in calls[0]["allow_patterns"])
+    assert not any(".py" in pattern for pattern in calls[0]["allow_patterns"])
+
+
+def test_pickles_are_fetched_only_without_safetensors(checkpoint: Path, hub: Any) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    calls = hub(checkpoint)
+    locate("acme/tagger", code=True)
+    assert ["pytorch_model*.bin" in call["allow_patterns"] for call in calls] == [False, True]
+    assert "*.py" in calls[0]["allow_patterns"]
+
+
+def test_the_hub_says_no(hub: Any) -> None:
+    from huggingface_hub import errors
+
+    def raised_by_hub(kind: type[Exception]) -> Exception:
+        return kind.__new__(kind)
+
+    cases = [
+        (raised_by_hub(errors.LocalEntryNotFoundError), RemoteError, "not in the local cache"),
+        (
+            raised_by_hub(errors.RepositoryNotFoundError),
+            NotFoundError,
+            "neither a directory nor a model",
+        ),
+        (raised_by_hub(errors.RevisionNotFoundError), NotFoundError, "acme/tagger@v9"),
+        (OSError("boom"), RemoteError, "could not be fetched"),
+    ]
+    for raised, family, message in cases:
+        hub(raised)
+        with pytest.raises(family, match=message):
+            sourcefiles.locate("acme/tagger@v9")

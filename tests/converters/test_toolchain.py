@@ -1,0 +1,38 @@
+"""Tool facts: what shapes bytes, and nothing of one machine."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.converters import toolchain
+from onnxreg.schema.errors import HostError
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu sse2 avx avx2 avx512f avx512_vnni", "x86_64+avx512_vnni"),
+        ("fpu sse2 avx avx2 avx_vnni", "x86_64+avx_vnni"),
+        ("fpu sse2 avx avx2", "x86_64+avx2"),
+        ("fpu sse2", "x86_64"),
+    ],
+)
+def test_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, expected: str) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "AMD64")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n")
+    assert toolchain.instruction_set(cpuinfo) == expected
+    assert toolchain.instruction_set(tmp_path / "absent") == "x86_64"
+
+
+def test_versions_have_no_local_part() -> None:
+    found = toolchain.tool_versions()
+    assert found.keys() >= {"torch", "transformers", "onnx", "onnxruntime", "isa"}
+    assert not [name for name, version in found.items() if name != "isa" and "+" in version]
+
+
+def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
+    toolchain.require("json", "onnx")
+    with pytest.raises(HostError, match="needs no_such_tool, which is not installed") as caught:
+        toolchain.require("json", "no_such_tool")
+    assert caught.value.hint == "pip install 'onnxreg[export]'"

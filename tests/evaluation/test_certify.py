@@ -1,0 +1,345 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
+from onnxreg.converters.evaluation.suite import load
+from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Check
+from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
+TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
+SENTENCES = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]
+GOOD = [SENTENCES[number % 2] for number in range(100)]
+"""NAME: 50 x (3 + 2 + 2 + 3) = 500 characters, CITY: 50 x (8 + 4) = 600."""
+
+
+@pytest.fixture
+def certify(
+    checkpoint: Callable[..., Any],
+    candidate: Callable[..., Path],
+    write_suite: Callable[..., Path],
+    workspace: Path,
+    base: dict[str, Any],
+) -> Callable[..., Evaluation]:
+    def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> Evaluation:
+        return certify_int8(
+            write_suite(texts), checkpoint(parent), candidate(child), workspace, quantization=base, **floors
+        )
+
+    return run
+
+
+def read(workspace: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((workspace / "recall_delta.json").read_bytes())
+    return value
+
+
+def test_equal_models_are_certified(
+    certify: Callable[..., Evaluation], workspace: Path, base: dict[str, Any]
+) -> None:
+    done = certify(GOOD)
+    assert (done.verdict.state, done.verdict.rule, done.verdict.report) == (
+        "certified",
+        "G4/point",
+        "recall_delta.json",
+    )
+    assert done.verdict.suite == Digest.of((workspace.parent / "suite.jsonl").read_bytes())
+    assert [path.name for path in workspace.iterdir()] == ["recall_delta.json"]
+    quantization = base | {
+        "certification_limit": 0.005,
+        "certified": True,
+        "format": "onnx-int8",
+        "quant_recall_delta": 0.0,
+        "recall_delta_path": "recall_delta.json",
+    }
+    assert done.manifest_fields == {
+        "quant_recall_delta": 0.0,
+        "certified": True,
+        "recall_delta_path": "recall_delta.json",
+        "quantization": quantization,
+        "certification": {
+            "gate": "G4",
+            "limit": 0.005,
+            "metric": "character_recall",
+            "report_path": "recall_delta.json",
+        },
+    }
+    assert done.config_fields == {
+        "quant_recall_delta": 0.0,
+        "certified": True,
+        "_onnx_quantization": quantization,
+    }
+
+
+def test_a_loss_is_refused_and_still_written(certify: Callable[..., Evaluation], workspace: Path) -> None:
+    done = certify(GOOD, child=TRUTH | {"Bo": "O", "Cy": "B-CITY"})
+    assert done.verdict.state == "refused"
+    assert done.verdict.reasons[0].startswith("NAME loses 0.4000 of its recall")
+    assert done.manifest_fields["certified"] is done.config_fields["certified"] is False
+    assert done.manifest_fields["quant_recall_delta"] == done.config_fields["quant_recall_delta"] == 0.4
+    report = read(workspace)
+    assert report["certified"] is report["delta"]["passed"] is False
+    assert report["quant_recall_delta"] == report["delta"]["max_delta"] == 0.4
+    assert report["delta"]["offending_labels"] == {"NAME": {"delta": 0.4, "limit": 0.005}}
+    assert report["per_label"]["NAME"]["int8_recall"] == 0.6
+    assert report["gold_char_count_by_label"] == {"NAME": 500, "CITY": 600}
+    assert report["gold_span_count_by_label"] == {"NAME": 200, "CITY": 100}
+
+
+def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
+    certify: Callable[..., Evaluation], workspace: Path
+) -> None:
+    done = certify(GOOD, parent=TRUTH | {"York": "O"}, child=TRUTH | {"Bo": "O"})
+    assert done.verdict.state == "refused"
+    city = read(workspace)["per_label"]["CITY"]
+    assert city["signed_delta"] == pytest.approx(-5 / 12)
+    assert city["delta"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("texts", "parent", "floors", "reason"),
+    [
+        ([], TRUTH, {}, "the evaluation suite is empty"),
+        (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
+        (["<SSN:Ada> meets <name:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
+        (GOOD[:20], TRUTH, {}, "NAME has 100 gold characters, 200 are needed"),
+        (GOOD, TRUTH, {"min_gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
+        (GOOD, {}, {}, "finds too little of NAME"),
+        (GOOD, TRUTH | {"Bo": "O"}, {"min_parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
+        (
+            GOOD,
+            dict.fromkeys(["[UNK]", "meets", "in", "and", *TRUTH], "I-NAME"),
+            {},
+            "false alarms on 1.0000",
+        ),
+        (["<NAME:Ada>"] * 100, TRUTH, {}, "finds too little of NAME: recall 1.0000"),
+    ],
+    ids=[
+        "empty",
+        "no gold",
+        "foreign gold",
+        "little gold",
+        "gold floor",
+        "blind",
+        "recall floor",
+        "constant",
+        "bare",
+    ],
+)
+def test_nothing_is_certified_without_evidence(
+    certify: Callable[..., Evaluation],
+    workspace: Path,
+    texts: list[str],
+    parent: Any,
+    floors: Any,
+    reason: str,
+) -> None:
+    done = certify(texts, parent, parent, **floors)
+    assert done.verdict.state == "unknown"
+    assert any(reason in given for given in done.verdict.reasons)
+    assert done.manifest_fields == done.config_fields == {}
+    assert {check["verdict"] for check in done.checks if check["name"] == "quant_recall_delta"} == {"unknown"}
+    report = read(workspace)
+    assert report["state"] == "unknown" and report["certified"] is False
+    assert report["quant_recall_delta"] is report["delta"]["max_delta"] is None
+    assert report["delta"]["source"] == "missing_evidence"
+
+
+@pytest.mark.parametrize(
+    "floors", [{"min_gold_chars": 0}, {"min_parent_recall": 0.0}, {"min_parent_recall": 70}]
+)
+def test_floors_out_of_range_write_nothing(
+    certify: Callable[..., Evaluation], workspace: Path, floors: Any
+) -> None:
+    with pytest.raises(InputError):
+        certify(GOOD, **floors)
+    assert list(workspace.iterdir()) == []
+
+
+def test_checks_say_what_was_measured_on_what(certify: Callable[..., Evaluation]) -> None:
+    done = certify(["<NAME:Ada> meets Bo"] * 100, child=TRUTH | {"Ada": "O"})
+    checks = [Check.from_json(check) for check in done.checks]
+    assert [(c.name, c.metric, c.value, c.verdict, c.samples, c.limit) for c in checks] == [
+        ("character_recall/NAME", "character_recall", 0.0, "fail", 100, None),
+        ("character_recall/CITY", "character_recall", None, "unknown", 0, None),
+        ("quant_recall_delta", "character_recall", 1.0, "fail", 100, 0.005),
+    ]
+    assert all(check.dataset == done.verdict.suite for check in checks)
+    assert checks[-1].interval == (1.0, 1.0)
+
+
+def test_everything_fits_a_manifest(certify: Callable[..., Evaluation], workspace: Path) -> None:
+    done = certify(GOOD, child=TRUTH | {"Bo": "O"})
+    (workspace / "model_int8.onnx").write_bytes(b"int8")
+    measured = {
+        path.name: Descriptor("application/octet-stream", Digest.of(path.read_bytes()), path.stat().st_size)
+        for path in workspace.iterdir()
+    }
+    source = {"id": "acme/names", "digest": str(Digest.of(b"weights"))}
+    draft = Draft(
+        "acme/names",
+        workspace,
+        (
+            DraftArtifact(
+                "onnx-int8", "int8", "model_int8.onnx", verdict=done.verdict, fields={"checks": done.checks}
+            ),
+        ),
+        (DraftFile("report", "recall_delta.json"),),
+        {"source": source, **done.manifest_fields},
+    )
+    manifest = draft.manifest(measured)
+    certification = manifest.artifacts[0].certification
+    assert certification.state == "refused" and certification.evidence is not None
+    assert certification.evidence.report == measured["recall_delta.json"].digest
+    assert certification.evidence.parent == Digest.of(b"weights")
+    assert manifest.certified is False and manifest.quant_recall_delta == 0.2
+
+
+def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
+    certify: Callable[..., Evaluation], workspace: Path
+) -> None:
+    for child in (TRUTH, TRUTH | {"Bo": "O"}, {}):
+        done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
+        published = (workspace / "recall_delta.json").read_text() + repr(done)
+        for secret in (
+            "Ada",
+            "Oslo",
+            "York",
+            "meets",
+            "xyzzy",
+            "secret-id",
+            str(workspace),
+            "suite.jsonl",
+            "offset",
+        ):
+            assert secret not in published
+        assert "generated_at" not in read(workspace)
+
+
+def test_the_report_keeps_the_keys_that_openmed_writes(
+    certify: Callable[..., Evaluation], workspace: Path
+) -> None:
+    certify(GOOD)
+    report = read(workspace)
+    assert report.keys() >= {
+        *(
+            "schema_version",
+            "source_model_id",
+            "format",
+            "artifact",
+            "quantization",
+            "fixture_count",
+            "metric",
+        ),
+        *("gold_span_count_by_label", "gold_char_count_by_label", "limit", "certified", "quant_recall_delta"),
+        *("per_label", "fp_parent_per_label_recall", "candidate_per_label_recall", "delta", "report_path"),
+    }
+    assert report["per_label"]["NAME"].keys() >= {
+        *("fp_recall", "int8_recall", "delta", "gold_span_count", "gold_char_count")
+    }
+    assert report["delta"].keys() == {
+        *("format", "quantized", "passed", "limit", "max_delta", "per_label_delta", "offending_labels"),
+        *("labels_evaluated", "source", "blocking_format"),
+    }
+    assert report["artifact"]["int8_model_path"] == "model_int8.onnx"
+    assert report["source_digest"] == str(Digest.of(b"weights"))
+
+
+def test_the_report_is_the_same_bytes_again(certify: Callable[..., Evaluation], workspace: Path) -> None:
+    certify(GOOD, child=TRUTH | {"Bo": "O"})
+    first = (workspace / "recall_delta.json").read_bytes()
+    certify(GOOD, child=TRUTH | {"Bo": "O"})
+    assert (workspace / "recall_delta.json").read_bytes() == first
+    assert first.endswith(b"}\n")
+
+
+def test_a_suite_that_was_read_already_serves_as_well(
+    checkpoint: Callable[..., Any],
+    candidate: Callable[..., Path],
+    write_suite: Callable[..., Path],
+    workspace: Path,
+) -> None:
+    path = write_suite(GOOD)
+    read_already = load(path)
+    done = certify_int8(path, checkpoint(), candidate(), workspace, quantization={})
+    path.unlink()
+    assert certify_int8(read_already, checkpoint(), candidate(), workspace, quantization={}) == done
+
+
+def test_a_bad_suite_writes_nothing(
+    checkpoint: Callable[..., Any], candidate: Callable[..., Path], tmp_path: Path, workspace: Path
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(
+        '[{"id": "a", "text": "Ada", "gold_spans": [{"start": 0, "end": 2, "label": "NAME", "text": "Bo"}]}]'
+    )
+    with pytest.raises(InputError, match="span 1"):
+        certify_int8(bad, checkpoint(), candidate(), workspace, quantization={})
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_model_is_not_certified_against_itself(
+    tokenizer: PreTrainedTokenizerFast,
+    write_suite: Callable[..., Path],
+    workspace: Path,
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=14,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_labels=3,
+    )
+    model = BertForTokenClassification(config).eval()
+    parent = SimpleNamespace(
+        model=model,
+        tokenizer=tokenizer,
+        config=config,
+        labels=("O", "B-NAME", "I-NAME"),
+        source=SimpleNamespace(id="acme/random", digest=None),
+    )
+    path = tmp_path / "same.onnx"
+    export(model, path)
+    texts = [
+        "<NAME:Ada> meets Bo in Oslo and <NAME:Cy> in Rome",
+        "New York and Rome <NAME:Bo> meets Ada",
+    ] * 60
+    done = certify_int8(write_suite(texts), parent, path, workspace, quantization={})  # type: ignore[arg-type]
+    assert done.verdict.state == "unknown"
+
+
+def export(model: BertForTokenClassification, path: Path) -> None:
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).logits  # type: ignore[no-any-return]
+
+    names = ["input_ids", "attention_mask"]
+    sample = torch.ones(2, 5, dtype=torch.int64)
+    axes = {name: {0: "batch", 1: "sequence"} for name in [*names, "logits"]}
+    torch.onnx.export(
+        Logits(),
+        (sample, sample),
+        str(path),
+        input_names=names,
+        output_names=["logits"],
+        dynamic_axes=axes,
+        opset_version=18,
+        dynamo=False,
+    )

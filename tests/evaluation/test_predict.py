@@ -1,0 +1,127 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from onnxreg.converters.evaluation.decode import tag_scheme
+from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
+from onnxreg.converters.evaluation.windows import windows
+from onnxreg.schema.errors import ConversionError
+from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
+TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
+
+
+def graph(path: Path, inputs: list[str], outputs: list[str], tags: int = 5) -> Path:
+    nodes = [
+        helper.make_node("Cast", [inputs[0]], ["flat"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["flat", "axes"], ["deep"]),
+        helper.make_node("Concat", ["deep"] * tags, outputs, axis=2),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "s"]) for name in inputs],
+        [helper.make_tensor_value_info(outputs[0], TensorProto.FLOAT, ["b", "s", tags])],
+        [onnx.numpy_helper.from_array(np.array([2]), "axes")],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_both_runtimes_and_the_decoder_agree(
+    checkpoint: Callable[..., SimpleNamespace], candidate: Callable[..., Path]
+) -> None:
+    parent = checkpoint(positions=20)
+    scheme = tag_scheme(parent.labels)
+    cut = windows(parent.tokenizer, parent.config, TEXTS)
+    run, names = onnx_runner(candidate())
+    right = predict(run, cut, TEXTS, 5, scheme)
+    with torch_runner(parent.model, names) as run:
+        left = predict(run, cut, TEXTS, 5, scheme)
+    assert all(np.array_equal(one, other) for one, other in zip(left, right, strict=True))
+    assert "".join(".NC"[number + 1] for number in left[0]) == "NNN.......NN....CCCC"
+    assert left[2].tolist() == [-1] * 180 + [1] * 8
+    assert left[3].tolist() == []
+
+
+def test_the_same_on_any_number_of_threads(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=14,
+        hidden_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=384,
+        num_labels=5,
+    )
+    model = BertForTokenClassification(config).eval()
+    texts = ["Ada meets Bo in Oslo " * count for count in range(1, 40)]
+    cut = windows(tokenizer, config, texts)
+
+    def logits(cores: int, torch_threads: int) -> list[bytes]:
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        before = torch.get_num_threads()
+        torch.set_num_threads(torch_threads)
+        seen: dict[int, bytes] = {}
+        try:
+            with torch_runner(model, ("input_ids", "attention_mask")) as run:
+
+                def watched(inputs):  # type: ignore[no-untyped-def]
+                    assert torch.get_num_threads() == 1
+                    found = run(inputs)
+                    seen[inputs["input_ids"].shape[1]] = found.tobytes()
+                    return found
+
+                predict(watched, cut, texts, 5, tag_scheme(("O", "A", "B", "C", "D")))
+            assert torch.get_num_threads() == torch_threads
+        finally:
+            torch.set_num_threads(before)
+        return [seen[length] for length in sorted(seen)]
+
+    assert logits(1, 1) == logits(2, 4) == logits(5, 2)
+
+
+def test_torch_threads_are_put_back_after_a_failure() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), torch_runner(None, ()):
+        raise KeyError
+    assert torch.get_num_threads() == before
+
+
+def test_logits_for_other_labels_are_refused(
+    checkpoint: Callable[..., SimpleNamespace], candidate: Callable[..., Path]
+) -> None:
+    parent = checkpoint()
+    cut = windows(parent.tokenizer, parent.config, TEXTS)
+    run, _ = onnx_runner(candidate())
+    with pytest.raises(ConversionError, match=r"logits of shape \(7, 5\), expected \(7, 7\)"):
+        predict(run, cut, TEXTS, 7, tag_scheme(("O", "A", "B", "C", "D", "E", "F")))
+
+
+def test_a_file_that_does_not_load_is_named_without_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "model_int8.onnx"
+    path.write_bytes(b"not a model")
+    with pytest.raises(ConversionError, match=r"cannot load model_int8\.onnx") as caught:
+        onnx_runner(path)
+    assert str(tmp_path) not in caught.value.message
+
+
+def test_unknown_inputs_are_refused(tmp_path: Path) -> None:
+    path = graph(tmp_path / "model.onnx", ["input_ids", "position_ids"], ["logits"])
+    with pytest.raises(ConversionError, match="does not give: position_ids"):
+        onnx_runner(path)
+
+
+def test_an_output_that_is_not_logits_is_refused(tmp_path: Path) -> None:
+    path = graph(tmp_path / "model.onnx", ["input_ids"], ["scores"])
+    with pytest.raises(ConversionError, match="no output called logits"):
+        onnx_runner(path)

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnxreg.converters.evaluation.decode import Integers
+from onnxreg.converters.evaluation.recall import (
+    LabelRecall,
+    Tally,
+    bootstrap,
+    largest_loss,
+    measure,
+    percentiles,
+    tally,
+)
+from onnxreg.converters.evaluation.suite import Fixture, Span
+
+LABELS = ("A", "B")
+
+
+def chars(text: str) -> Integers:
+    return np.array([".AB".index(letter) - 1 for letter in text], dtype=np.int64)
+
+
+def measured(counts: Tally) -> list[LabelRecall]:
+    return measure(counts, {}, LABELS, bootstrap(counts))
+
+
+def test_worked_by_hand() -> None:
+    fixtures = [
+        Fixture("0123456789", (Span(0, 4, "A"), Span(6, 8, "B"))),
+        Fixture("0123456789", (Span(2, 8, "A"), Span(2, 4, "C"))),
+    ]
+    parent = [chars("AAA...BB.."), chars("..AAAA...A")]
+    candidate = [chars("AA....BBBB"), chars("..BBAAAA..")]
+    a, b = measured(tally(fixtures, parent, candidate, LABELS))
+    assert (a.characters, a.parent, a.candidate, a.loss) == (10, 7 / 10, 6 / 10, 1 / 10)
+    assert (a.false_alarms, a.informedness) == (1 / 10, 0.7 - 0.1)
+    assert (b.characters, b.parent, b.candidate, b.loss, b.false_alarms) == (2, 1.0, 1.0, 0.0, 0.0)
+
+
+def test_a_label_without_gold_has_no_figures() -> None:
+    _, b = measured(tally([Fixture("01", (Span(0, 1, "A"),))], [chars("AB")], [chars("..")], LABELS))
+    assert b == LabelRecall("B", 0, 0)
+
+
+def test_a_model_that_says_one_label_everywhere_is_not_informed() -> None:
+    fixtures = [Fixture("0123456789", (Span(0, 4, "A"),))]
+    always = [chars("AAAAAAAAAA")]
+    a, _ = measured(tally(fixtures, always, always, LABELS))
+    assert (a.parent, a.false_alarms, a.informedness) == (1.0, 1.0, 0.0)
+
+
+def test_gold_that_fills_every_text_tells_nothing_of_guessing() -> None:
+    fixtures = [Fixture("0123", (Span(0, 4, "A"),))]
+    a, _ = measured(tally(fixtures, [chars("AAAA")], [chars("AAAA")], LABELS))
+    assert (a.parent, a.informedness) == (1.0, 0.0)
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[list[Fixture], list[Integers], list[Integers]]:
+    fixtures, parents, candidates = [], [], []
+    for _ in range(draw(st.integers(1, 6))):
+        length = draw(st.integers(1, 12))
+        spans = []
+        for label in LABELS:
+            start = draw(st.integers(0, length))
+            end = draw(st.integers(start, length))
+            spans += [Span(start, end, label)] if start < end else []
+        fixtures.append(Fixture("x" * length, tuple(spans)))
+        letters = st.text(".AB", min_size=length, max_size=length).map(chars)
+        parents.append(draw(letters))
+        candidates.append(draw(letters))
+    return fixtures, parents, candidates
+
+
+@given(corpora())
+def test_laws(corpus: tuple[list[Fixture], list[Integers], list[Integers]]) -> None:
+    fixtures, parent, candidate = corpus
+    forth = measured(tally(fixtures, parent, candidate, LABELS))
+    back = measured(tally(fixtures, candidate, parent, LABELS))
+    turned = measured(tally(fixtures[::-1], parent[::-1], candidate[::-1], LABELS))
+    for one, other in zip(forth, back, strict=True):
+        assert (one.loss is None) == (one.characters == 0)
+        if one.loss is not None and other.loss is not None:
+            assert one.parent is not None and 0 <= one.parent <= 1
+            assert one.candidate is not None and 0 <= one.candidate <= 1
+            assert one.false_alarms is not None and 0 <= one.false_alarms <= 1
+            assert one.loss == -other.loss
+            assert one.interval is not None and -1 <= one.interval[0] <= one.interval[1] <= 1
+    assert turned == forth
+
+
+def test_the_interval_is_that_of_the_binomial() -> None:
+    """400 one-span texts of equal length, 40 of them lost: the loss is 0.1, its standard error 0.015."""
+    gold = np.full((400, 1), 10)
+    found = gold.copy()
+    found[:40] = 0
+    interval = percentiles(bootstrap(Tally(gold, gold, found, gold[0], 8000))[:, 0])
+    assert interval == pytest.approx((0.1 - 1.96 * 0.015, 0.1 + 1.96 * 0.015), abs=0.004)
+
+
+def test_characters_of_one_text_are_not_independent() -> None:
+    """The same losses in four texts instead of four hundred leave the interval ten times as wide."""
+
+    def width(texts: int) -> float:
+        gold = np.full((texts, 1), 4000 // texts)
+        found = gold.copy()
+        found[: texts // 4] = 0
+        low, high = percentiles(bootstrap(Tally(gold, gold, found, gold[0], 8000))[:, 0]) or (0.0, 0.0)
+        return high - low
+
+    assert width(4) > 5 * width(400)
+
+
+def test_the_largest_loss_is_never_below_nothing() -> None:
+    gold = np.full((50, 2), 10)
+    counts = Tally(gold, gold - 1, gold, gold[0], 2000)
+    assert largest_loss(bootstrap(counts), [0, 1]) == (0.0, 0.0)
+    assert largest_loss(bootstrap(counts), []) is None
+
+
+def test_without_fixtures_or_labels_nothing_is_drawn() -> None:
+    for shape in ((0, 2), (3, 0)):
+        none = np.zeros(shape, dtype=np.int64)
+        assert np.isnan(bootstrap(Tally(none, none, none, none.sum(axis=0), 0))).all()
+
+
+def test_the_stream_of_the_generator_is_the_frozen_one() -> None:
+    """RandomState(0).randint(0, 3) goes 0 1 0, 1 1 2, 0 2 0; the texts lose 0, 3 and 10 of 10 characters each."""
+    gold = np.array([[10], [10], [10]])
+    found = np.array([[10], [7], [0]])
+    drawn = bootstrap(Tally(gold, gold, found, gold[0], 90), resamples=3)[:, 0]
+    assert drawn.tolist() == [3 / 30, 16 / 30, 10 / 30]

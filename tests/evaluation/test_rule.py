@@ -1,0 +1,125 @@
+import pytest
+from onnxreg.converters.evaluation.recall import LabelRecall
+from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide
+from onnxreg.schema.errors import InputError
+
+
+def label(
+    name: str = "A",
+    *,
+    loss: float = 0.0,
+    characters: int = 1000,
+    parent: float = 0.9,
+    false_alarms: float = 0.01,
+) -> LabelRecall:
+    return LabelRecall(
+        name,
+        spans=characters // 10,
+        characters=characters,
+        parent=parent,
+        candidate=parent - loss,
+        loss=loss,
+        interval=(loss, loss),
+        false_alarms=false_alarms,
+        informedness=parent - false_alarms,
+    )
+
+
+def no_gold(name: str) -> LabelRecall:
+    return LabelRecall(name, 0, 0)
+
+
+def judge(*measured: LabelRecall, foreign: tuple[str, ...] = (), fixtures: int = 100) -> Decision:
+    return decide(measured, foreign, fixtures, Floors())
+
+
+@pytest.mark.parametrize(
+    ("lost", "gold", "state"),
+    [
+        (0, 1000, "certified"),
+        (4, 1000, "certified"),
+        (5, 1000, "refused"),
+        (6, 1000, "refused"),
+        (1, 200, "refused"),
+    ],
+)
+def test_the_limit_is_strict(lost: int, gold: int, state: str) -> None:
+    decision = judge(label(loss=lost / gold, characters=gold))
+    assert (decision.state, decision.largest_loss) == (state, lost / gold)
+
+
+def test_one_label_over_the_limit_refuses_whatever_the_others_gain() -> None:
+    decision = judge(label("A", loss=-0.3), label("B", loss=0.01), label("C", loss=0.02))
+    assert decision.state == "refused"
+    assert decision.largest_loss == 0.02
+    assert [item.label for item in decision.offending] == ["B", "C"]
+    assert "B loses 0.0100" in decision.reasons[0] and "C loses 0.0200" in decision.reasons[1]
+
+
+def test_gains_alone_are_a_loss_of_nothing() -> None:
+    assert judge(label(loss=-0.3)).largest_loss == 0.0
+
+
+@pytest.mark.parametrize(
+    ("weak", "reason"),
+    [
+        (label("B", characters=199), "B has 199 gold characters, 200 are needed"),
+        (label("B", characters=1, loss=1.0), "B has 1 gold characters"),
+        (label("B", parent=0.4), "the parent itself finds too little of B: recall 0.4000"),
+        (label("B", parent=0.0), "finds too little of B"),
+        (label("B", parent=1.0, false_alarms=1.0), "false alarms on 1.0000 of the other characters"),
+        (label("B", parent=0.52, false_alarms=0.03), "finds too little of B"),
+    ],
+)
+def test_weak_evidence_is_unknown_unless_a_proved_loss_refuses(weak: LabelRecall, reason: str) -> None:
+    assert judge(weak).state == "unknown"
+    unknown = judge(label("A"), weak)
+    assert unknown.state == "unknown" and any(reason in given for given in unknown.reasons)
+    refused = judge(label("A", loss=0.1), weak)
+    assert refused.state == "refused" and any(reason in given for given in refused.reasons)
+    assert refused.largest_loss == 0.1
+
+
+def test_exactly_at_the_floors_is_enough() -> None:
+    assert judge(label(characters=200, parent=0.5, false_alarms=0.0)).state == "certified"
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [
+        (judge(fixtures=0), "the evaluation suite is empty"),
+        (judge(no_gold("A"), fixtures=0), "the evaluation suite is empty"),
+        (judge(no_gold("A")), "has no gold for any label of the model"),
+        (judge(), "has no gold for any label of the model"),
+        (judge(no_gold("A"), foreign=("SSN",)), "has no gold for any label of the model"),
+    ],
+)
+def test_nothing_to_judge_is_unknown(decision: Decision, reason: str) -> None:
+    assert (decision.state, decision.largest_loss, decision.gated) == ("unknown", None, ())
+    assert reason in decision.reasons[0]
+
+
+def test_what_was_not_judged_is_said_beside_a_certificate() -> None:
+    decision = judge(label("A"), no_gold("B"), foreign=("SSN",))
+    assert decision.state == "certified"
+    assert "no gold, so not judged: B" in decision.reasons
+    assert "gold labels that the model does not have: SSN" in decision.reasons
+
+
+def test_reasons_stay_short_however_many_labels_there_are() -> None:
+    decision = judge(label("A"), foreign=tuple(f"L{number}" * 100 for number in range(LISTED + 5)))
+    assert decision.reasons[-1].endswith("and 5 more")
+    assert max(map(len, decision.reasons)) < 4096
+
+
+@pytest.mark.parametrize(
+    "floors", [{"gold_chars": 0}, {"gold_chars": -1}, {"parent_recall": 0.0}, {"parent_recall": 50.0}]
+)
+def test_floors_that_would_let_everything_pass_are_refused(floors: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        Floors(**floors)  # type: ignore[arg-type]
+
+
+def test_a_floor_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(InputError):
+        Floors(parent_recall=float("nan"))

@@ -1,0 +1,148 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnxreg.converters.evaluation.suite import Fixture, Span, load
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+
+ROW = {
+    "id": "a",
+    "text": "Ada in Rome",
+    "gold_spans": [{"start": 0, "end": 3, "label": "NAME", "text": "Ada"}],
+}
+READ = Fixture("Ada in Rome", (Span(0, 3, "NAME"),))
+
+
+def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.json", json.dumps([ROW])),
+        ("object.json", json.dumps({"suite": "golden", "version": 1, "fixtures": [ROW]})),
+        ("lines.jsonl", "\n" + json.dumps(ROW) + "\r\n\n"),
+        ("LINES.JSONL", json.dumps(ROW)),
+    ],
+)
+def test_three_shapes_read_the_same(tmp_path: Path, name: str, content: str) -> None:
+    path = write(tmp_path, content.encode(), name)
+    suite = load(path)
+    assert suite.fixtures == (READ,)
+    assert suite.digest == Digest.of(path.read_bytes())
+
+
+@pytest.mark.parametrize("spans", ["gold_spans", "entities"])
+@pytest.mark.parametrize("label", ["label", "canonical_label", "entity_type", "entity_group", "entity"])
+@pytest.mark.parametrize("identity", ["id", "fixture_id"])
+def test_aliases(tmp_path: Path, spans: str, label: str, identity: str) -> None:
+    row = {identity: "a", "text": ROW["text"], spans: [{"start": 0, "end": 3, label: "NAME"}], "lang": "en"}
+    assert load(write(tmp_path, [row])).fixtures == (READ,)
+
+
+def test_a_canonical_label_counts_before_a_label(tmp_path: Path) -> None:
+    row = ROW | {"gold_spans": [{"start": 0, "end": 3, "label": "forename", "canonical_label": "NAME"}]}
+    assert load(write(tmp_path, [row])).fixtures == (READ,)
+
+
+def test_offsets_count_code_points_and_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    text = "\U0001f600 e\u0301\u2028Ada\u0085"
+    row = {"text": text, "gold_spans": [{"start": 5, "end": 8, "label": "NAME", "text": "Ada"}]}
+    path = write(tmp_path, json.dumps(row, ensure_ascii=False).encode(), "suite.jsonl")
+    assert load(path).fixtures == (Fixture(text, (Span(5, 8, "NAME"),)),)
+
+
+def test_spans_of_different_labels_may_nest_and_neighbours_may_touch(tmp_path: Path) -> None:
+    spans = [(0, 11, "PERSON"), (0, 3, "NAME"), (3, 6, "NAME")]
+    row = ROW | {"gold_spans": [{"start": a, "end": b, "label": label} for a, b, label in spans]}
+    assert len(load(write(tmp_path, [row])).fixtures[0].spans) == 3
+
+
+@pytest.mark.parametrize("content", [[], {"fixtures": []}])
+def test_an_empty_suite_is_read(tmp_path: Path, content: Any) -> None:
+    assert load(write(tmp_path, content)).fixtures == ()
+
+
+def span(**changes: Any) -> dict[str, Any]:
+    stated = {"start": 0, "end": 3, "label": "NAME"} | changes
+    return ROW | {"gold_spans": [{key: value for key, value in stated.items() if value is not None}]}
+
+
+BAD = [
+    ("not JSON", b"{", "not valid JSON"),
+    ("an empty file", b"", "not valid JSON"),
+    ("not UTF-8", b'["\xff"]', "not UTF-8"),
+    ("a number", 1, "neither a list"),
+    ("an object without fixtures", {"texts": [ROW]}, "neither a list"),
+    ("fixtures that are no list", {"fixtures": {"a": ROW}}, "neither a list"),
+    ("lines in a .json file", (json.dumps(ROW) + "\n" + json.dumps(ROW)).encode(), "not valid JSON"),
+    ("a fixture that is no object", ["text"], "fixture 1: not an object"),
+    ("no text", [{"id": "a", "gold_spans": []}], "fixture 1: `text` is missing or empty"),
+    ("an empty text", [ROW | {"text": ""}], "`text` is missing or empty"),
+    ("a text that is a number", [ROW | {"text": 5}], "`text` is missing or empty"),
+    ("no gold key", [{"id": "a", "text": "Ada"}], "`gold_spans` is missing"),
+    ("gold that is no list", [ROW | {"gold_spans": {"start": 0}}], "`gold_spans` is not a list"),
+    ("a span that is no object", [ROW | {"gold_spans": [[0, 3, "NAME"]]}], "span 1: not an object"),
+    ("no start", [span(start=None)], "not both integers"),
+    ("a start that is text", [span(start="0")], "not both integers"),
+    ("an end that is a fraction", [span(end=3.0)], "not both integers"),
+    ("a start that is a truth value", [span(start=False)], "not both integers"),
+    ("a negative start", [span(start=-1)], "do not lie in a text of 11 characters"),
+    ("an end beyond the text", [span(end=12)], "do not lie in a text of 11 characters"),
+    ("a span of no length", [span(start=3, end=3)], "do not lie in"),
+    ("a span that runs backwards", [span(start=3, end=1)], "do not lie in"),
+    ("no label", [span(label=None)], "`label` is missing"),
+    ("an empty label", [span(label="")], "`label` is missing"),
+    ("a span text that contradicts", [span(text="Bob")], "span 1: `text` is not what stands at 0-3"),
+    ("a span text in other case", [span(text="ada")], "is not what stands at"),
+    ("an empty span text", [span(text="")], "is not what stands at"),
+    ("a span text that is a number", [span(text=3)], "is not what stands at"),
+    (
+        "overlap in one label",
+        [ROW | {"gold_spans": [*span()["gold_spans"], *span(start=2)["gold_spans"]]}],
+        "overlap",
+    ),
+    (
+        "the same span twice",
+        [ROW | {"gold_spans": [*span()["gold_spans"], *span()["gold_spans"]]}],
+        "overlap",
+    ),
+    ("an id twice", [ROW, ROW | {"text": "Ada Lovelace"}], "fixture 2: its id was used before, at fixture 1"),
+    (
+        "an id twice under two keys",
+        [ROW, {"fixture_id": "a"} | {k: ROW[k] for k in ("text", "gold_spans")}],
+        "used",
+    ),
+    ("an id that is a list", [ROW | {"id": ["a"]}], "`id` is neither"),
+    ("a duplicate key", b'[{"text": "a", "text": "b", "gold_spans": []}]', "duplicate key"),
+    ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "not JSON"),
+    ("deep nesting", b"[" * 5000 + b"]" * 5000, "nested deeper"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_suite_is_refused_without_a_word_of_its_text(
+    tmp_path: Path, content: Any, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load(write(tmp_path, content))
+    assert message in caught.value.message
+    assert "Ada" not in caught.value.message + caught.value.hint
+
+
+def test_a_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
+    path = write(tmp_path, json.dumps(ROW).encode() + b"\n\n{broken", "suite.jsonl")
+    with pytest.raises(InputError, match="line 3 is not valid JSON"):
+        load(path)
+
+
+def test_a_missing_file_and_a_directory_are_input_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="directory"):
+        load(tmp_path)

@@ -1,0 +1,75 @@
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnxreg.converters.evaluation.windows import LONGEST, capacity, windows
+from onnxreg.schema.errors import InputError
+from transformers import PreTrainedTokenizerFast
+
+WORDS = ["Ada", "Bo", "meets", "Oslo", "in", "xyzzy"]
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), max_size=4)
+
+
+def config(positions: int) -> SimpleNamespace:
+    return SimpleNamespace(max_position_embeddings=positions)
+
+
+@given(texts=texts, positions=st.integers(5, 40))
+def test_every_token_is_kept_once_and_in_order(
+    tokenizer: PreTrainedTokenizerFast, texts: list[str], positions: int
+) -> None:
+    kept: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(texts))}
+    for window in windows(tokenizer, config(positions), texts):
+        assert (
+            window.inputs["input_ids"].shape == (1, len(window.offsets))
+            and len(window.offsets) <= positions - 2
+        )
+        assert window.inputs["attention_mask"].all() and not window.inputs["token_type_ids"].any()
+        kept[window.text] += [tuple(pair) for pair in window.offsets[window.kept].tolist()]
+    for number, text in enumerate(texts):
+        whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        assert kept[number] == [tuple(pair) for pair in whole]
+
+
+def test_a_kept_token_has_context_on_both_sides(tokenizer: PreTrainedTokenizerFast) -> None:
+    cut = windows(tokenizer, config(26), ["Ada " * 200])
+    assert len(cut) > 3
+    for before, window in pairwise(cut):
+        assert window.kept[0] - 1 >= 2
+        assert len(before.offsets) - 2 - before.kept[-1] >= 2
+
+
+def test_the_tokenizer_is_left_as_it_was(tokenizer: PreTrainedTokenizerFast) -> None:
+    before = tokenizer.backend_tokenizer.to_str()
+    windows(tokenizer, config(12), ["Ada " * 40])
+    assert tokenizer.backend_tokenizer.to_str() == before
+
+
+def test_baked_in_padding_and_left_truncation_change_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    import copy
+
+    odd = copy.deepcopy(tokenizer)
+    odd.backend_tokenizer.enable_padding(length=64)
+    odd.truncation_side = "left"
+    text = ["Ada meets Bo " * 20]
+    for plain, other in zip(
+        windows(tokenizer, config(20), text), windows(odd, config(20), text), strict=True
+    ):
+        assert np.array_equal(plain.inputs["input_ids"], other.inputs["input_ids"])
+        assert np.array_equal(plain.kept, other.kept)
+
+
+def test_capacity(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert capacity(tokenizer, config(514)) == 512
+    assert capacity(tokenizer, config(100)) == 98
+    assert capacity(tokenizer, config(100_000)) == LONGEST
+    assert capacity(tokenizer, SimpleNamespace()) == LONGEST
+    assert capacity(SimpleNamespace(model_max_length=16), config(514)) == 16
+
+
+def test_a_context_without_room_for_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(InputError, match="leaves no room for text"):
+        windows(tokenizer, config(4), ["Ada"])

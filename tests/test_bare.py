@@ -1,0 +1,131 @@
+"""Without extras: what needs no ML library works with none installed, and the rest says what to install."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest import FILENAME
+
+REPOSITORY = Path(__file__).parents[1]
+CODE = ("cli", "converters", "registry", "schema")
+EXTRAS = (
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "numpy",
+    "safetensors",
+    "huggingface_hub",
+)
+MODULES = sorted(
+    f"onnxreg.{path.relative_to(REPOSITORY).with_suffix('').as_posix().replace('/', '.')}".removesuffix(
+        ".__init__"
+    )
+    for directory in CODE
+    for path in (REPOSITORY / directory).rglob("*.py")
+    if path.name != "__main__.py"
+)
+
+
+@pytest.fixture(scope="session")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that holds the wheel and its base dependencies."""
+    root = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
+    programs = root / ("Scripts" if os.name == "nt" else "bin")
+    install = [sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", wheel]
+    subprocess.run([*install, "--disable-pip-version-check"], check=True)
+    return programs
+
+
+@pytest.fixture(scope="session")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry with two versions of one model."""
+    root = tmp_path_factory.mktemp("origin")
+    registry = Registry(root / "registry")
+    for seed in ("one", "two"):
+        workspace = root / seed
+        workspace.mkdir()
+        (workspace / "model.onnx").write_bytes(seed.encode() * 1000)
+        (workspace / "config.json").write_bytes(b"{}")
+        companions = (DraftFile("config", "config.json"),)
+        registry.add(
+            Draft("acme/pii", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),), companions)
+        )
+    return registry.store.root
+
+
+def reg(bare: Path, home: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "REG_HOME": str(home / "registry")}
+    command = [str(bare / "reg"), *map(str, words)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=home)
+
+
+def test_no_extra_is_installed(bare: Path) -> None:
+    code = f"import importlib.util as u; print([name for name in {EXTRAS!r} if u.find_spec(name)])"
+    done = subprocess.run([bare / "python", "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_module_can_be_imported(bare: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib, json, sys\n"
+        "failed = {}\n"
+        f"for name in {MODULES!r}:\n"
+        "    try: importlib.import_module(name)\n"
+        "    except Exception as error: failed[name] = repr(error)\n"
+        "print(json.dumps(failed))\n"
+    )
+    done = subprocess.run(
+        [bare / "python", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert json.loads(done.stdout) == {}
+
+
+def test_the_verbs_that_need_no_library(bare: Path, origin: Path, tmp_path: Path) -> None:
+    assert reg(bare, tmp_path, "--version").stdout.startswith("reg ")
+    pulled = reg(bare, tmp_path, "pull", "acme/pii:0.1.0", origin, "--output", "out")
+    assert (pulled.returncode, pulled.stderr) == (0, "")
+    assert (tmp_path / "out" / FILENAME).is_file()
+    assert reg(bare, tmp_path, "pull", "acme/pii", origin).returncode == 0
+    for words in (
+        ["ls"],
+        ["ls", "acme/pii"],
+        ["resolve", "acme/pii", "--format", "onnx"],
+        ["show", "acme/pii"],
+        ["verify"],
+        ["diff", "acme/pii:0.1.0", "acme/pii:0.1.1"],
+        ["log", "acme/pii"],
+        ["tag", "acme/pii", "stable"],
+        ["push", "acme/pii", "./share"],
+        ["remote", "list"],
+        ["schema", "manifest-v2"],
+    ):
+        done = reg(bare, tmp_path, *words)
+        assert (done.returncode, done.stderr) == (0, ""), words
+        assert done.stdout or words[:2] == ["remote", "list"]
+
+
+def test_the_others_say_in_one_line_what_to_install(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "config.json").write_text("{}")
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x09")
+    wanted = {
+        ("export", "ckpt", "--profile", "android", "--name", "x"): "export",
+        ("add", "model.onnx", "--name", "x"): "onnx",
+    }
+    for words, extra in wanted.items():
+        done = reg(bare, tmp_path, *words)
+        assert (done.returncode, done.stdout) == (9, ""), words
+        problem, hint = done.stderr.splitlines()
+        assert problem.startswith("error: ")
+        assert problem.endswith(", which is not installed")
+        assert hint == f"hint: pip install 'onnxreg[{extra}]'"
+        assert json.loads(reg(bare, tmp_path, *words, "--json").stderr)["error"]["family"] == "environment"

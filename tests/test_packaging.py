@@ -1,0 +1,69 @@
+"""What lies on disk is what is packaged, imported and checked."""
+
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from onnxreg.cli import VERSION
+
+REPOSITORY = Path(__file__).parents[1]
+CODE = ("cli", "converters", "registry", "schema")
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def on_disk(*patterns: str) -> set[str]:
+    """The files of the code directories, by their paths below the checkout."""
+    return {
+        path.relative_to(REPOSITORY).as_posix()
+        for directory in CODE
+        for pattern in patterns
+        for path in (REPOSITORY / directory).rglob(pattern)
+    }
+
+
+@pytest.fixture(scope="session")
+def packaged(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_every_package_is_listed() -> None:
+    packages = {
+        f"onnxreg.{Path(path).parent.as_posix().replace('/', '.')}" for path in on_disk("__init__.py")
+    }
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
+
+
+def test_every_directory_with_code_is_a_package() -> None:
+    assert {Path(path).parent for path in on_disk("*.py")} == {
+        Path(path).parent for path in on_disk("__init__.py")
+    }
+
+
+@pytest.mark.parametrize("directory", CODE)
+def test_the_type_checkers_see_the_same_directories(directory: str) -> None:
+    assert (REPOSITORY / ".links" / "onnxreg" / directory).samefile(REPOSITORY / directory)
+
+
+def test_the_wheel_holds_every_module_and_data_file(packaged: set[str]) -> None:
+    wanted = on_disk("*.py", "py.typed", "*.json", "*.jsonl", "*.yaml", "*.jinja")
+    assert any(path.endswith(".json") for path in wanted)
+    assert {f"onnxreg/{path}" for path in wanted} - packaged == set()
+
+
+def test_the_wheel_holds_nothing_else(packaged: set[str]) -> None:
+    strangers = {path for path in packaged if not path.startswith(("onnxreg/", "onnxreg-"))}
+    assert strangers == set()
+    code = {path.removeprefix("onnxreg/") for path in packaged if path.endswith(".py")}
+    assert code == on_disk("*.py")
+
+
+def test_reg_is_the_console_script(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (entry,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+    assert "reg = onnxreg.cli.main:main" in archive.read(entry).decode().splitlines()
+
+
+def test_the_command_says_the_version_of_the_distribution() -> None:
+    assert PROJECT["project"]["version"] == VERSION
