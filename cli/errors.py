@@ -1,5 +1,6 @@
 """How a failure looks from outside: the one table from family to exit status, and its words on stderr."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,13 +31,13 @@ class InterruptError(RegError):
 def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
     """Say on stderr what went wrong and return the exit status.
 
-    With `as_json`: `{"error": {"family", "message", "hint"}}`.
+    With `as_json`: `{"error": {"family", "message", "hint"}}` on one line.
     """
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if as_json:
         value = {"family": error.family, "message": error.message, "hint": error.hint}
-        output.write_json({"error": value}, sys.stderr)
+        print(json.dumps({"error": value}), file=sys.stderr)
     else:
         lines = [f"{output.paint('error', sys.stderr)}: {output.printable(error.message)}"]
         lines += [f"{output.paint('hint', sys.stderr)}: {output.printable(error.hint)}"] if error.hint else []

@@ -18,9 +18,9 @@ NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES"})
 """Columns that are aligned to the right."""
 
 
-def write_json(value: Any, stream: TextIO | None = None) -> None:
-    """One JSON document on stdout, or on `stream`."""
-    print(json.dumps(value, indent=2), file=stream or sys.stdout)
+def write_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2))
 
 
 def write_bytes(data: bytes) -> None:

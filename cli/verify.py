@@ -34,7 +34,9 @@ def command(
         session.table(("DAMAGE", "WHERE", "WHAT"), rows)
         counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
         read = ", ".join(output.counted(count, noun) for count, noun in counts)
-        session.say(f"read {read}, {output.size(report.size)}: {'damaged' if report.damages else 'all intact'}")
+        session.say(
+            f"read {read}, {output.size(report.size)}: {'damaged' if report.damages else 'all intact'}"
+        )
     if report.damages:
         raise IntegrityError(
             f"{output.counted(len(report.damages), 'damage')} in {registry.store.url}",

@@ -1,8 +1,7 @@
 """The android profile: a trained token classifier to the files that OpenMed's mobile kits load."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,6 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import check_name
 
 __all__ = ["AndroidOptions", "export_android"]
-
-SIDE_BY_SIDE = 256 * 2**20
-"""The largest fp32 file, in bytes, whose derived artifacts are made side by side."""
 
 
 def export_android(
@@ -83,30 +79,22 @@ def _derive(
 ) -> list[Measured]:
     """Derive every artifact from fp32, check and measure each.
 
+    Quantization is Python and runs beside the measuring, which is not; fp16 and ORT format need most memory and run
+    alone.
+
     Args:
         model: the fp32 graph alone in a list, which is emptied so that nothing else keeps it in memory.
     """
     parent = fp32.steps[-1].name
-    with _lanes((workspace / graphs.FP32).stat().st_size <= SIDE_BY_SIDE) as (rewriting, running):
-        made = [rewriting.submit(graphs.write_float16, model.pop(), parent, workspace)]
-        measured = [running.submit(describe, fp32, workspace, sample)]
-        ort = running.submit(graphs.write_ort, parent, workspace, sample.feeds[0])
+    half = graphs.write_float16(model.pop(), parent, workspace)
+    ort = describe(graphs.write_ort(parent, workspace, sample.feeds[0]), workspace, sample)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        int8 = []
         if options.int8:
-            made.append(rewriting.submit(graphs.write_int8, parent, workspace, options.int8_embeddings))
-        measured += [running.submit(describe, graph.result(), workspace, sample) for graph in (*made, ort)]
-        return [graph.result() for graph in measured]
-
-
-@contextmanager
-def _lanes(side_by_side: bool) -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
-    """A lane that rewrites graphs and one that runs them: at most one of each is in memory. Or one lane for both."""
-    rewriting = ThreadPoolExecutor(max_workers=1)
-    running = ThreadPoolExecutor(max_workers=1) if side_by_side else rewriting
-    try:
-        yield rewriting, running
-    finally:
-        for lane in (rewriting, running):
-            lane.shutdown(cancel_futures=True)
+            int8.append(beside.submit(graphs.write_int8, parent, workspace, options.int8_embeddings))
+        measured = [describe(graph, workspace, sample) for graph in (fp32, half)]
+        measured += [describe(graph.result(), workspace, sample) for graph in int8]
+    return [*measured, ort]
 
 
 def _certify(checkpoint: LoadedCheckpoint, workspace: Path, options: AndroidOptions) -> Evaluation:
