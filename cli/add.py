@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewName, NewVersion
 from onnxreg.cli.published import announce
@@ -34,7 +35,7 @@ def command(
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
     with needs("onnx", "reg add"):
-        from onnxreg.converters.adopt import adopt
+        from onnxreg.converters.intake import adopt
 
         registry = session.open(create=True)
         with registry.workspace() as workspace:

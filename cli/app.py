@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.exceptions import TyperException
+
 from onnxreg.cli import (
     VERSION,
     add,
@@ -26,7 +28,6 @@ from onnxreg.cli import (
 )
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError
-from typer.exceptions import TyperException
 
 Verb = tuple[str, Callable[..., None], Sequence[str]]
 PANELS: dict[str, tuple[Verb, ...]] = {

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.published import announce

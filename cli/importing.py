@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewName, NewVersion
 from onnxreg.cli.output import table
@@ -31,7 +32,7 @@ def command(
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
     with needs("onnx", "reg import"):
-        from onnxreg.converters.importer import import_openmed
+        from onnxreg.converters.intake import import_openmed
 
         registry = session.open(create=True)
         with registry.workspace() as workspace:

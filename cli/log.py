@@ -3,6 +3,7 @@
 from typing import Any
 
 import typer
+
 from onnxreg.cli import output
 from onnxreg.cli.options import Json, NameArgument
 from onnxreg.cli.session import Session

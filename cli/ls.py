@@ -99,6 +99,7 @@ def command() -> Callable[..., None]:
     from typing import Annotated
 
     import typer
+
     from onnxreg.cli.options import Json, complete_name
 
     def ls(

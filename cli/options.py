@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import RegError
 

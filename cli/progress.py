@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onnxreg.registry.copying import Progress
 from rich import progress as bars
 from rich.console import Console
+
+from onnxreg.registry.copying import Progress
 
 
 class Bar(Progress):

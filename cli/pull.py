@@ -1,6 +1,7 @@
 """`reg pull`: a version from another registry, and out of it as files."""
 
 import typer
+
 from onnxreg.cli.options import Json, Output, RefArgument, RemoteArgument
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import announce

@@ -1,6 +1,7 @@
 """`reg push`: a version to another registry."""
 
 import typer
+
 from onnxreg.cli.options import Json, RefArgument, RemoteArgument
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import announce

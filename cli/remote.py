@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+
 from onnxreg.cli import output
 from onnxreg.cli.options import Json
 from onnxreg.cli.session import Session

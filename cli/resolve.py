@@ -50,6 +50,7 @@ def command() -> Callable[..., None]:
     from typing import Annotated
 
     import typer
+
     from onnxreg.cli.options import Json, RefArgument, RemoteOption
 
     def resolve(

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+
 from onnxreg.cli import output
 
 EXAMPLES = ("reg schema", "reg schema manifest-v2 > manifest-v2.json")

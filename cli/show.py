@@ -1,6 +1,7 @@
 """`reg show`: one version, as its manifest tells it."""
 
 import typer
+
 from onnxreg.cli import output, overview
 from onnxreg.cli.options import Json, RefArgument
 from onnxreg.cli.session import Session

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+
 from onnxreg.cli.options import Reason, RefArgument
 from onnxreg.cli.session import Session
 

@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from onnxreg.registry import Registry
 from rich.console import Console
 from rich.table import Column, Table
+
+from onnxreg.registry import Registry
 
 NAME = "demo/pii"
 VERSIONS = ("0.1.0", "0.2.0")

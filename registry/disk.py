@@ -9,7 +9,6 @@ from typing import BinaryIO
 
 from onnxreg.schema.errors import HostError
 
-
 MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors that are the machine's whoever made the call."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode
 from onnxreg.converters.evaluation.windows import INPUTS, Window
 from onnxreg.schema.errors import ConversionError, missing_extra

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.converters.evaluation.suite import Fixture
 

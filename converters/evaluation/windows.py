@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.schema.errors import InputError
 

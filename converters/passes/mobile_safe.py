@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxreg.converters.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
 from onnxreg.converters.passes import base, graph
 from onnxreg.converters.passes.emitter import Emitter
 from onnxreg.converters.passes.rewrites import REWRITES

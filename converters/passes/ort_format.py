@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters import ortfile
-from onnxreg.converters.passes import base
+from onnxreg.converters.passes import base, ortfile
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.converters.scrub import scrub_config
 from onnxreg.schema.errors import ConversionError, HostError

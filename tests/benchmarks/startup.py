@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from measure import Row, pairs, rows, run
+
 from onnxreg.registry import Registry
 from onnxreg.schema.draft import Draft, DraftArtifact
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from measure import Row, Run, pairs, rows, run
+
 from onnxreg.registry import Registry
 from onnxreg.schema.draft import Draft, DraftArtifact
 

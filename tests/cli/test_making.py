@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters import android, importer
-from onnxreg.converters.android_options import AndroidOptions
-from onnxreg.converters.claims import Difference
+from onnxreg.converters.android import export as android
+from onnxreg.converters.android.options import AndroidOptions
+from onnxreg.converters.intake import openmed as importer
+from onnxreg.converters.intake.claims import Difference
 from onnxreg.registry import Registry
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError

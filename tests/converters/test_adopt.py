@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxreg.converters.adopt import adopt
+from onnxreg.converters.intake import adopt
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError, InputError

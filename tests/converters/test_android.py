@@ -13,8 +13,8 @@ import torch
 
 from onnxreg.converters import parity
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.converters.android_sample import draw_sample
-from onnxreg.converters.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.android.sample import draw_sample
+from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
 from onnxreg.converters.source import load_checkpoint
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact

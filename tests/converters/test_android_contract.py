@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxreg.converters.android_contract import check_contract
-from onnxreg.converters.inspect import inspect_onnx
+from onnxreg.converters.android.contract import check_contract
+from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.schema.errors import ConversionError
 
 INPUTS = "int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask"

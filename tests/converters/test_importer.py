@@ -17,9 +17,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxreg.converters.claims import Difference
-from onnxreg.converters.importer import import_openmed
-from onnxreg.converters.weight_compare import compare_weights
+from onnxreg.converters.intake.claims import Difference
+from onnxreg.converters.intake import import_openmed
+from onnxreg.converters.intake.weight_compare import compare_weights
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError

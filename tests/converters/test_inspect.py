@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxreg.converters.inspect import GraphFacts, inspect_onnx
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx
 from onnxreg.schema.errors import InputError
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"

@@ -13,8 +13,8 @@ import pytest
 from onnx import parser
 from onnxruntime.tools.ort_format_model import create_config_from_models
 
-from onnxreg.converters.inspect import inspect_onnx, inspect_ort
-from onnxreg.converters.operator_config import read_operator_config
+from onnxreg.converters.inspection.facts import inspect_onnx, inspect_ort
+from onnxreg.converters.inspection.operator_config import read_operator_config
 from onnxreg.schema.errors import InputError
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
@@ -189,7 +189,7 @@ def test_a_real_conversion() -> None:
 def test_reading_loads_neither_torch_nor_the_runtime() -> None:
     """onnxruntime.tools imports torch; the bindings alone do not need it."""
     code = (
-        "import sys; from pathlib import Path; from onnxreg.converters.inspect import inspect_ort;"
+        "import sys; from pathlib import Path; from onnxreg.converters.inspection.facts import inspect_ort;"
         f"inspect_ort(Path({str(BERT / 'model.ort')!r}));"
         "sys.exit(bool({'torch', 'onnxruntime'} & sys.modules.keys()))"
     )

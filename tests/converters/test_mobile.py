@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from onnxreg.converters.mobile import MOBILE_SAFE_OPS, android_warnings
+from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS, android_warnings
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
 

@@ -10,8 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters import ortfile
-from onnxreg.converters.passes import ort_format
+from onnxreg.converters.passes import ort_format, ortfile
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.schema.errors import ConversionError, HostError

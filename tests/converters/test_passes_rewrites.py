@@ -7,7 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.graph import count_operators
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite

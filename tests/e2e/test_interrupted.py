@@ -63,9 +63,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 300 kB: less than the tiny model's artifacts need."""
     place = tmp_path / "small"
     place.mkdir()
-    if os.name != "posix" or subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place], capture_output=True, check=False
-    ).returncode:
+    if (
+        os.name != "posix"
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("mounting a small file system needs privileges that are not here")
     yield place
     subprocess.run(["umount", place], check=True)

@@ -12,7 +12,9 @@ def sha256(path: Path) -> str:
     return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
-def test_export_push_pull_resolve_diff_verify(reg: Callable, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+def test_export_push_pull_resolve_diff_verify(
+    reg: Callable, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
     first, second = make_checkpoint(seed=1), make_checkpoint(seed=2)
     export = ("export", "--profile", "android", "--name", "acme/tiny", "--json")
     one = json.loads(reg(*export, first, "--output", "one").stdout)
@@ -56,7 +58,9 @@ def test_a_version_that_exists_with_another_digest(reg: Callable, make_checkpoin
     assert json.loads(failed.stderr)["error"]["family"] == "conflict"
 
 
-def test_a_damaged_blob_is_refused_and_named(reg: Callable, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+def test_a_damaged_blob_is_refused_and_named(
+    reg: Callable, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
     export = reg("export", make_checkpoint(), "--profile", "android", "--name", "acme/tiny", "--json")
     reg("push", "acme/tiny", "./shared")
     digest = json.loads(export.stdout)["manifest"]["artifacts"][0]["digest"][7:]

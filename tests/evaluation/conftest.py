@@ -12,10 +12,11 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.manifest import Source
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.manifest import Source
 
 TAGS = ("O", "B-NAME", "I-NAME", "B-CITY", "I-CITY")
 WORDS = (

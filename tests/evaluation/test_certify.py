@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Check
-from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
 SENTENCES = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]

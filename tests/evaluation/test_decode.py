@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onnxreg.converters.evaluation.decode import NOTHING, decode, tag_scheme
 
 BIO = ("O", "B-A", "I-A", "B-B", "I-B")

@@ -8,11 +8,12 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+
 from onnxreg.converters.evaluation.decode import tag_scheme
 from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
 from onnxreg.converters.evaluation.windows import windows
 from onnxreg.schema.errors import ConversionError
-from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
 

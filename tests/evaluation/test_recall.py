@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.converters.evaluation.recall import (
     LabelRecall,

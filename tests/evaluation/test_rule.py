@@ -1,4 +1,5 @@
 import pytest
+
 from onnxreg.converters.evaluation.recall import LabelRecall
 from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide
 from onnxreg.schema.errors import InputError

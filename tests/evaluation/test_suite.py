@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from onnxreg.converters.evaluation.suite import Fixture, Span, load
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
 from onnxreg.converters.evaluation.windows import LONGEST, capacity, windows
 from onnxreg.schema.errors import InputError
-from transformers import PreTrainedTokenizerFast
 
 WORDS = ["Ada", "Bo", "meets", "Oslo", "in", "xyzzy"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), max_size=4)

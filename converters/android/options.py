@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.converters.android_contract import OPSET
+from onnxreg.converters.android.contract import OPSET
 from onnxreg.schema.errors import InputError
 
 

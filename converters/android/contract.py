@@ -1,6 +1,6 @@
 """The tensor contract of the android profile, checked on facts read back from a written file."""
 
-from onnxreg.converters.inspect import GraphFacts
+from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import Dim, TensorSpec
 

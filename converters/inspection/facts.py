@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import onnx_graph, ort_graph
-from onnxreg.converters.contract import onnx_spec, ort_spec
-from onnxreg.converters.external import external_files
-from onnxreg.converters.operator_config import read_operator_config, required
-from onnxreg.converters.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
-from onnxreg.converters.weights import count_weights
+from onnxreg.converters.inspection import onnx_graph, ort_graph
+from onnxreg.converters.inspection.contract import onnx_spec, ort_spec
+from onnxreg.converters.inspection.external import external_files
+from onnxreg.converters.inspection.operator_config import read_operator_config, required
+from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
+from onnxreg.converters.inspection.weights import count_weights
 from onnxreg.schema.manifest import Operator, TensorSpec, WeightCount
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import android_companions as companions
-from onnxreg.converters.android_artifacts import Measured
-from onnxreg.converters.android_contract import OPSET
-from onnxreg.converters.android_graphs import INT8
-from onnxreg.converters.android_options import AndroidOptions
+from onnxreg.converters.android import companions
+from onnxreg.converters.android.artifacts import Measured
+from onnxreg.converters.android.contract import OPSET
+from onnxreg.converters.android.graphs import INT8
+from onnxreg.converters.android.options import AndroidOptions
 from onnxreg.converters.evaluation.certify import Evaluation
 from onnxreg.converters.source import LoadedCheckpoint
 from onnxreg.converters.toolchain import tool_versions

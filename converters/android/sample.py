@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from onnxreg.converters import parity
-from onnxreg.converters.android_contract import OPTIONAL, REQUIRED
+from onnxreg.converters.android.contract import OPTIONAL, REQUIRED
 from onnxreg.converters.source import LoadedCheckpoint
 from onnxreg.schema.digest import Digest
 

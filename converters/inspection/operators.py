@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnxreg.converters.elements import Element
+from onnxreg.converters.inspection.elements import Element
 from onnxreg.schema.manifest import Operator
 
 DEFAULT_DOMAIN = "ai.onnx"

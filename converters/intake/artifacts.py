@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.claims import claimed_verdict
-from onnxreg.converters.inspect import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.intake import Intake, role_of
-from onnxreg.converters.mobile import android_warnings
-from onnxreg.converters.operator_config import OPERATOR_CONFIG
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.inspection.operator_config import OPERATOR_CONFIG
+from onnxreg.converters.intake.claims import claimed_verdict
+from onnxreg.converters.intake.files import Intake, role_of
 from onnxreg.converters.scrub import scrub
 from onnxreg.schema.draft import DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.errors import InputError

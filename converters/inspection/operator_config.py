@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.operators import operator
+from onnxreg.converters.inspection.operators import operator
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Operator
 

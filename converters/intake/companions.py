@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.contract import LABEL_OUTPUT
-from onnxreg.converters.inspect import GraphFacts
+from onnxreg.converters.inspection.contract import LABEL_OUTPUT
+from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.scrub import read_json
 from onnxreg.schema.draft import DraftFile
 from onnxreg.schema.errors import InputError

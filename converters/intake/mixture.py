@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from onnxreg.converters.inspect import GraphFacts
-from onnxreg.converters.weight_compare import compare_weights, read_tensors
+from onnxreg.converters.inspection.facts import GraphFacts
+from onnxreg.converters.intake.weight_compare import compare_weights, read_tensors
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import TensorSpec
 

@@ -6,8 +6,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.elements import ELEMENTS
-from onnxreg.converters.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
+from onnxreg.converters.inspection.elements import ELEMENTS
+from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
 from onnxreg.schema.errors import InputError, missing_extra
 
 LARGE = 1024

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import android_graphs as graphs
 from onnxreg.converters import parity
-from onnxreg.converters.android_contract import check_contract
-from onnxreg.converters.android_sample import Sample
-from onnxreg.converters.inspect import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.mobile import android_warnings
+from onnxreg.converters.android import graphs
+from onnxreg.converters.android.contract import check_contract
+from onnxreg.converters.android.sample import Sample
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.schema.draft import DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.recipe import Step

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from onnxreg.converters import ort_graph
-from onnxreg.converters.elements import element_name
+from onnxreg.converters.inspection import ort_graph
+from onnxreg.converters.inspection.elements import element_name
 from onnxreg.schema.manifest import TensorSpec
 
 LABEL_OUTPUT = "logits"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import onnx_graph, ort_graph
-from onnxreg.converters.elements import ELEMENTS, FLOATS
+from onnxreg.converters.inspection import onnx_graph, ort_graph
+from onnxreg.converters.inspection.elements import ELEMENTS, FLOATS
 from onnxreg.schema.errors import InputError
 
 FLOAT_TOLERANCE = 1e-6

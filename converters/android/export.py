@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import android_graphs as graphs
-from onnxreg.converters.android_artifacts import Measured, describe
-from onnxreg.converters.android_draft import assemble
-from onnxreg.converters.android_options import AndroidOptions, check_options
-from onnxreg.converters.android_sample import Sample, draw_sample
+from onnxreg.converters.android import graphs
+from onnxreg.converters.android.artifacts import Measured, describe
+from onnxreg.converters.android.draft import assemble
+from onnxreg.converters.android.options import AndroidOptions, check_options
+from onnxreg.converters.android.sample import Sample, draw_sample
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.source import LoadedCheckpoint, load_checkpoint

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from math import prod
 
-from onnxreg.converters.elements import FLOATS, QUANTIZED
-from onnxreg.converters.operators import Constant, OperatorUse
+from onnxreg.converters.inspection.elements import FLOATS, QUANTIZED
+from onnxreg.converters.inspection.operators import Constant, OperatorUse
 from onnxreg.schema.manifest import WeightCount
 
 _SCALES = {

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.claims import Difference, artifact_differences, compare, segmenter_found
-from onnxreg.converters.companions import check_labels, describe
-from onnxreg.converters.import_artifacts import CONFIG_VERDICTS, make_artifacts
-from onnxreg.converters.intake import Intake
+from onnxreg.converters.intake.artifacts import CONFIG_VERDICTS, make_artifacts
+from onnxreg.converters.intake.claims import Difference, artifact_differences, compare, segmenter_found
+from onnxreg.converters.intake.companions import check_labels, describe
+from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.intake.survey import Survey, survey
 from onnxreg.converters.scrub import scrub
-from onnxreg.converters.survey import Survey, survey
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.manifest_v1 import ManifestV1

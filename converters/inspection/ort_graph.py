@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from onnxreg.converters.elements import ELEMENTS
-from onnxreg.converters.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
+from onnxreg.converters.inspection.elements import ELEMENTS
+from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
 from onnxreg.schema.errors import InputError, missing_extra
 
 MAX_NODES = 1_000_000

@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.inspect import GraphFacts
-from onnxreg.converters.mobile import android_warnings
+from onnxreg.converters.inspection.facts import GraphFacts
+from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.schema.manifest_v1 import ArtifactV1, ManifestV1
 
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
