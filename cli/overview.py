@@ -1,14 +1,16 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from onnxreg.cli.output import printable, size, table
+from onnxreg.schema.evidence import Check
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.recipe import Step
 
 
 def facts(manifest: Manifest) -> Iterator[str]:
-    """`key  value` lines of what is known of the version as a whole."""
+    """`key  value` lines, folded at 80 columns, of what is known of the version as a whole."""
     source, labels = manifest.source, manifest.labels or ()
     rows = {
         "task": manifest.task,
@@ -22,7 +24,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
     }
     for key, value in rows.items():
         if value:
-            yield f"{key:<9} {printable(value)}"
+            yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
 
 
 def artifacts(manifest: Manifest) -> Iterator[str]:
@@ -38,7 +40,7 @@ def remarks(manifest: Manifest) -> Iterator[str]:
     """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
     for item in manifest.artifacts:
         yield from _verdict(item)
-        yield from (f"warning: {item.path}: {printable(text)}" for text in item.metadata.warnings)
+        yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
         if not item.reproducible:
             yield f"note: {item.path}: its bytes may differ when it is converted again"
     for step in _skipped(manifest):
@@ -53,6 +55,14 @@ def _verdict(item: Artifact) -> Iterator[str]:
         yield f"{verdict.state}{by}: {item.path}{why}"
 
 
+def _warnings(item: Artifact) -> Iterator[str]:
+    """The warnings of an artifact; those about one operator each are told together."""
+    outside = item.metadata.unsupported_ops
+    if outside:
+        yield f"outside the mobile-safe operators: {', '.join(outside)}"
+    yield from (text for text in item.metadata.warnings if text.partition(" ")[0] not in outside)
+
+
 def _skipped(manifest: Manifest) -> list[Step]:
     return [step for step in manifest.recipe.steps if step.skipped] if manifest.recipe else []
 
@@ -62,7 +72,7 @@ def checks(manifest: Manifest) -> Iterator[str]:
     rows = [
         (
             item.path,
-            check.name,
+            _label(check),
             _number(check.value),
             _number(check.limit),
             check.samples or "",
@@ -72,6 +82,10 @@ def checks(manifest: Manifest) -> Iterator[str]:
         for check in item.checks
     ]
     yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
+
+
+def _label(check: Check) -> str:
+    return check.name if check.name.startswith(check.metric) else f"{check.name}/{check.metric}"
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,8 @@
 """`OrtFormat`: an ONNX file to ORT format, with the list of operators that a minimal build needs."""
 
+import errno
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +58,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             ) from error
 
     def apply(self, subject: Path) -> OrtFiles:
+        """Write both files beside `subject`. OSError where the disk is full, which ONNX Runtime does not say."""
         import onnxruntime
         from onnxruntime.tools.ort_format_model import create_config_from_models
 
@@ -66,8 +70,11 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             with quiet():
                 create_config_from_models([target], config, self.params.enable_type_reduction)
         except Exception as error:
+            full = shutil.disk_usage(target.parent).free < subject.stat().st_size
             for path in (target, config):
                 path.unlink(missing_ok=True)
+            if full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise ConversionError(
                 f"ONNX Runtime could not write ORT format: {type(error).__name__}"
             ) from error

@@ -79,7 +79,11 @@ def make_draft(
                 "model.onnx",
                 fields={
                     "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}],
-                    "metadata": {"opset": 18, "warnings": ["Einsum is outside the mobile-safe set"]},
+                    "metadata": {
+                        "opset": 18,
+                        "unsupported_ops": ["Einsum"],
+                        "warnings": ["Einsum is not safe", "opset 18 needs ORT 1.14"],
+                    },
                 },
             ),
             DraftArtifact(

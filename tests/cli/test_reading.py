@@ -75,7 +75,8 @@ def test_show(reg: Reg) -> None:
         "source    acme/pii-base@main",
         "labels    2: O, B-NAME",
         "recipe    android v1",
-        "warning: model.onnx: Einsum is outside the mobile-safe set",
+        "warning: model.onnx: outside the mobile-safe operators: Einsum",
+        "warning: model.onnx: opset 18 needs ORT 1.14",
         "refused by G4/point: model_int8.onnx: recall of NAME falls by 0.02",
         "skipped: ort: onnxruntime is not installed",
     ):
