@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -112,11 +112,13 @@ def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: 
 
 
 def run_parallel(work: Any, items: Iterable[Any], stop: threading.Event) -> list[Any]:
-    """Apply `work` to every item on several threads; results in order. A failure or Ctrl-C stops the others."""
+    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others."""
     with ThreadPoolExecutor(WORKERS) as pool:
         try:
             futures = [pool.submit(work, item) for item in items]
-            return [future.result() for future in futures]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future.done() and future.exception() is not None]
+            return [future.result() for future in (failed or futures)]
         except BaseException:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)

@@ -1,29 +1,107 @@
-"""What several directories of tests share: tiny checkpoints, and the wheel as its users get it."""
+"""What several directories of tests share: tiny checkpoints made on the spot, and the wheel as its users get it.
 
-import importlib.util
+The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
+"""
+
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-MAKERS = REPOSITORY / "tests" / "converters" / "conftest.py"
 CODE = ("cli", "converters", "registry", "schema")
 
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "patient",
+    "was",
+    "seen",
+    "by",
+    "Dr",
+    "on",
+    ".",
+    ",",
+]
+LABELS = ["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]
+FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
 
-def _fixture(path: Path, name: str) -> Any:
-    """A fixture that the tests of one directory define, for all the others."""
-    spec = importlib.util.spec_from_file_location(f"shared_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+Make = Callable[..., Path]
 
 
-make_checkpoint = _fixture(MAKERS, "make_checkpoint")
+def tiny_config(family: str) -> Any:
+    from transformers import AutoConfig
+
+    size: dict[str, Any] = {"vocab_size": 64, "num_labels": len(LABELS), "pad_token_id": 0}
+    size |= {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
+    if family == "distilbert":
+        return AutoConfig.for_model(
+            family, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=40, **size
+        )
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    if "roberta" in family:
+        size |= {"pad_token_id": 1, "type_vocab_size": 1}
+    return AutoConfig.for_model(family, max_position_embeddings=40, **shape, **size)
+
+
+def tiny_tokenizer(family: str) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [*WORDS, *(f"w{index}" for index in range(64 - len(WORDS)))]
+    if "roberta" in family:
+        words[0], words[1] = words[1], words[0]
+    backend = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]")
+    )
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.enable_truncation(16)
+    backend.enable_padding(length=16)
+    inputs = ["input_ids", "attention_mask"] + (["token_type_ids"] if family in ("bert", "electra") else [])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=inputs,
+    )
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Write a tiny checkpoint and return its directory; `task` is the class that is saved."""
+
+    def make(family: str = "bert", task: str = "TokenClassification", seed: int = 0) -> Path:
+        import torch
+        import transformers
+
+        torch.manual_seed(seed)
+        directory = tmp_path_factory.mktemp(family)
+        config = tiny_config(family)
+        model = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel").from_config(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        model.save_pretrained(directory)
+        tiny_tokenizer(family).save_pretrained(directory)
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bert(make_checkpoint: Make) -> Path:
+    """A tiny BERT token classifier, shared by tests that only read it."""
+    return make_checkpoint("bert")
 
 
 @pytest.fixture(scope="session")
