@@ -51,8 +51,8 @@ def _verdict(item: Artifact) -> Iterator[str]:
     verdict = item.certification
     if verdict.rule or verdict.reasons:
         by = f" by {printable(verdict.rule)}" if verdict.rule else ""
-        why = f": {printable('; '.join(verdict.reasons))}" if verdict.reasons else ""
-        yield f"{verdict.state}{by}: {item.path}{why}"
+        yield f"{verdict.state}{by}: {item.path}"
+        yield from (f"  {printable(reason)}" for reason in verdict.reasons)
 
 
 def _warnings(item: Artifact) -> Iterator[str]:

@@ -76,20 +76,6 @@ def write_tokenizer(directory: Path, tokenizer: Any, name: str) -> list[str]:
     return names
 
 
-def read_license(directory: Path) -> str | None:
-    """The licence that the checkpoint's model card states in its metadata, None where it states none."""
-    from huggingface_hub import metadata_load
-
-    card = directory / "README.md"
-    if not card.is_file():
-        return None
-    try:
-        stated = (metadata_load(card) or {}).get("license")
-    except ValueError:
-        return None
-    return stated if isinstance(stated, str) else None
-
-
 def _without_local_keys(value: Any, drop: Any) -> Any:
     """A JSON value without `_LOCAL_KEYS` at any depth and without the top-level keys in `drop`."""
     if isinstance(value, dict):

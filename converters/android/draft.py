@@ -11,6 +11,7 @@ from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.android.graphs import INT8
 from onnxreg.converters.android.options import AndroidOptions
 from onnxreg.converters.evaluation.certify import Evaluation
+from onnxreg.converters.modelcard import read_license
 from onnxreg.converters.source import LoadedCheckpoint
 from onnxreg.converters.toolchain import tool_versions
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
@@ -100,7 +101,7 @@ def _model_fields(checkpoint: LoadedCheckpoint, max_length: int, tokenizer: list
         "operator_fallbacks": [],
         "tokenizer": {"path": ".", "files": tokenizer},
     }
-    license_name = companions.read_license(checkpoint.directory)
+    license_name = read_license(checkpoint.directory)
     return fields if license_name is None else {**fields, "license": license_name}
 
 

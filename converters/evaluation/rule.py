@@ -65,7 +65,7 @@ def decide(
     weak = [reason for item in with_gold if (reason := weakness(item, floors))]
     gated = tuple(item for item in with_gold if weakness(item, floors) is None)
     lost = [
-        f"{item.label} loses {item.loss:.4f} of its recall, the limit is below {LIMIT}"
+        f"{item.label} loses {item.loss:.3g} of its recall, the limit is below {LIMIT}"
         for item in gated
         if over_limit(item)
     ]

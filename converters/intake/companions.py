@@ -95,17 +95,3 @@ def _from_config(path: Path) -> dict[str, Any]:
     if config.get("id2label"):
         fields["labels"] = parse_labels(config["id2label"], f"id2label in {path.name}")
     return fields
-
-
-def read_license(directory: Path) -> str | None:
-    """The licence that the checkpoint's model card states in its metadata, None where it states none."""
-    from huggingface_hub import metadata_load
-
-    card = directory / "README.md"
-    if not card.is_file():
-        return None
-    try:
-        stated = (metadata_load(card) or {}).get("license")
-    except ValueError:
-        return None
-    return stated if isinstance(stated, str) else None

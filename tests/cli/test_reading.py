@@ -77,7 +77,8 @@ def test_show(reg: Reg) -> None:
         "recipe    android v1",
         "warning: model.onnx: outside the mobile-safe operators: Einsum",
         "warning: model.onnx: opset 18 needs ORT 1.14",
-        "refused by G4/point: model_int8.onnx: recall of NAME falls by 0.02",
+        "refused by G4/point: model_int8.onnx",
+        "  recall of NAME falls by 0.02",
         "skipped: ort: onnxruntime is not installed",
     ):
         assert line in shown.splitlines()

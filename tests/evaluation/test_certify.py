@@ -82,7 +82,7 @@ def test_equal_models_are_certified(
 def test_a_loss_is_refused_and_still_written(certify: Callable[..., Evaluation], workspace: Path) -> None:
     done = certify(GOOD, child=TRUTH | {"Bo": "O", "Cy": "B-CITY"})
     assert done.verdict.state == "refused"
-    assert done.verdict.reasons[0].startswith("NAME loses 0.4000 of its recall")
+    assert done.verdict.reasons[0].startswith("NAME loses 0.4 of its recall")
     assert done.manifest_fields["certified"] is done.config_fields["certified"] is False
     assert done.manifest_fields["quant_recall_delta"] == done.config_fields["quant_recall_delta"] == 0.4
     report = read(workspace)

@@ -54,7 +54,7 @@ def test_one_label_over_the_limit_refuses_whatever_the_others_gain() -> None:
     assert decision.state == "refused"
     assert decision.largest_loss == 0.02
     assert [item.label for item in decision.offending] == ["B", "C"]
-    assert "B loses 0.0100" in decision.reasons[0] and "C loses 0.0200" in decision.reasons[1]
+    assert "B loses 0.01 " in decision.reasons[0] and "C loses 0.02 " in decision.reasons[1]
 
 
 def test_gains_alone_are_a_loss_of_nothing() -> None:

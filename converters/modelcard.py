@@ -1,0 +1,24 @@
+"""What a checkpoint's model card (README.md) says in its YAML front matter."""
+
+import re
+from pathlib import Path
+
+_FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
+
+
+def read_license(directory: Path) -> str | None:
+    """The licence that the model card states in its metadata, None where it states none."""
+    import yaml
+
+    card = directory / "README.md"
+    found = (
+        _FRONT_MATTER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
+    )
+    if found is None:
+        return None
+    try:
+        stated = yaml.safe_load(found[1])
+    except yaml.YAMLError:
+        return None
+    license_name = stated.get("license") if isinstance(stated, dict) else None
+    return license_name if isinstance(license_name, str) else None
