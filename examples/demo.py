@@ -98,6 +98,8 @@ def recall(report: Path) -> Table:
     )
     for label, row in found["per_label"].items():
         spans, before, after = row["gold_span_count"], row["fp_recall"], row["int8_recall"]
+        if spans == 0:
+            continue
         table.add_row(label, str(spans), f"{before:.4f}", f"{after:.4f}", f"{before - after:+.4f}")
     return table
 

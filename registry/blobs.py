@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 
+from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import BlobReader
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 
 MAX_BLOB = 2**30
+"""No catalog, segment or manifest has more bytes."""
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> bytes:
     """A blob's bytes. NotFoundError where it is absent, IntegrityError where it is not what its name says."""
-    with source.open_blob(digest) as stream:
+    with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")

@@ -7,7 +7,7 @@ from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.storage import BlobReader, Push, Remote
+from onnxreg.registry.storage import BlobReader, IndexFile, Push, Remote
 from onnxreg.schema.errors import LostRaceError
 
 TRIES = 100
@@ -15,8 +15,8 @@ LONGEST_WAIT = 1.0
 """Seconds."""
 
 
-def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, str | None]:
-    """A model's ledger, empty where the model is new, and the token that a swap must bring.
+def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+    """A model's ledger, empty where the model is new, and the index file that it was read from.
 
     `more` are further places where manifests may be read that the remote does not hold yet.
     """
@@ -24,7 +24,7 @@ def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, str | No
     fetch = fetcher(remote, *more)
     if index is None:
         return Ledger.empty(remote.registry_id, name, fetch), None
-    return Ledger.read(index.data, remote.registry_id, name, fetch), index.token
+    return Ledger.read(index.data, remote.registry_id, name, fetch), index
 
 
 def commit(
@@ -35,13 +35,13 @@ def commit(
     `change` runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
     """
     for attempt in range(TRIES):
-        ledger, token = load(remote, name, *more)
+        ledger, index = load(remote, name, *more)
         if not change(ledger):
             return ledger
         for blob in ledger.blobs:
             push.put(BytesIO(blob))
         try:
-            push.publish(name, ledger.encode(), token)
+            push.publish(name, ledger.encode(), index.token if index else None)
             return ledger
         except LostRaceError:
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))

@@ -2,14 +2,16 @@
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.commit import commit, load
+from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
@@ -20,6 +22,10 @@ from onnxreg.schema.summary import operator_set
 from onnxreg.schema.version import Version
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Progress:
@@ -34,13 +40,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved."""
+    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and what it read."""
 
     name: str
     versions: tuple[Version, ...]
     events: int
     blobs: int
     size: int
+    source: Ledger
 
 
 def copy(
@@ -52,49 +59,58 @@ def copy(
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
-    Raises what `transfer.missing_lines` and the two places raise. Nothing is visible at the destination before all
-    of it is there; running it again transfers nothing.
+    Blobs of these versions that the destination has lost are brought again. Raises what `transfer.missing_lines`
+    and the two places raise. Nothing is visible at the destination before all of it is there; running it again
+    transfers nothing.
     """
     ours, _ = load(source, name)
-    theirs, _ = load(destination, name, source)
-    wanted = blobs_of(source, missing_lines(ours, theirs, versions))
+    theirs, index = load(destination, name, source)
+    lines = missing_lines(ours, theirs, versions)
+    wanted = blobs_of(source, ours, lines, versions)
     present = destination.has(wanted)
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
     appended = 0
 
     def change(ledger: Ledger) -> bool:
         nonlocal appended
-        lines = missing_lines(ours, ledger, versions)
-        apply(lines, ours, ledger)
-        appended = len(lines)
-        return bool(lines)
+        again = lines if ledger.head == theirs.head else missing_lines(ours, ledger, versions)
+        apply(again, ours, ledger)
+        appended = len(again)
+        return bool(again)
 
-    if not missing_lines(ours, theirs, versions):
-        return Transferred(name, tuple(sorted(versions)), 0, 0, 0)
-    with destination.push() as push:
-        move_blobs(source, push, moving, progress or Progress())
-        commit(destination, push, name, change, source)
-    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()))
+    if lines or moving:
+        with destination.push() as push:
+            move_blobs(source, push, moving, progress or Progress())
+            if lines:
+                commit(destination, push, name, change, source)
+            elif index is not None:
+                push.publish(name, index.data, index.token)
+    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
 
 
-def blobs_of(source: Remote, lines: Iterable[LogLine]) -> dict[Digest, int]:
-    """Every blob that these lines refer to, with its size in bytes."""
+def blobs_of(
+    source: Remote, ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]
+) -> dict[Digest, int]:
+    """Every blob that these lines and versions refer to, with its size in bytes."""
+    manifests = {ledger.entries[version].manifest for version in versions}
     wanted: dict[Digest, int] = {}
     for line in lines:
         match line.event:
             case Publish(manifest=manifest):
-                wanted |= _blobs_of_manifest(source, manifest)
+                manifests.add(manifest)
             case Attest(statement=statement):
                 wanted[statement] = len(read_blob(source, statement))
+    for digest in sorted(manifests):
+        data = read_blob(source, digest)
+        wanted |= {digest: len(data)} | refers_to(read_manifest(data, digest, ledger.name))
     return wanted
 
 
-def _blobs_of_manifest(source: Remote, digest: Digest) -> dict[Digest, int]:
-    data = read_blob(source, digest)
-    manifest = Manifest.decode(data, f"manifest {digest.short}...")
-    wanted = {entry.digest: entry.size for entry in manifest.all_files()}
+def refers_to(manifest: Manifest) -> dict[Digest, int]:
+    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name."""
     sets = [operators for artifact in manifest.artifacts if (operators := operator_set(artifact)) is not None]
-    return wanted | {Digest.of(operators): len(operators) for operators in sets} | {digest: len(data)}
+    files = {entry.digest: entry.size for entry in manifest.all_files()}
+    return files | {Digest.of(operators): len(operators) for operators in sets}
 
 
 def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: Progress) -> None:
@@ -104,14 +120,17 @@ def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: 
 
     def move(digest: Digest) -> None:
         with source.open_blob(digest) as stream:
-            found, size = push.put(cast(BinaryIO, Metered(stream, progress, stop)), digest)
+            metered = Metered(stream, progress, stop, f"reading blob {digest} from {source.url}")
+            found, size = push.put(cast(BinaryIO, metered), digest)
         if size != moving[digest]:
             raise IntegrityError(f"blob {found} has {size} bytes, its manifest says {moving[digest]}")
 
     run_parallel(move, sorted(moving, key=lambda digest: -moving[digest]), stop)
 
 
-def run_parallel(work: Any, items: Iterable[Any], stop: threading.Event) -> list[Any]:
+def run_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event
+) -> list[Result]:
     """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others."""
     with ThreadPoolExecutor(WORKERS) as pool:
         try:
@@ -126,24 +145,18 @@ def run_parallel(work: Any, items: Iterable[Any], stop: threading.Event) -> list
 
 
 class Metered:
-    """A stream that reports the bytes read from it, and fails once its work was stopped."""
+    """A stream that reports the bytes read from it, names its side where reading fails, and ends when stopped."""
 
-    def __init__(self, stream: BinaryIO, progress: Progress, stop: threading.Event) -> None:
+    def __init__(self, stream: BinaryIO, progress: Progress, stop: threading.Event, what: str) -> None:
         self._stream = cast(Any, stream)
         self._progress = progress
         self._stop = stop
+        self._what = what
 
     def readinto(self, block: bytearray) -> int:
         if self._stop.is_set():
             raise InterruptedError("stopped")
-        count: int = self._stream.readinto(block)
+        with host_errors(self._what):
+            count: int = self._stream.readinto(block)
         self._progress.moved(count)
         return count
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._stream.read(size)
-        self._progress.moved(len(data))
-        return data
-
-    def __iter__(self) -> Iterator[bytes]:
-        raise TypeError("read in blocks, not in lines")

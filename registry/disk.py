@@ -75,8 +75,11 @@ class Disk:
 
         shutil.rmtree(path, ignore_errors=True)
 
-    def write_all(self, files: Iterable[tuple[Path, Path]]) -> None:
-        """Give finished temporary files their final names: sync all, rename all, one sync for each directory."""
+    def write_all(self, files: Iterable[tuple[Path, Path]], root: Path) -> None:
+        """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
+
+        The directories up to `root` are synced too: another process may have made one and not synced it yet.
+        """
         pairs = list(files)
         for source, _ in pairs:
             self.sync_file(source)
@@ -84,5 +87,15 @@ class Disk:
             self.make_directory(target)
         for source, target in pairs:
             self.rename(source, target)
-        for directory in sorted({target.parent for _, target in pairs}):
+        for directory in sorted(
+            {above for _, target in pairs for above in _between(target, root)}, reverse=True
+        ):
             self.sync_directory(directory)
+
+
+def _between(path: Path, root: Path) -> Iterator[Path]:
+    """The directories above a path, up to and with `root`."""
+    for above in path.parents:
+        yield above
+        if above == root:
+            return

@@ -18,14 +18,16 @@ from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.verify import Report, verify
+from onnxreg.schema import canonical
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError
+from onnxreg.schema.errors import ConflictError, NotFoundError
 from onnxreg.schema.events import LogLine, Publish, Tag, Unyank, Yank, check_channel
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
@@ -78,14 +80,7 @@ class Registry:
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
-        from onnxreg.registry.backends.staging import staging, sweep
-
-        self.store.disk.make_directory(self.store.scratch)
-        sweep(self.store.scratch, self.store.disk)
-        with (
-            host_errors(f"writing to {self.store.root}", MACHINE),
-            staging(self.store.scratch, self.store.disk) as directory,
-        ):
+        with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Published:
@@ -142,32 +137,36 @@ class Registry:
         }
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> None:
-        """Move a channel to a version. ConflictError where another move came in between."""
+        """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
         found = self.find(ref)
         held = lookup.read_state(self.store, found.name).channels.get(check_channel(tag))
-        expects = held.manifest if held else None
-        self._append(
-            Tag(
-                **self._event(found.name, reason),
-                tag=tag,
-                version=found.version,
-                manifest=found.entry.manifest,
-                expects=expects,
-            )
+        if held is not None and (held.version, held.manifest) == (found.version, found.entry.manifest):
+            return
+        about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
+        event = Tag(
+            **self._event(found.name, reason), tag=tag, expects=held.manifest if held else None, **about
         )
+        self._append(event)
 
     def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> None:
-        """Stop a version from being resolved; its digest still gets it. `undo` takes a yank back."""
-        parsed = _ref(ref)
-        ledger, _ = load(self.store, parsed.name)
-        version = Version.parse(parsed.tag) if parsed.tag else self.find(parsed).version
-        entry = ledger.entries.get(version) or self.find(parsed).entry
-        kind = Unyank if undo else Yank
-        self._append(kind(**self._event(parsed.name, reason), version=version, manifest=entry.manifest))
+        """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has."""
+        found = lookup.find(self.store, _ref(ref), yanked=True)
+        about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
+        if undo:
+            yanks = sorted(found.entry.yanks)
+            self._append(*(Unyank(**self._event(found.name, reason), **about, yank=yank) for yank in yanks))
+        elif not found.entry.yanked:
+            self._append(Yank(**self._event(found.name, reason), **about))
 
-    def _append(self, event: Tag | Yank | Unyank) -> None:
-        with self.store.push() as push:
-            commit(self.store, push, event.name, lambda ledger: bool(ledger.append(event)))
+    def _append(self, *events: Tag | Yank | Unyank) -> None:
+        def change(ledger: Ledger) -> bool:
+            for event in events:
+                ledger.append(event)
+            return True
+
+        if events:
+            with self.store.push() as push:
+                commit(self.store, push, events[0].name, change)
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -183,7 +182,7 @@ class Registry:
         place = remote or self.store
         found = self.find(ref, place)
         data = read_blob(place, found.entry.manifest)
-        manifest = Manifest.decode(data, f"manifest of {found.ref}")
+        manifest = read_manifest(data, found.entry.manifest, found.name)
         return Published(found.name, found.version, found.entry.manifest, manifest, data)
 
     def resolve(
@@ -206,7 +205,8 @@ class Registry:
         if ref is None:
             return verify(self.store, self.names(), progress=progress)
         parsed = _ref(ref)
-        only = self.find(parsed).version if parsed.tag or parsed.digest else None
+        lookup.read_state(self.store, parsed.name)
+        only = lookup.find(self.store, parsed, yanked=True).version if parsed.tag or parsed.digest else None
         return verify(self.store, [parsed.name], only, progress)
 
     def push(self, ref: Ref | str, to: str | None = None, progress: Progress | None = None) -> Transferred:
@@ -224,24 +224,24 @@ class Registry:
         self._not_self(remote)
         found = self.find(ref, remote)
         done = copy(remote, self.store, found.name, [found.version], progress)
-        self._track(remote, found.name)
+        self._track(remote, done.source)
         return done
 
     def _not_self(self, remote: Remote) -> None:
         if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():
             raise ConflictError("that remote is this registry itself", "name another place")
 
-    def _track(self, remote: Remote, name: str) -> None:
-        """Keep the source's lines beside ours: the proof behind `via`, and an index for offline use."""
-        index = remote.read_index(name)
-        if index is not None:
-            self.store.write_file(f"local/tracking/{remote.registry_id}/{name}.jsonl", index.data)
+    def _track(self, remote: Remote, ledger: Ledger) -> None:
+        """Keep the source's state and whole log beside ours: the proof behind `via`, and an index for offline use."""
+        state = canonical.encode(ledger.state().to_json())
+        data = b"".join(line + b"\n" for line in (state, *(line.raw for line in ledger.lines())))
+        self.store.write_file(f"local/tracking/{remote.registry_id}/{ledger.name}.jsonl", data)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files into a directory; an earlier export there is replaced as a whole."""
-        check_target(output)
+        check_target(output, self.store.root)
         published = self.get(ref)
-        materialize(self.store, published.digest, published.data, output, progress)
+        materialize(self.store, published.manifest, published.data, output, progress)
         return published
 
 
@@ -255,6 +255,8 @@ class _Held:
         return {digest for digest in digests if digest in self._blobs}
 
     def open_blob(self, digest: Digest) -> BytesIO:
+        if digest not in self._blobs:
+            raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
         return BytesIO(self._blobs[digest])
 
 

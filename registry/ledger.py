@@ -7,16 +7,19 @@ line gives the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from onnxreg.registry.lookup import read_catalog
+from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
-from onnxreg.schema.events import Event, LogLine, Publish, Tag, Untag, Unyank, Via, Yank, genesis
-from onnxreg.schema.manifest import Manifest
-from onnxreg.schema.state import SEGMENT, Channel, Entry, State, entries_to_json, newest_of, read_entries
+from onnxreg.schema.events import Attest, Event, LogLine, Publish, Tag, Untag, Unyank, Via, Yank, genesis
+from onnxreg.schema.state import SEGMENT, Channel, Entry, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
 
+REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
 
@@ -40,6 +43,7 @@ class Ledger:
     catalog: Digest | None = None
     tail: list[LogLine] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
+    summaries: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -52,15 +56,13 @@ class Ledger:
         state, lines = decode_index(data, name)
         if (state.registry, state.name) != (registry, name):
             raise IntegrityError(f"the index of {name} belongs to {state.name} of registry {state.registry}")
-        if state.seq != len(state.segments) * SEGMENT + len(lines) or (
-            lines and lines[-1].digest != state.head
-        ):
-            raise IntegrityError(f"the index of {name} is cut short: its last line is not the head it names")
-        catalog = {} if state.catalog is None else _read_catalog(fetch(state.catalog), name)
+        _check_tail(state, lines)
+        catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
         entries = {**catalog, **state.versions}
         ledger = cls(registry, name, fetch, state.head, state.seq, entries)
         ledger.recent, ledger.channels = dict(state.versions), dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
+        ledger.summaries = state.summaries
         return ledger
 
     def lines(self) -> Iterator[LogLine]:
@@ -69,10 +71,7 @@ class Ledger:
         for line in self._all_lines():
             seq += 1
             if line.seq != seq or line.prev != prev or line.event.name != self.name:
-                raise IntegrityError(
-                    f"the log of {self.name} is broken at line {seq}",
-                    "history was rewritten or damaged: compare with a mirror before you trust this registry",
-                )
+                raise IntegrityError(f"the log of {self.name} is broken at line {seq}", REWRITTEN)
             prev = line.digest
             yield line
         if (seq, prev) != (self.seq, self.head):
@@ -120,9 +119,17 @@ class Ledger:
             case Untag():
                 self._expect(event.tag, event.expects)
                 del self.channels[event.tag]
-            case Yank() | Unyank():
+            case Yank():
                 entry = self._known(event.version, event.manifest)
-                self._set(event.version, replace(entry, yanked=isinstance(event, Yank)))
+                self._set(event.version, replace(entry, yanks=entry.yanks | {event.id}))
+            case Unyank():
+                entry = self._known(event.version, event.manifest)
+                self._set(event.version, replace(entry, yanks=entry.yanks - {event.yank}))
+            case Attest():
+                if all(entry.manifest != event.manifest for entry in self.entries.values()):
+                    raise ConflictError(
+                        f"manifest {event.manifest.short}... of {self.name} is not published here"
+                    )
 
     def _publish(self, event: Publish, seq: int) -> None:
         found = self.entries.get(event.version)
@@ -155,7 +162,7 @@ class Ledger:
         return entry
 
     def state(self) -> State:
-        """What the state line must say now; reads the manifests that it summarises."""
+        """What the state line must say now; reads the manifests whose summaries it did not hold before."""
         newest = newest_of(self.entries)
         shown = {*newest, *(channel.version for channel in self.channels.values())}
         return State(
@@ -167,15 +174,16 @@ class Ledger:
             self.recent,
             self.catalog,
             newest,
-            {str(version): self._summary(self.entries[version]) for version in sorted(shown)},
+            {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
             tuple(self.segments),
         )
 
-    def _summary(self, entry: Entry) -> dict[str, object]:
+    def _summary(self, version: Version, entry: Entry) -> Any:
+        held = self.summaries.get(str(version))
+        if isinstance(held, dict) and held.get("manifest") == str(entry.manifest):
+            return held
         data = self.fetch(entry.manifest)
-        return summarize(
-            Manifest.decode(data, f"manifest {entry.manifest.short}..."), entry.manifest, len(data)
-        )
+        return summarize(read_manifest(data, entry.manifest, self.name), entry.manifest, len(data))
 
     def encode(self) -> bytes:
         """The bytes of the index file."""
@@ -199,10 +207,8 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
             raise InputError("it is cut short or too long")
         return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
     except InputError as error:
-        raise IntegrityError(
-            f"the index of {name} is damaged: {error.message}",
-            "restore it from a mirror (reg verify shows more)",
-        ) from error
+        hint = error.hint or "restore it from a mirror (reg verify shows more)"
+        raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
 
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
@@ -210,11 +216,21 @@ def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
     try:
         return [LogLine.decode(line) for line in data.split(b"\n") if line]
     except InputError as error:
-        raise IntegrityError(f"a segment of the log of {name} is damaged: {error.message}") from error
+        raise IntegrityError(
+            f"a segment of the log of {name} cannot be read: {error.message}", error.hint
+        ) from error
 
 
-def _read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
-    try:
-        return read_entries(canonical.decode(data, f"catalog of {name}", max_bytes=2**30))
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"the catalog of {name} is damaged: {error}") from error
+def _check_tail(state: State, lines: Sequence[LogLine]) -> None:
+    """IntegrityError where the lines do not follow each other up to the head that the state names."""
+    seq = len(state.segments) * SEGMENT
+    prev = lines[0].prev if lines else state.head
+    for line in lines:
+        seq += 1
+        if (line.seq, line.prev, line.event.name) != (seq, prev, state.name):
+            raise IntegrityError(f"the log of {state.name} is broken at line {seq}", REWRITTEN)
+        prev = line.digest
+    if (seq, prev) != (state.seq, state.head):
+        raise IntegrityError(
+            f"the log of {state.name} does not end in the head that its state names", REWRITTEN
+        )

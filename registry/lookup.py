@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.blobs import MAX_BLOB, read_blob
 from onnxreg.registry.storage import Remote
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Choice, Query, Rejection, choose
@@ -53,79 +54,90 @@ def _near(name: str, remote: Remote) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
 
 
-def find(remote: Remote, ref: Ref) -> Found:
-    """The version that a ref means. NotFoundError where there is none, or where it is yanked and not named by digest."""
-    state = read_state(remote, ref.name)
-    if ref.digest is not None:
-        return _by_digest(remote, state, ref, ref.digest)
-    if ref.tag is None:
+def find(remote: Remote, ref: Ref, yanked: bool = False) -> Found:
+    """The version that a ref means.
+
+    NotFoundError where there is none, or where it is yanked and not named by digest (`yanked` allows it).
+    IntegrityError where tag and digest name different manifests.
+    """
+    return find_in(remote, read_state(remote, ref.name), ref, yanked)
+
+
+def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False) -> Found:
+    """As `find`, in a state that was read before."""
+    if ref.digest is not None and ref.tag is None:
+        return _by_digest(remote, state, ref.digest)
+    version = _version_of(state, ref.tag)
+    entry = state.versions.get(version) or all_versions(remote, state).get(version)
+    if entry is None:
+        raise NotFoundError(f"{state.name} has no version {version}", f"see `reg ls {state.name}`")
+    if ref.digest not in (None, entry.manifest):
+        raise IntegrityError(
+            f"{state.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
+            "the tag and the digest name different manifests",
+        )
+    if entry.yanked and not yanked and ref.digest is None:
+        raise NotFoundError(
+            f"{state.name}:{version} is yanked",
+            f"it can still be had by its digest: {state.name}@{entry.manifest}",
+        )
+    return Found(state.name, version, entry)
+
+
+def _version_of(state: State, tag: str | None) -> Version:
+    if tag is None:
         version = state.newest_release()
         if version is None:
             raise NotFoundError(
-                f"{ref.name} has no version that is neither yanked nor a pre-release",
-                f"see `reg ls {ref.name}`",
+                f"{state.name} has no version that is neither yanked nor a pre-release",
+                f"see `reg ls {state.name}`",
             )
-    elif Version.is_version(ref.tag):
-        version = Version.parse(ref.tag)
-    elif ref.tag in state.channels:
-        version = state.channels[ref.tag].version
-    else:
-        raise NotFoundError(f"{ref.name} has no channel {ref.tag}", f"see `reg ls {ref.name}`")
-    entry = state.versions.get(version) or all_versions(remote, state).get(version)
-    if entry is None:
-        raise NotFoundError(f"{ref.name} has no version {version}", f"see `reg ls {ref.name}`")
-    if entry.yanked:
-        raise NotFoundError(
-            f"{ref.name}:{version} is yanked",
-            f"it can still be had by its digest: {ref.name}@{entry.manifest}",
-        )
-    return Found(ref.name, version, entry)
+        return version
+    if Version.is_version(tag):
+        return Version.parse(tag)
+    if tag not in state.channels:
+        raise NotFoundError(f"{state.name} has no channel {tag}", f"see `reg ls {state.name}`")
+    return state.channels[tag].version
 
 
-def _by_digest(remote: Remote, state: State, ref: Ref, digest: Digest) -> Found:
+def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
+    """The version with this manifest; the newest of several, one that is not yanked before one that is."""
     entries = all_versions(remote, state)
     found = [version for version, entry in entries.items() if entry.manifest == digest]
     if not found:
-        raise NotFoundError(f"{ref.name} has no version with the manifest {digest}")
-    if ref.tag is None:
-        version = max(found)
-    elif Version.is_version(ref.tag):
-        version = Version.parse(ref.tag)
-    elif ref.tag in state.channels:
-        version = state.channels[ref.tag].version
-    else:
-        raise NotFoundError(f"{ref.name} has no channel {ref.tag}")
-    if version not in found:
-        raise IntegrityError(
-            f"{ref.name}:{ref.tag} is not {digest.short}...",
-            "the tag and the digest name different manifests",
-        )
-    return Found(ref.name, version, entries[version])
+        raise NotFoundError(f"{state.name} has no version with the manifest {digest}")
+    version = max(found, key=lambda version: (not entries[version].yanked, version.precedence))
+    return Found(state.name, version, entries[version])
 
 
 def all_versions(remote: Remote, state: State) -> dict[Version, Entry]:
     """Every version of a model, the sealed ones too (one more read where there are any)."""
     if state.catalog is None:
         return dict(state.versions)
-    import json
+    return {**read_catalog(read_blob(remote, state.catalog), state.name), **state.versions}
 
+
+def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
+    """The sealed version table of a model. IntegrityError where it is malformed."""
     try:
-        sealed = read_entries(json.loads(read_blob(remote, state.catalog)))
-    except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
-        raise IntegrityError(f"the catalog of {state.name} is damaged: {error}") from error
-    return {**sealed, **state.versions}
+        return read_entries(canonical.decode(data, "catalog", max_bytes=MAX_BLOB))
+    except InputError as error:
+        raise IntegrityError(f"the catalog of {name} is damaged: {error.message}") from error
 
 
-def read_summary(remote: Remote, found: Found) -> VersionSummary:
+def read_summary(remote: Remote, state: State, found: Found) -> VersionSummary:
     """The summary of a version: from the index where it holds one, else from the manifest."""
-    held = read_state(remote, found.name).summary(found.version)
+    try:
+        held = state.summary(found.version)
+    except InputError as error:
+        raise IntegrityError(f"the index of {found.name} has a damaged summary: {error.message}") from error
     if held is not None and held.manifest == found.entry.manifest:
         return held
-    from onnxreg.schema.manifest import Manifest
+    from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
-    manifest = Manifest.decode(data, f"manifest of {found.ref}")
+    manifest = read_manifest(data, found.entry.manifest, found.name)
     return VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
 
 
@@ -172,8 +184,9 @@ class Resolution:
 
 def resolve(remote: Remote, ref: Ref, query: Query) -> Resolution:
     """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
-    found = find(remote, ref)
-    summary = read_summary(remote, found)
+    state = read_state(remote, ref.name)
+    found = find_in(remote, state, ref)
+    summary = read_summary(remote, state, found)
     choice: Choice = choose(summary.artifacts, query)
     if choice.artifact is None:
         reasons = "; ".join(f"{rejection.artifact} {rejection.detail}" for rejection in choice.rejected)

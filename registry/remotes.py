@@ -5,6 +5,9 @@ first: another id under the same URL later is an integrity error.
 """
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,8 +15,9 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryRemote
 from onnxreg.registry.storage import Remote
-from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, MemoryRemote] = {}
 
 
@@ -24,8 +28,21 @@ def open_url(url: str, create: bool = False) -> Remote:
         return _MEMORY.setdefault(url, MemoryRemote())
     if scheme not in ("", "file") and len(scheme) > 1:
         raise InputError(f"no backend for {scheme}://", "known are a path, file:// and memory:")
-    path = Path(unquote(urlsplit(url).path)) if scheme == "file" else Path(url).expanduser()
+    path = _path(url)
     return LocalRemote.create(path) if create else LocalRemote.open(path)
+
+
+def _path(place: str) -> Path:
+    """The path that a `file://` URL or a path names."""
+    parts = urlsplit(place)
+    if parts.scheme != "file":
+        try:
+            return Path(place).expanduser()
+        except RuntimeError as error:
+            raise InputError(f"{place}: {error}", "write the directory out in full") from error
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InputError(f"{place} names the host {parts.netloc!r}", "write file:///absolute/path")
+    return Path(unquote(parts.path))
 
 
 @dataclass
@@ -50,19 +67,35 @@ class Remotes:
 
     def add(self, name: str, url: str) -> None:
         """Remember a URL or path under a name. ConflictError where the name stands for another one."""
-        if not name or "/" in name or ":" in name or name.startswith((".", "-")):
+        if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         url = _absolute(url)
-        if self.urls.get(name, url) != url:
-            raise ConflictError(f"remote {name} is {self.urls[name]}", f"`reg remote remove {name}` first")
-        self.urls[name] = url
-        self._save()
+        with self._changing() as known:
+            if known.urls.get(name, url) != url:
+                raise ConflictError(
+                    f"remote {name} is {known.urls[name]}", f"`reg remote remove {name}` first"
+                )
+            known.urls[name] = url
 
     def remove(self, name: str) -> None:
-        if name not in self.urls:
-            raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
-        del self.urls[name]
-        self._save()
+        """Forget a name. NotFoundError where there is none."""
+        with self._changing() as known:
+            if name not in known.urls:
+                raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
+            del known.urls[name]
+
+    @contextmanager
+    def _changing(self) -> Iterator["Remotes"]:
+        """What is on disk now, alone, and written back at the end."""
+        from onnxreg.registry.backends.staging import exclusive
+
+        with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
+            known = Remotes.load(self.registry)
+            yield known
+            value = {"remotes": known.urls, "pins": known.pins}
+            data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
+            self.registry.write_file("local/remotes.json", data)
+        self.urls, self.pins = known.urls, known.pins
 
     def url_of(self, place: str | None) -> str:
         """The URL that a name, URL or path means; None means the sole remote, or the one called origin."""
@@ -84,13 +117,16 @@ class Remotes:
         return _absolute(place)
 
     def open(self, place: str | None, create: bool = False) -> Remote:
-        """Open a remote and check that it is the registry that was there before."""
+        """Open a remote and check that it is the registry that was there before; a new one is remembered.
+
+        A registry that was there before and is gone is not made again: its disk may just not be mounted.
+        """
         url = self.url_of(place)
-        remote = open_url(url, create)
         pinned = self.pins.get(url)
+        remote = open_url(url, create and pinned is None)
         if pinned is None:
-            self.pins[url] = remote.registry_id
-            self._save()
+            with suppress(HostError), self._changing() as known:
+                known.pins[url] = remote.registry_id
         elif pinned != remote.registry_id:
             raise IntegrityError(
                 f"{remote.url} holds another registry than before: id {remote.registry_id[:12]}..., "
@@ -99,13 +135,7 @@ class Remotes:
             )
         return remote
 
-    def _save(self) -> None:
-        value = {"remotes": self.urls, "pins": self.pins}
-        self.registry.write_file(
-            "local/remotes.json", json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
-        )
-
 
 def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
-    return place if len(urlsplit(place).scheme) > 1 else str(Path(place).expanduser().absolute())
+    return place if len(urlsplit(place).scheme) > 1 else str(_path(place).absolute())

@@ -23,12 +23,11 @@ def missing_lines(source: Ledger, destination: Ledger, versions: Collection[Vers
         return _suffix(source, destination)
     _check_versions(source, destination, versions)
     chosen = {source.entries[version].manifest for version in versions}
-    held = chosen | {entry.manifest for entry in destination.entries.values()}
     present = {line.event.id for line in destination.lines()}
     return [
         line
         for line in source.lines()
-        if line.event.id not in present and _travels(line, versions, chosen, held, destination)
+        if line.event.id not in present and _travels(line, versions, chosen, destination)
     ]
 
 
@@ -45,7 +44,6 @@ def _travels(
     line: LogLine,
     versions: Collection[Version],
     chosen: Collection[Digest],
-    held: Collection[Digest],
     destination: Ledger,
 ) -> bool:
     match line.event:
@@ -54,7 +52,8 @@ def _travels(
         case Attest(manifest=manifest):
             return manifest in chosen
         case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
-            return manifest in held and (version in versions or version in destination.entries)
+            held = destination.entries.get(version)
+            return version in versions or (held is not None and held.manifest == manifest)
         case _:
             return False
 

@@ -3,19 +3,18 @@
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.commit import load
-from onnxreg.registry.copying import Progress, run_parallel
+from onnxreg.registry.copying import Metered, Progress, refers_to, run_parallel
 from onnxreg.registry.ledger import Ledger, replay
+from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.errors import NotFoundError, RegError
 from onnxreg.schema.events import Attest
-from onnxreg.schema.manifest import Manifest
-from onnxreg.schema.summary import operator_set
 from onnxreg.schema.version import Version
 
 
@@ -62,20 +61,17 @@ def verify(
     Never stops at the first damage. Each blob is read once, however many versions share it.
     """
     report = Report()
-    wanted: dict[Digest, tuple[str, int]] = {}
+    wanted: dict[Digest, tuple[str, int | None]] = {}
     for name in names:
         report.models += 1
         try:
-            ledger, token = load(remote, name)
-            if token is None:
-                raise NotFoundError(
-                    f"there is no model {name} in {remote.url}", "`reg ls` shows what is there"
-                )
-            attested = _check_log(ledger, remote, report)
-        except (IntegrityError, InputError) as error:
+            ledger, index = load(remote, name)
+            if index is None:
+                raise NotFoundError(f"the index of {name} is gone")
+            wanted |= _check_log(ledger, index.data, report)
+        except RegError as error:
             report.damages.append(Damage("index", name, error.message))
             continue
-        wanted |= attested
         for version, entry in ledger.entries.items():
             if only in (None, version):
                 report.versions += 1
@@ -84,74 +80,64 @@ def verify(
     return report
 
 
-def _check_log(ledger: Ledger, remote: Remote, report: Report) -> dict[Digest, tuple[str, int]]:
-    """The chain, and the state against a replay of it. Returns the blobs that attestations refer to."""
-    attested: dict[Digest, tuple[str, int]] = {}
+def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, tuple[str, int | None]]:
+    """The chain, and the index against a replay of it. Returns the blobs that attestations refer to."""
     try:
         lines = list(ledger.lines())
-        again = replay(lines, ledger.registry, ledger.name, ledger.fetch)
+        again = replay(lines, ledger.registry, ledger.name, ledger.fetch).encode()
     except RegError as error:
         report.damages.append(Damage("log", ledger.name, error.message))
-        return attested
-    for line in lines:
-        if isinstance(line.event, Attest):
-            attested[line.event.statement] = (ledger.name, -1)
-    try:
-        index = remote.read_index(ledger.name)
-        if index is not None and index.data != again.encode():
-            report.damages.append(
-                Damage("state", ledger.name, "the state line is not what a replay of the log gives")
-            )
-    except RegError as error:
-        report.damages.append(Damage("state", ledger.name, error.message))
-    return attested
+        return {}
+    if index != again:
+        detail = "the state line is not what a replay of the log gives"
+        report.damages.append(Damage("state", ledger.name, detail))
+    statements = [line.event.statement for line in lines if isinstance(line.event, Attest)]
+    return dict.fromkeys(statements, (ledger.name, None))
 
 
 def _check_manifest(
     remote: Remote, name: str, version: Version, digest: Digest, report: Report
-) -> dict[Digest, tuple[str, int]]:
+) -> dict[Digest, tuple[str, int | None]]:
     ref = f"{name}:{version}"
     try:
         data = read_blob(remote, digest)
-        manifest = Manifest.decode(data, "manifest")
-        if manifest.name != name:
-            raise IntegrityError(f"it is the manifest of {manifest.name}")
-    except NotFoundError:
-        report.damages.append(Damage("missing", ref, "the manifest is missing", digest))
-        return {}
+        manifest = read_manifest(data, digest, name)
     except RegError as error:
-        report.damages.append(Damage("manifest", ref, error.message, digest))
+        kind = "missing" if isinstance(error, NotFoundError) else "manifest"
+        report.damages.append(Damage(kind, ref, error.message, digest))
         return {}
     report.blobs += 1
     report.size += len(data)
-    wanted = {entry.digest: (f"{ref} {entry.path}", entry.size) for entry in manifest.all_files()}
-    for artifact in manifest.artifacts:
-        operators = operator_set(artifact)
-        if operators is not None:
-            wanted[Digest.of(operators)] = (f"{ref} operators of {artifact.path}", len(operators))
-    return wanted
+    named = {entry.digest: entry.path for entry in manifest.all_files()}
+    wanted = refers_to(manifest)
+    return {digest: (f"{ref} {named.get(digest, 'operators')}", size) for digest, size in wanted.items()}
 
 
 def _check_blobs(
-    remote: Remote, wanted: dict[Digest, tuple[str, int]], report: Report, progress: Progress
+    remote: Remote, wanted: dict[Digest, tuple[str, int | None]], report: Report, progress: Progress
 ) -> None:
-    progress.plan(len(wanted), sum(max(size, 0) for _, size in wanted.values()))
+    progress.plan(len(wanted), sum(size or 0 for _, size in wanted.values()))
+    stop = threading.Event()
 
     def check(digest: Digest) -> tuple[int, Damage | None]:
         what, size = wanted[digest]
         try:
             with remote.open_blob(digest) as stream:
-                found, count = hashing.pump(stream, None, progress.moved)
+                metered = Metered(stream, progress, stop, f"reading blob {digest}")
+                found, count = hashing.pump(cast(BinaryIO, metered), None)
         except RegError as error:
             kind = "missing" if isinstance(error, NotFoundError) else "damaged"
-            return 0, Damage(kind, what, f"{error.message}", digest)
+            return 0, Damage(kind, what, error.message, digest)
+        if size not in (None, count):
+            return count, Damage(
+                "damaged", what, f"blob {digest} has {count} bytes instead of {size}", digest
+            )
         if found != digest:
-            words = f"has {count} bytes instead of {size}" if size not in (-1, count) else "has changed bytes"
-            return count, Damage("damaged", what, f"blob {digest} {words}", digest)
+            return count, Damage("damaged", what, f"blob {digest} has changed bytes", digest)
         return count, None
 
-    for count, damage in run_parallel(check, sorted(wanted), threading.Event()):
+    for count, damage in run_parallel(check, sorted(wanted), stop):
         report.blobs += 1
-        report.size += cast(int, count)
+        report.size += count
         if damage is not None:
             report.damages.append(damage)

@@ -29,6 +29,9 @@ class Verdict:
     report: str | None = None
 
 
+NOT_EVALUATED = Verdict("unknown", reasons=("not evaluated",))
+
+
 @dataclass(frozen=True)
 class DraftArtifact:
     """One runnable export in the workspace.
@@ -42,7 +45,7 @@ class DraftArtifact:
     path: str
     sidecars: tuple[DraftFile, ...] = ()
     parent: str | None = None
-    verdict: Verdict = Verdict("unknown")
+    verdict: Verdict = NOT_EVALUATED
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 

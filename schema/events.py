@@ -1,7 +1,8 @@
 """Events: self-contained facts about one model; and the hash-chained lines that put them in order.
 
 An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log. A line is one
-registry's statement that the event came next: `{"seq", "prev", "event", "via"?}`, where `prev` is the digest of
+registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}` (`sig` is
+reserved for a signature over the line without it), where `prev` is the digest of
 the line before (of `genesis` for the first), and `via` says which registry's log it was taken from.
 """
 
@@ -13,12 +14,15 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.reading import count
 from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 MAX_LINE = 64 * 1024
+MAX_SIGNATURE = 16 * 1024
+UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +92,12 @@ class Yank(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unyank(Event):
-    """A yank was taken back."""
+    """One yank was taken back: `yank` is the id of its event, so that the order of arrival does not matter."""
 
     kind: ClassVar[str] = "unyank"
     version: Version
     manifest: Digest
+    yank: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +146,7 @@ class LogLine:
             raise InputError(
                 f"the event on {event.name} is longer than {MAX_LINE} bytes", "shorten the reason"
             )
-        return cls(seq, prev, event, via, raw)
+        return cls.decode(raw)
 
     @classmethod
     def decode(cls, raw: bytes) -> "LogLine":
@@ -149,10 +154,11 @@ class LogLine:
         value = canonical.decode(raw, "log line", max_bytes=MAX_LINE)
         if not isinstance(value, dict) or canonical.encode(value) != raw:
             raise InputError("log line is not canonical JSON")
-        _check_keys(value, {"seq", "prev", "event"}, {"via"}, "log line")
+        _check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
         via = value.get("via")
+        _text(MAX_SIGNATURE)(value.get("sig", "-"))
         return cls(
-            _count(value["seq"]),
+            count(value["seq"]),
             Digest.parse(value["prev"]),
             decode_event(value["event"]),
             None if via is None else _via(via),
@@ -171,9 +177,7 @@ def decode_event(value: Any) -> Event:
         raise InputError("event is not an object")
     kind = KINDS.get(str(value.get("kind")))
     if kind is None:
-        raise InputError(
-            f"event of unknown kind {str(value.get('kind'))[:40]!r}", "a newer onnxreg may know it"
-        )
+        raise InputError(f"it holds an event of unknown kind {str(value.get('kind'))[:40]!r}", UPGRADE)
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
     required = {field.name for field in fields(kind)} - optional
     _check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
@@ -186,7 +190,7 @@ def _via(value: Any) -> Via:
     _check_keys(value, {"registry", "seq", "head"}, set(), "via")
     if not REGISTRY_ID.fullmatch(str(value["registry"])):
         raise InputError("via names no registry id")
-    return Via(value["registry"], _count(value["seq"]), Digest.parse(value["head"]))
+    return Via(value["registry"], count(value["seq"]), Digest.parse(value["head"]))
 
 
 def _check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
@@ -200,7 +204,7 @@ def _check_keys(value: dict[str, Any], required: set[str], optional: set[str], w
 def _text(limit: int) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= limit:
-            raise InputError(f"event field is not a text of 1 to {limit} characters")
+            raise InputError(f"actor, reason and the like are texts of 1 to {limit} characters")
         return value
 
     return read
@@ -213,12 +217,6 @@ def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
         return value
 
     return read
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"not a count: {str(value)[:40]!r}")
-    return value
 
 
 def check_channel(value: Any) -> str:
@@ -236,7 +234,8 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "reason": _text(2000),
     "version": lambda value: Version.parse(str(value)),
     "manifest": Digest.parse,
-    "size": _count,
+    "yank": Digest.parse,
+    "size": count,
     "tag": check_channel,
     "expects": Digest.parse,
     "statement": Digest.parse,

@@ -96,7 +96,10 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """How much of a graph's constant weights a quantization reached, read back from the file."""
+    """How much of a graph's constant weights a quantization reached, read back from the file.
+
+    Bytes are those of the file, so a quantized weight counts a quarter of what it did in float32.
+    """
 
     weights_quantized: Count
     weights_total: Count

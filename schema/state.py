@@ -14,6 +14,8 @@ from typing import Any
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.reading import count, items, mapping, optional, required, text
+from onnxreg.schema.ref import check_tag
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
@@ -24,20 +26,33 @@ SUMMARIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One version: its manifest, the manifest's size in bytes, the line that published it, whether it is yanked."""
+    """One version: its manifest, the manifest's size in bytes, the line that published it.
+
+    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
+    """
 
     manifest: Digest
     size: int
     seq: int
-    yanked: bool = False
+    yanks: frozenset[Digest] = frozenset()
+
+    @property
+    def yanked(self) -> bool:
+        return bool(self.yanks)
 
     def to_json(self) -> dict[str, Any]:
-        value = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
-        return {**value, "yanked": True} if self.yanked else value
+        value: dict[str, Any] = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
+        return {**value, "yanks": sorted(map(str, self.yanks))} if self.yanks else value
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> "Entry":
-        return cls(Digest.parse(value["manifest"]), value["size"], value["seq"], value.get("yanked", False))
+    def read(cls, value: Any) -> "Entry":
+        found = mapping(value)
+        return cls(
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "size")),
+            count(required(found, "seq")),
+            frozenset(items(found.get("yanks", []), Digest.parse)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +67,13 @@ class Channel:
         return {"version": str(self.version), "manifest": str(self.manifest), "seq": self.seq}
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> "Channel":
-        return cls(Version.parse(value["version"]), Digest.parse(value["manifest"]), value["seq"])
+    def read(cls, value: Any) -> "Channel":
+        found = mapping(value)
+        return cls(
+            Version.parse(text(required(found, "version"))),
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "seq")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +109,26 @@ class State:
     def decode(cls, line: bytes) -> "State":
         """Read a state line; InputError where it is malformed."""
         try:
-            value = json.loads(line)
-            catalog = value.get("catalog")
-            return cls(
-                value["registry"],
-                value["name"],
-                value["seq"],
-                Digest.parse(value["head"]),
-                {tag: Channel.read(channel) for tag, channel in value["channels"].items()},
-                read_entries(value["versions"]),
-                None if catalog is None else Digest.parse(catalog),
-                tuple(Version.parse(version) for version in value["newest"]),
-                value["summaries"],
-                tuple(Digest.parse(segment) for segment in value["segments"]),
-            )
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            raise InputError(f"state line is malformed: {type(error).__name__} {error}"[:200]) from error
+            value = mapping(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"its state line is not JSON: {error}"[:200]) from error
+        channels = mapping(required(value, "channels"))
+        return cls(
+            text(required(value, "registry")),
+            text(required(value, "name")),
+            count(required(value, "seq")),
+            Digest.parse(required(value, "head")),
+            {check_tag(tag): Channel.read(channel) for tag, channel in channels.items()},
+            read_entries(required(value, "versions")),
+            optional(value.get("catalog"), Digest.parse),
+            items(required(value, "newest"), lambda version: Version.parse(text(version))),
+            mapping(required(value, "summaries")),
+            items(required(value, "segments"), Digest.parse),
+        )
 
     def summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version, where the state line holds it."""
-        value = self.summaries.get(str(version))
-        if value is None:
-            return None
-        try:
-            return VersionSummary.read(value)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"summary of {self.name}:{version} is malformed: {error}"[:200]) from error
+        """The summary of a version, where the state line holds it. InputError where it is malformed."""
+        return optional(self.summaries.get(str(version)), VersionSummary.read)
 
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""
@@ -125,8 +139,9 @@ def entries_to_json(entries: Mapping[Version, Entry]) -> dict[str, Any]:
     return {str(version): entry.to_json() for version, entry in entries.items()}
 
 
-def read_entries(value: Mapping[str, Any]) -> dict[Version, Entry]:
-    return {Version.parse(version): Entry.read(entry) for version, entry in value.items()}
+def read_entries(value: Any) -> dict[Version, Entry]:
+    """The version table of a state line or catalog. InputError where it is malformed."""
+    return {Version.parse(version): Entry.read(entry) for version, entry in mapping(value).items()}
 
 
 def newest_of(entries: Mapping[Version, Entry]) -> tuple[Version, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.reading import count, items, mapping, number, optional, path, required, text
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
@@ -21,8 +22,14 @@ class FileSummary:
     size: int
 
     @classmethod
-    def read(cls, value: dict[str, Any]) -> "FileSummary":
-        return cls(value["role"], value["path"], Digest.parse(value["digest"]), value["size"])
+    def read(cls, value: Any) -> "FileSummary":
+        found = mapping(value)
+        return cls(
+            text(required(found, "role")),
+            path(required(found, "path")),
+            Digest.parse(required(found, "digest")),
+            count(required(found, "size")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +58,23 @@ class ArtifactSummary:
         return self.size + sum(entry.size for entry in self.files)
 
     @classmethod
-    def read(cls, value: dict[str, Any]) -> "ArtifactSummary":
-        operators = value.get("operators")
+    def read(cls, value: Any) -> "ArtifactSummary":
+        """Read what `summarize` wrote; InputError where it is anything else."""
+        found = mapping(value)
+        recall = mapping(found.get("recall", {}))
         return cls(
-            value["format"],
-            value["precision"],
-            value["path"],
-            Digest.parse(value["digest"]),
-            value["size"],
-            value["state"],
-            tuple(FileSummary.read(entry) for entry in value.get("files", ())),
-            value.get("opset"),
-            value.get("ort_format"),
-            None if operators is None else Digest.parse(operators),
-            tuple(value.get("providers", ())),
-            value.get("recall", {}),
+            text(required(found, "format")),
+            text(required(found, "precision")),
+            path(required(found, "path")),
+            Digest.parse(required(found, "digest")),
+            count(required(found, "size")),
+            text(required(found, "state")),
+            items(found.get("files", []), FileSummary.read),
+            optional(found.get("opset"), count),
+            optional(found.get("ort_format"), count),
+            optional(found.get("operators"), Digest.parse),
+            items(found.get("providers", []), text),
+            {label: number(share) for label, share in recall.items()},
         )
 
 
@@ -79,12 +88,14 @@ class VersionSummary:
     files: tuple[FileSummary, ...]
 
     @classmethod
-    def read(cls, value: dict[str, Any]) -> "VersionSummary":
+    def read(cls, value: Any) -> "VersionSummary":
+        """Read what `summarize` wrote; InputError where it is anything else."""
+        found = mapping(value)
         return cls(
-            Digest.parse(value["manifest"]),
-            value["size"],
-            tuple(ArtifactSummary.read(artifact) for artifact in value["artifacts"]),
-            tuple(FileSummary.read(entry) for entry in value["files"]),
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "size")),
+            items(required(found, "artifacts"), ArtifactSummary.read),
+            items(required(found, "files"), FileSummary.read),
         )
 
 

@@ -9,18 +9,18 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from onnxreg.registry import hashing
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.storage import LAYOUT_VERSION, IndexFile, blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.ref import REGISTRY_ID
+from onnxreg.schema.ref import REGISTRY_ID, check_name
 
 MAX_INDEX = 64 * 2**20
 """An index file larger than this many bytes is refused unread."""
@@ -53,36 +53,62 @@ class LocalRemote:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            strangers = (
-                {entry.name for entry in self.root.iterdir()} - {"local"} if self.root.exists() else set()
-            )
-            if strangers:
-                raise InputError(
-                    f"{self.root} is not a registry and not empty",
-                    "name a registry, or a directory that is empty or does not exist yet",
-                )
-            self.disk.make_directory(self.scratch)
+            self._refuse_strangers()
+            self._make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
-                if not (self.root / "registry.json").exists():
-                    value = {
-                        "id": os.urandom(16).hex(),
-                        "layout": "onnxreg",
-                        "layout_version": LAYOUT_VERSION,
-                        "min_reader": LAYOUT_VERSION,
-                    }
-                    self.write_file("registry.json", json.dumps(value, indent=2).encode() + b"\n")
+                if (self.root / "registry.json").exists():
+                    return
+                self._refuse_strangers()
+                value = {
+                    "id": os.urandom(16).hex(),
+                    "layout": "onnxreg",
+                    "layout_version": LAYOUT_VERSION,
+                    "min_reader": LAYOUT_VERSION,
+                    "min_writer": LAYOUT_VERSION,
+                }
+                self.write_file("registry.json", json.dumps(value, indent=2).encode() + b"\n")
+
+    def _refuse_strangers(self) -> None:
+        """InputError where the directory holds something else than a registry that somebody makes just now."""
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"{self.root} is a file", "name a directory")
+        found = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+        if "registry.json" not in found and found - {"local"}:
+            raise InputError(
+                f"{self.root} is not a registry and not empty",
+                "name a registry, or a directory that is empty or does not exist yet",
+            )
+
+    def _make_scratch(self) -> None:
+        """The scratch directory, in a tree whose directories are its own: a link would lead writes elsewhere."""
+        for part in ("local", "local/tmp", "local/locks", "blobs", "blobs/sha256", "index"):
+            self._refuse_link(self.root / part)
+        with host_errors(f"writing to {self.root}"):
+            self.disk.make_directory(self.scratch)
+
+    def _refuse_link(self, path: Path) -> None:
+        if path.is_symlink():
+            raise IntegrityError(
+                f"{path.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                "somebody else may have prepared it: look at it before you write there",
+            )
 
     @cached_property
     def registry_id(self) -> str:
-        try:
-            data = _read_bounded(self.root / "registry.json", 64 * 1024)
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"there is no registry in {self.root}",
-                "check the path; `reg add` and `reg export` make a new one",
-            ) from None
-        except NotADirectoryError:
-            raise InputError(f"{self.root} is not a directory") from None
+        return str(self._identity["id"])
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        with host_errors(f"opening the registry in {self.root}"):
+            try:
+                data = _read_bounded(self.root / "registry.json", 64 * 1024)
+            except FileNotFoundError:
+                raise NotFoundError(
+                    f"there is no registry in {self.root}",
+                    "check the path; `reg add` and `reg export` make a new one",
+                ) from None
+            except NotADirectoryError:
+                raise InputError(f"{self.root} is not a directory") from None
         return read_identity(data, str(self.root))
 
     @property
@@ -97,7 +123,8 @@ class LocalRemote:
         return (self.root.absolute() / blob_path(digest)).as_uri()
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return {digest for digest in digests if (self.root / blob_path(digest)).is_file()}
+        with host_errors(f"looking for blobs in {self.url}"):
+            return {digest for digest in digests if _is_regular(self.root / blob_path(digest))}
 
     def open_blob(self, digest: Digest) -> BinaryIO:
         path = self.root / blob_path(digest)
@@ -119,25 +146,28 @@ class LocalRemote:
 
     def names(self) -> Iterator[str]:
         index = self.root / "index"
-        if not index.is_dir():
-            return iter(())
-        found = [
-            path.relative_to(index).as_posix()[: -len(".jsonl")]
-            for path in index.glob("*.jsonl")
-            if path.is_file()
-        ]
-        found += [path.relative_to(index).as_posix()[: -len(".jsonl")] for path in index.glob("*/*.jsonl")]
-        return iter(sorted(found))
+        with host_errors(f"listing {self.url}"):
+            paths = [*index.glob("*.jsonl"), *index.glob("*/*.jsonl")] if index.is_dir() else []
+            names = [
+                path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if _is_regular(path)
+            ]
+        return iter(sorted(name for name in names if _is_name(name)))
 
     @contextmanager
     def push(self) -> Iterator["LocalPush"]:
-        from onnxreg.registry.backends.staging import staging, sweep
+        with host_errors(f"writing to {self.root}"), self.staging() as directory:
+            yield LocalPush(self, directory)
 
-        with host_errors(f"writing to {self.root}"):
-            self.disk.make_directory(self.scratch)
-            sweep(self.scratch, self.disk)
-            with staging(self.scratch, self.disk) as directory:
-                yield LocalPush(self, directory)
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A directory for one command's unfinished files. What dead commands left is removed first."""
+        from onnxreg.registry.backends.staging import staging
+
+        if self._identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
+            raise InputError(f"{self.url} is written by a newer onnxreg only", "upgrade onnxreg")
+        self._make_scratch()
+        with staging(self.scratch, self.disk) as directory:
+            yield directory
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
         """Compare and swap under the model's lock; writers of other models do not wait."""
@@ -150,11 +180,18 @@ class LocalRemote:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
 
+    def give_names(self, staged: Mapping[Path, Digest]) -> None:
+        """Make staged blobs durable under their final names."""
+        targets = [(temporary, self.root / blob_path(digest)) for temporary, digest in staged.items()]
+        for directory in {target.parent for _, target in targets}:
+            self._refuse_link(directory)
+        self.disk.write_all(targets, self.root)
+
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""
         from onnxreg.registry.backends.staging import staging
 
-        self.disk.make_directory(self.scratch)
+        self._make_scratch()
         with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
             self._replace(path, data, scratch)
 
@@ -162,7 +199,8 @@ class LocalRemote:
         temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
-        self.disk.write_all([(temporary, self.root / path)])
+        self._refuse_link((self.root / path).parent)
+        self.disk.write_all([(temporary, self.root / path)], self.root)
 
 
 class LocalPush:
@@ -211,9 +249,7 @@ class LocalPush:
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         with host_errors(f"writing to {self._remote.url}"):
             staged, self._staged = self._staged, {}
-            self._remote.disk.write_all(
-                (temporary, self._remote.root / blob_path(digest)) for temporary, digest in staged.items()
-            )
+            self._remote.give_names(staged)
             self._remote.swap_index(name, index, expected, self._directory)
 
 
@@ -228,22 +264,38 @@ def _rename(source: Path, target: Path) -> bool:
     return True
 
 
-def read_identity(data: bytes, where: str) -> str:
-    """The id in a `registry.json`. InputError for a layout that this build cannot read, IntegrityError for garbage."""
+def read_identity(data: bytes, where: str) -> dict[str, Any]:
+    """A decoded `registry.json`. InputError for a layout this build cannot read, IntegrityError for garbage."""
     try:
-        value = json.loads(data)
+        value: dict[str, Any] = json.loads(data)
         layout, reader, identity = value["layout"], value["min_reader"], value["id"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        writer = value.get("min_writer", LAYOUT_VERSION)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(
             f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
         ) from None
-    if layout != "onnxreg" or not isinstance(reader, int) or not REGISTRY_ID.fullmatch(str(identity)):
+    whole = isinstance(reader, int) and isinstance(writer, int)
+    if layout != "onnxreg" or not whole or not REGISTRY_ID.fullmatch(str(identity)):
         raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
         raise InputError(
             f"{where} has layout {reader}, this onnxreg reads up to {LAYOUT_VERSION}", "upgrade onnxreg"
         )
-    return str(identity)
+    return value
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _is_name(text: str) -> bool:
+    try:
+        return check_name(text) == text
+    except InputError:
+        return False
 
 
 def _open_regular(path: Path) -> BinaryIO:

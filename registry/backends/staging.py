@@ -1,6 +1,7 @@
 """Scratch space of running commands, and locks. What a killed command left behind is swept by the next one."""
 
-import secrets
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,23 +20,29 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staging(scratch: Path, disk: Disk) -> Iterator[Path]:
-    """A directory for one command's unfinished files, removed at the end and marked as in use until then."""
-    name = secrets.token_hex(8)
-    with exclusive(scratch / f"{name}.lock"):
-        directory = scratch / name
+def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
+    """A directory for one command's unfinished files, removed at the end and marked as in use until then.
+
+    What commands that died left in `scratch` under the same prefix is removed first.
+    """
+    _sweep(scratch, disk, prefix)
+    directory = scratch / f"{prefix}{os.urandom(8).hex()}"
+    marker = directory.with_name(f"{directory.name}.lock")
+    with exclusive(marker):
         directory.mkdir()
         try:
             yield directory
         finally:
             disk.remove_tree(directory)
-            (scratch / f"{name}.lock").unlink(missing_ok=True)
+            marker.unlink(missing_ok=True)
 
 
-def sweep(scratch: Path, disk: Disk) -> None:
-    """Remove the staging directories whose command is dead: those whose lock can be had."""
-    for directory in [path for path in scratch.iterdir() if path.is_dir()]:
-        marker = directory.with_suffix(".lock")
-        with suppress(Timeout), FileLock(marker, timeout=0):
-            disk.remove_tree(directory)
+def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
+    """Remove the directories whose lock can be had, with what was put aside for them; and such locks alone."""
+    ours = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})\.lock")
+    for marker in [path for path in scratch.iterdir() if ours.fullmatch(path.name) and not path.is_symlink()]:
+        with suppress(Timeout, OSError), FileLock(marker, timeout=0):
+            directory = marker.with_name(marker.name.removesuffix(".lock"))
+            if not directory.is_symlink():
+                disk.remove_tree(directory)
             marker.unlink(missing_ok=True)

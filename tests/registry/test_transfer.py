@@ -1,5 +1,7 @@
 """Push, pull and the rule for two logs."""
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +10,12 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.copying import copy
+from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.events import Publish
 from onnxreg.schema.version import Version
 
 MakeDraft = Callable[..., Draft]
@@ -152,10 +156,8 @@ def test_another_registry_under_a_known_url_is_noticed(
     registry.add(make_draft())
     registry.push("acme/pii", str(tmp_path / "shared"))
     identity = tmp_path / "shared" / "registry.json"
-    identity.write_text(
-        identity.read_text().replace('"id": "', '"id": "0').replace('",\n  "layout"', 'X",\n  "layout"')
-    )
-    with pytest.raises(IntegrityError):
+    identity.write_text(re.sub(r'"id": "[0-9a-f]{32}"', f'"id": "{"0" * 32}"', identity.read_text()))
+    with pytest.raises(IntegrityError, match="another registry than before"):
         registry.push("acme/pii", str(tmp_path / "shared"))
 
 
@@ -201,3 +203,82 @@ def test_many_versions_travel_one_by_one_past_a_sealing(
     assert sorted(other.state("acme/pii").versions) == [Version(0, 1, number) for number in (0, 3, 69)]
     assert registry.find("acme/pii:0.1.0").entry.seq == 1
     assert not registry.verify().damages
+
+
+def test_pushing_again_brings_back_what_the_destination_lost(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    published = registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "shared"))
+    shared = Registry(tmp_path / "shared")
+    (shared.store.root / blob_path(published.manifest.artifacts[0].digest)).unlink()
+    assert shared.verify().damages
+    again = registry.push("acme/pii", str(tmp_path / "shared"))
+    assert (again.events, again.blobs) == (0, 1)
+    assert not shared.verify().damages
+
+
+def test_a_yank_is_taken_back_by_whoever_made_it(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    """Both yank, one takes its own back: whatever the order of copies, the other's yank holds in both."""
+    registry.add(make_draft(), "1.0.0")
+    other.pull("acme/pii", str(registry.store.root))
+    for place in (registry, other):
+        place.yank("acme/pii:1.0.0", "broken")
+    registry.yank("acme/pii:1.0.0", undo=True)
+    digest = registry.get(f"acme/pii@{registry.log('acme/pii')[0].event.manifest}").digest  # type: ignore[attr-defined]
+    registry.push(f"acme/pii@{digest}", str(other.store.root))
+    other.push(f"acme/pii@{digest}", str(registry.store.root))
+    ids = [{line.event.id for line in place.log("acme/pii")} for place in (registry, other)]
+    assert ids[0] == ids[1]
+    for place in (registry, other):
+        with pytest.raises(NotFoundError, match="is yanked"):
+            place.find("acme/pii:1.0.0")
+    other.yank("acme/pii:1.0.0", undo=True)
+    assert other.find("acme/pii").version == Version(1, 0, 0)
+
+
+def test_a_yank_of_other_bytes_does_not_stand_in_the_way(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="x"), "1.0.0")
+    registry.yank("acme/pii:1.0.0")
+    registry.add(make_draft(seed="y"), "1.1.0")
+    other.add(make_draft(seed="y"), "1.0.0")
+    other.add(make_draft(seed="x"), "1.2.0")
+    registry.push("acme/pii:1.1.0", str(other.store.root))
+    assert other.find("acme/pii:1.0.0").version == Version(1, 0, 0)
+
+
+def test_a_pinned_remote_that_is_gone_is_not_made_again(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "share"))
+    shutil.rmtree(tmp_path / "share")
+    with pytest.raises(NotFoundError):
+        registry.push("acme/pii", str(tmp_path / "share"))
+    assert not (tmp_path / "share").exists()
+
+
+@pytest.mark.parametrize("url", ["file://tmp/x", "file:relative", "~nobody-of-that-name/x"])
+def test_places_that_cannot_be_meant(registry: Registry, make_draft: MakeDraft, url: str) -> None:
+    registry.add(make_draft())
+    with pytest.raises(InputError):
+        registry.push("acme/pii", url)
+
+
+def test_a_manifest_of_another_model_is_refused(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    evil = registry.add(make_draft(name="evil/name"))
+    with registry.store.push() as push:
+        ledger = Ledger.empty(registry.id, "acme/pii", lambda digest: evil.data)
+        ledger.summaries = {"1.0.0": {"manifest": str(evil.digest)}}
+        event = {"name": "acme/pii", "time": "2026-01-01T00:00:00Z", "nonce": "0" * 32}
+        ledger.append(Publish(**event, version=Version(1, 0, 0), manifest=evil.digest, size=len(evil.data)))
+        push.publish("acme/pii", ledger.encode(), None)
+    with pytest.raises(IntegrityError, match="is the manifest of evil/name"):
+        other.pull("acme/pii", str(registry.store.root))
+    assert other.names() == []

@@ -1,0 +1,244 @@
+"""A registry tree from a stranger, and words that do not fit: every verb fails cleanly, nothing outside is touched."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.storage import blob_path
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.events import LogLine, Tag
+from onnxreg.schema.state import State
+
+MakeDraft = Callable[..., Draft]
+INDEX = Path("index/acme/pii.jsonl")
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 2001])
+def test_what_cannot_be_read_is_not_written(registry: Registry, make_draft: MakeDraft, reason: str) -> None:
+    registry.add(make_draft())
+    before = (registry.store.root / INDEX).read_bytes()
+    for act in (
+        lambda: registry.yank("acme/pii", reason),
+        lambda: registry.tag("acme/pii", "stable", reason),
+    ):
+        with pytest.raises(InputError):
+            act()
+    assert (registry.store.root / INDEX).read_bytes() == before
+
+
+@pytest.mark.parametrize("part", ["local/tmp", "blobs", "blobs/sha256", "index", "index/acme"])
+def test_a_link_in_the_tree_leads_no_write_elsewhere(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, part: str
+) -> None:
+    registry.add(make_draft(seed="a"))
+    victim = tmp_path / "victim"
+    (victim / "0123456789abcdef").mkdir(parents=True)
+    (victim / "0123456789abcdef" / "thesis").write_bytes(b"years")
+    place = registry.store.root / part
+    place.rename(tmp_path / "moved")
+    place.symlink_to(victim)
+    with pytest.raises(RegError):
+        registry.add(make_draft(seed="b"))
+    assert [path.name for path in victim.rglob("*")] == ["0123456789abcdef", "thesis"]
+
+
+def nodes(value: Any) -> Iterator[Callable[[Any], None]]:
+    """A setter for every place of a JSON value."""
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield lambda new, key=key: value.__setitem__(key, new)
+            yield from nodes(value[key])
+
+
+WRONG = [None, True, -1, "x", "../../etc/cron.d/x", [], {"a": 1}, "9" * 5000]
+
+
+def test_a_lying_state_line_is_an_integrity_error_or_harmless(
+    registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    registry.tag("acme/pii", "stable")
+    path = registry.store.root / INDEX
+    first, rest = path.read_bytes().split(b"\n", 1)
+    refused = 0
+    for position in range(sum(1 for _ in nodes(json.loads(first)))):
+        for wrong in WRONG:
+            state = json.loads(first)
+            list(nodes(state))[position](wrong)
+            path.write_bytes(json.dumps(state).encode() + b"\n" + rest)
+            try:
+                found = registry.resolve("acme/pii:stable").to_json()
+            except (IntegrityError, NotFoundError):
+                refused += 1
+            else:
+                assert all(".." not in file["path"] for file in found["files"])
+    assert refused > 200
+
+
+def test_state_decoding_never_raises_anything_else() -> None:
+    for line in (b"", b"null", b"[]", b"{}", b"[" * 100_000, b"\xff", b'{"registry": 1}'):
+        with pytest.raises(InputError):
+            State.decode(line)
+
+
+def test_files_that_are_no_models_are_not_listed(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    index = registry.store.root / "index"
+    for name in ("._pii.jsonl", "Bad Name.jsonl", "acme/UPPER.jsonl"):
+        (index / name).write_bytes(b"")
+    (index / "dir.jsonl").mkdir()
+    (index / "link.jsonl").symlink_to(index / "acme" / "pii.jsonl")
+    assert registry.names() == ["acme/pii"]
+
+
+def test_verify_goes_on_behind_a_missing_catalog(registry: Registry, make_draft: MakeDraft) -> None:
+    for number in range(66):
+        registry.add(make_draft(seed=str(number), size=1))
+    broken = registry.add(make_draft(name="acme/broken", seed="z"))
+    (registry.store.root / blob_path(broken.manifest.artifacts[0].digest)).unlink()
+    catalog = registry.state("acme/pii").catalog
+    assert catalog is not None
+    (registry.store.root / blob_path(catalog)).unlink()
+    assert sorted((found.kind, found.name.split()[0]) for found in registry.verify().damages) == [
+        ("index", "acme/pii"),
+        ("missing", "acme/broken:0.1.0"),
+    ]
+
+
+def test_sealed_versions_can_be_tagged_yanked_and_found(registry: Registry, make_draft: MakeDraft) -> None:
+    first = registry.add(make_draft(seed="first", size=1))
+    for number in range(66):
+        registry.add(make_draft(seed=str(number), size=1))
+    assert first.version not in registry.state("acme/pii").versions
+    registry.tag(first.ref, "old")
+    registry.yank(first.ref)
+    assert registry.find(f"acme/pii@{first.digest}").entry.yanked
+    registry.yank(first.ref, undo=True)
+    assert registry.resolve("acme/pii:old").found.version == first.version
+    assert not registry.verify().damages
+
+
+def test_a_lost_old_manifest_does_not_stop_publishing(registry: Registry, make_draft: MakeDraft) -> None:
+    first = registry.add(make_draft(seed="a"))
+    (registry.store.root / blob_path(first.digest)).unlink()
+    second = registry.add(make_draft(seed="b"))
+    assert registry.find("acme/pii").version == second.version
+
+
+def test_a_digest_that_does_not_fit_its_tag(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    other = registry.add(make_draft(seed="b"), "1.1.0")
+    with pytest.raises(IntegrityError):
+        registry.yank(f"acme/pii:1.0.0@{other.digest}")
+    registry.tag("acme/pii:1.0.0", "stable")
+    registry.yank("acme/pii:stable")
+    with pytest.raises(NotFoundError, match=r"1\.0\.0 is yanked"):
+        registry.find("acme/pii:stable")
+    assert registry.find("acme/pii").version == other.version
+
+
+def test_a_broken_chain_is_not_extended(registry: Registry, make_draft: MakeDraft) -> None:
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+    path = registry.store.root / INDEX
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(lines[1][-40:-20], b"0" * 20)
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(IntegrityError):
+        registry.add(make_draft(seed="d"))
+
+
+def test_tagging_the_holder_again_is_nothing(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    registry.tag("acme/pii", "stable")
+    registry.tag("acme/pii", "stable")
+    assert len(registry.log("acme/pii")) == 2
+
+
+def test_many_may_make_the_same_registry_at_once(tmp_path: Path) -> None:
+    for attempt in range(10):
+        with ThreadPoolExecutor(8) as pool:
+            made = list(pool.map(LocalRemote.create, [tmp_path / f"r{attempt}"] * 8))
+        assert len({remote.registry_id for remote in made}) == 1
+
+
+def test_remotes_added_at_once_are_all_kept(registry: Registry) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: registry.remotes.add(f"r{number}", f"/srv/{number}"), range(8)))
+    assert len(registry.remotes.urls) == 8
+
+
+def test_a_line_has_room_for_a_signature_and_news_of_an_upgrade() -> None:
+    event = {"name": "m", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
+    line = LogLine.make(
+        1, Digest.of(b""), Tag(**event, tag="stable", version=_version(), manifest=Digest.of(b""))
+    )
+    signed = line.raw.replace(b'"seq":1}', b'"seq":1,"sig":"abc"}')
+    assert LogLine.decode(signed).event == line.event
+    with pytest.raises(InputError) as error:
+        LogLine.decode(line.raw.replace(b'"kind":"tag"', b'"kind":"fly"'))
+    assert "upgrade" in error.value.hint
+
+
+def _version() -> Any:
+    from onnxreg.schema.version import Version
+
+    return Version(1, 0, 0)
+
+
+@pytest.mark.parametrize("where", ["cwd", "parent", "inside", "file", "foreign"])
+def test_places_that_nothing_is_written_to(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    registry.add(make_draft())
+    (tmp_path / "work" / "below").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"mine")
+    registry.write_out("acme/pii", tmp_path / "foreign")
+    (tmp_path / "foreign" / "NOTES.txt").write_bytes(b"mine")
+    monkeypatch.chdir(tmp_path / "work" / "below")
+    places = {
+        "cwd": Path(),
+        "parent": Path(".."),
+        "inside": registry.store.root / "local" / "tmp" / "out",
+        "file": tmp_path / "file",
+        "foreign": tmp_path / "foreign",
+    }
+    with pytest.raises(InputError):
+        registry.write_out("acme/pii", places[where])
+    assert (tmp_path / "foreign" / "NOTES.txt").exists()
+    assert Path.cwd().is_dir()
+
+
+def test_what_a_killed_write_out_left_is_swept(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    stale = tmp_path / ".out.0123456789abcdef"
+    stale.mkdir()
+    (tmp_path / f"{stale.name}.lock").touch()
+    registry.write_out("acme/pii", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+
+
+def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
+    from onnxreg.registry.commit import load
+    from onnxreg.schema.events import Attest
+
+    registry.add(make_draft())
+    ledger, _ = load(registry.store, "acme/pii")
+    event = {
+        "name": "acme/pii",
+        "time": "2026-01-02T03:04:05Z",
+        "nonce": "0" * 32,
+        "media_type": "text/plain",
+    }
+    with pytest.raises(ConflictError):
+        ledger.append(Attest(**event, manifest=Digest.of(b"?"), statement=Digest.of(b"!")))
