@@ -114,4 +114,11 @@ def run_app(words: list[str]) -> None:
     except TyperException as error:
         found = getattr(error, "ctx", None)
         where = found.command_path if found else "reg"
-        raise InputError(error.format_message(), f"see `{where} --help`") from None
+        message = " ".join(error.format_message().split())
+        raise InputError(message, _usage_hint(words, where)) from None
+
+
+def _usage_hint(words: Sequence[str], where: str) -> str:
+    """Global options behind the verb are the usual slip."""
+    late = [word for word in words[1:] if word in ("--registry", "--quiet")]
+    return f"{late[0]} goes before the verb: reg {late[0]} ..." if late else f"see `{where} --help`"

@@ -53,7 +53,10 @@ def command(
         int | None, typer.Option(help="Do not judge a label with fewer gold characters.")
     ] = None,
     min_parent_recall: Annotated[
-        float | None, typer.Option(help="Do not judge a label that the checkpoint itself recalls less.")
+        float | None,
+        typer.Option(
+            help="Do not judge a label where the checkpoint's own recall, less its false-alarm rate, is lower."
+        ),
     ] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that the checkpoint brings; recorded.")

@@ -7,6 +7,7 @@ from onnxreg.cli import output
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
 from onnxreg.registry.storage import Remote
+from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import VersionSummary
@@ -25,17 +26,26 @@ def run(session: Session, name: str | None = None, as_json: bool = False) -> Non
 
 
 def _models(session: Session, place: Remote, as_json: bool) -> None:
-    models = [_model(place, lookup.read_state(place, name)) for name in place.names()]
+    models: list[dict[str, Any]] = []
+    damages: list[IntegrityError] = []
+    for name in place.names():
+        try:
+            models.append(_model(place, lookup.read_state(place, name)))
+        except IntegrityError as damage:
+            damages.append(damage)
     if as_json:
         output.write_json({"models": models})
-        return
-    rows = [
-        (model["name"], model["newest"] or "", model["versions"], _channels(model["channels"]))
-        for model in models
-    ]
-    session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
-    if not rows:
-        session.say(f"{place.url} holds no models yet: reg export and reg add make some")
+    else:
+        rows = [
+            (model["name"], model["newest"] or "", model["versions"], _channels(model["channels"]))
+            for model in models
+        ]
+        session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
+        if not rows and not damages:
+            session.say(f"{place.url} holds no models yet: reg export and reg add make some")
+    if damages:
+        what = "; ".join(damage.message for damage in damages)
+        raise IntegrityError(what, "the other models are listed; run reg verify to see the extent")
 
 
 def _model(place: Remote, state: State) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def _versions(session: Session, place: Remote, state: State, as_json: bool) -> N
 
 
 def _version(state: State, version: Version, manifest: str, yanked: bool) -> dict[str, Any]:
-    summary = state.summary(version)
+    summary = lookup.held_summary(state, version)
     return {
         "version": str(version),
         "manifest": manifest,

@@ -12,9 +12,15 @@ PIPE_CLOSED = 141
 """What a shell shows for a program that SIGPIPE ended."""
 
 
+HINT = "check the path, its permissions and the space on its disk"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A bug, and nothing else, leaves with its traceback."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     try:
         _dispatch(words, alone=arguments is None)
         sys.stdout.flush()
@@ -26,6 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from onnxreg.cli.errors import report
 
         return report(error, as_json="--json" in words)
+    except OSError as error:
+        from onnxreg.cli.errors import report
+        from onnxreg.schema.errors import HostError
+
+        what = f"{error.filename}: " if error.filename else ""
+        return report(HostError(f"{what}{error.strerror or error}", HINT), as_json="--json" in words)
 
 
 def _dispatch(words: list[str], alone: bool) -> None:

@@ -41,9 +41,10 @@ class Session:
 
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""
+        from onnxreg.registry.home import default_root
         from onnxreg.registry.materialize import check_target
 
-        check_target(directory)
+        check_target(directory, self.registry or default_root())
 
     def say(self, *lines: str) -> None:
         """Lines for people, on stdout."""

@@ -27,7 +27,7 @@ from onnxreg.schema import canonical
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.events import LogLine, Publish, Tag, Unyank, Yank, check_channel
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
@@ -148,15 +148,22 @@ class Registry:
         )
         self._append(event)
 
-    def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> None:
-        """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has."""
-        found = lookup.find(self.store, _ref(ref), yanked=True)
+    def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.Found:
+        """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
+
+        InputError where the ref does not say which version: the newest is never yanked by accident.
+        """
+        parsed = _ref(ref)
+        if parsed.tag is None and parsed.digest is None:
+            raise InputError(f"{parsed} does not say which version", f"write {parsed.name}:VERSION")
+        found = lookup.find(self.store, parsed, yanked=True)
         about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
         if undo:
             yanks = sorted(found.entry.yanks)
             self._append(*(Unyank(**self._event(found.name, reason), **about, yank=yank) for yank in yanks))
         elif not found.entry.yanked:
             self._append(Yank(**self._event(found.name, reason), **about))
+        return found
 
     def _append(self, *events: Tag | Yank | Unyank) -> None:
         def change(ledger: Ledger) -> bool:
@@ -210,8 +217,12 @@ class Registry:
         return verify(self.store, [parsed.name], only, progress)
 
     def push(self, ref: Ref | str, to: str | None = None, progress: Progress | None = None) -> Transferred:
-        """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing."""
-        found = self.find(ref)
+        """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
+
+        A yanked version that is named exactly travels too, with its yank.
+        """
+        parsed = _ref(ref)
+        found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
         return copy(self.store, remote, found.name, [found.version], progress)

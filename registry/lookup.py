@@ -127,10 +127,7 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
 
 def read_summary(remote: Remote, state: State, found: Found) -> VersionSummary:
     """The summary of a version: from the index where it holds one, else from the manifest."""
-    try:
-        held = state.summary(found.version)
-    except InputError as error:
-        raise IntegrityError(f"the index of {found.name} has a damaged summary: {error.message}") from error
+    held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
         return held
     from onnxreg.registry.manifests import read_manifest
@@ -139,6 +136,14 @@ def read_summary(remote: Remote, state: State, found: Found) -> VersionSummary:
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     return VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+
+
+def held_summary(state: State, version: Version) -> VersionSummary | None:
+    """The summary that the index holds of a version, if any. IntegrityError where it is malformed."""
+    try:
+        return state.summary(version)
+    except InputError as error:
+        raise IntegrityError(f"the index of {state.name} has a damaged summary: {error.message}") from error
 
 
 @dataclass(frozen=True, slots=True)

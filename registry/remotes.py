@@ -5,6 +5,7 @@ first: another id under the same URL later is an integrity error.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,10 +27,15 @@ def open_url(url: str, create: bool = False) -> Remote:
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return _MEMORY.setdefault(url, MemoryRemote())
-    if scheme not in ("", "file") and len(scheme) > 1:
-        raise InputError(f"no backend for {scheme}://", "known are a path, file:// and memory:")
+    _check_scheme(url)
     path = _path(url)
     return LocalRemote.create(path) if create else LocalRemote.open(path)
+
+
+def _check_scheme(url: str) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme not in ("", "file", "memory") and len(scheme) > 1:
+        raise InputError(f"no backend for {scheme}:", "a registry is a directory: name a path or file:// URL")
 
 
 def _path(place: str) -> Path:
@@ -69,7 +75,10 @@ class Remotes:
         """Remember a URL or path under a name. ConflictError where the name stands for another one."""
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
+        if not url:
+            raise InputError(f"remote {name} needs a path or URL")
         url = _absolute(url)
+        _check_scheme(url)
         with self._changing() as known:
             if known.urls.get(name, url) != url:
                 raise ConflictError(
@@ -112,7 +121,7 @@ class Remotes:
             return self.urls[place]
         if "/" not in place and ":" not in place and place not in (".", "..") and not Path(place).exists():
             raise NotFoundError(
-                f"there is no remote {place}", f"see `reg remote list`; for a new directory write ./{place}"
+                f"there is no remote {place}", f"see `reg remote list`; a directory is written ./{place}"
             )
         return _absolute(place)
 
@@ -138,4 +147,4 @@ class Remotes:
 
 def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
-    return place if len(urlsplit(place).scheme) > 1 else str(_path(place).absolute())
+    return place if len(urlsplit(place).scheme) > 1 else os.path.abspath(_path(place))  # noqa: PTH100

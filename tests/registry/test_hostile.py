@@ -26,7 +26,7 @@ def test_what_cannot_be_read_is_not_written(registry: Registry, make_draft: Make
     registry.add(make_draft())
     before = (registry.store.root / INDEX).read_bytes()
     for act in (
-        lambda: registry.yank("acme/pii", reason),
+        lambda: registry.yank("acme/pii:0.1.0", reason),
         lambda: registry.tag("acme/pii", "stable", reason),
     ):
         with pytest.raises(InputError):

@@ -164,7 +164,7 @@ def test_refs(registry: Registry, make_draft: MakeDraft) -> None:
 
 def test_a_yanked_version_is_had_by_digest_only(registry: Registry, make_draft: MakeDraft) -> None:
     one = registry.add(make_draft())
-    registry.yank("acme/pii", "wrong labels")
+    registry.yank(one.ref, "wrong labels")
     with pytest.raises(NotFoundError):
         registry.find("acme/pii")
     assert registry.find(f"acme/pii@{one.digest}").version == one.version

@@ -282,3 +282,14 @@ def test_a_manifest_of_another_model_is_refused(
     with pytest.raises(IntegrityError, match="is the manifest of evil/name"):
         other.pull("acme/pii", str(registry.store.root))
     assert other.names() == []
+
+
+def test_a_yanked_version_that_is_named_exactly_is_pushed_with_its_yank(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    one = registry.add(make_draft())
+    with pytest.raises(InputError, match="does not say which version"):
+        registry.yank("acme/pii")
+    registry.yank(one.ref)
+    registry.push(one.ref, str(other.store.root))
+    assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "yank"]
