@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from onnxreg.cli.output import printable, size, table
+from onnxreg.schema.draft import NOT_EVALUATED
 from onnxreg.schema.evidence import Check
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.recipe import Step
@@ -49,7 +50,7 @@ def remarks(manifest: Manifest) -> Iterator[str]:
 
 def _verdict(item: Artifact) -> Iterator[str]:
     verdict = item.certification
-    if verdict.rule or verdict.reasons:
+    if verdict.reasons != NOT_EVALUATED.reasons and (verdict.rule or verdict.reasons):
         by = f" by {printable(verdict.rule)}" if verdict.rule else ""
         yield f"{verdict.state}{by}: {item.path}"
         yield from (f"  {printable(reason)}" for reason in verdict.reasons)

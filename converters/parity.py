@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.runtime import load_session, one_torch_thread
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
 
@@ -86,38 +86,19 @@ def torch_logits(model: Any, feeds: Sequence[Feed]) -> list[Any]:
     """The logits of a torch model, float32 `[batch, sequence, labels]` for each feed, computed on one thread."""
     import torch
 
-    with _one_thread(), torch.inference_mode():
+    with one_torch_thread(), torch.inference_mode():
         return [
             model(**{name: torch.from_numpy(feed[name]) for name in feed}).logits.numpy() for feed in feeds
         ]
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def graph_logits(path: Path, feeds: Sequence[Feed]) -> list[Any]:
     """The logits of an ONNX or ORT-format file in ONNX Runtime, computed on one thread so that they repeat.
 
-    Prepacking is off: it keeps a second copy of the weights for speed, and gives the same values.
+    Raises ConversionError, naming the file, where it does not run.
     """
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    session = load_session(path)
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         return [session.run(["logits"], dict(feed))[0] for feed in feeds]
     except Exception as error:
         raise ConversionError(f"{path.name} does not run in ONNX Runtime: {type(error).__name__}") from error

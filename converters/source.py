@@ -1,13 +1,13 @@
 """Loading a trained token classifier: nothing random in it, and nothing of its own code run unasked."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.scrub import read_json
 from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.errors import InputError
@@ -61,6 +61,7 @@ def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> 
     with _silent_transformers():
         model = _load_model(directory, trust_remote_code)
         tokenizer = _load_tokenizer(directory, trust_remote_code)
+    _check_vocabulary(model, tokenizer)
     origin: dict[str, Any] = {"id": found.hub_id or name}
     if found.revision:
         origin["revision"] = found.revision
@@ -74,30 +75,54 @@ def _raw_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():
         raise InputError("the checkpoint has no config.json", "give the directory that save_pretrained wrote")
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"config.json of the checkpoint is not valid JSON: {error}") from error
+    value = read_json(path)
     if not isinstance(value, dict):
         raise InputError("config.json of the checkpoint is not a JSON object")
     return value
 
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
+    """Code may run once it is trusted, and only from the checkpoint's own files, which its digest covers."""
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
-        if not trusted and path.is_file() and b'"auto_map"' in path.read_bytes():
+        named = list(_code_named(read_json(path))) if path.is_file() else []
+        if named and not trusted:
             raise InputError(
                 f"the checkpoint wants its own code to run ({name} has an auto_map)",
                 "read that code, then pass --trust-remote-code",
             )
+        if elsewhere := [text for text in named if "--" in text]:
+            raise InputError(
+                f"the checkpoint wants code of another repository to run: {name} names {elsewhere[0][:80]!r}",
+                "copy that code beside the checkpoint, and name it in the auto_map without a repository",
+            )
+
+
+def _code_named(value: Any) -> Iterator[str]:
+    """Every text under an `auto_map`, at any depth of a JSON value: `[<repository>--]<module>.<class>`."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _texts(child) if key == "auto_map" else _code_named(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _code_named(child)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _texts(child)
+    else:
+        yield str(value)
 
 
 def _check_task(raw: dict[str, Any]) -> None:
     architectures = raw.get("architectures") or []
-    if architectures and not any(str(name).endswith(TASK) for name in architectures):
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise InputError("architectures in config.json of the checkpoint is not a list of names")
+    if architectures and not any(name.endswith(TASK) for name in architectures):
         raise InputError(
-            f"not a token classifier: config.json says {', '.join(map(str, architectures))[:200]}",
+            f"not a token classifier: config.json says {', '.join(architectures)[:200]}",
             "this profile exports checkpoints with a trained token-classification head",
         )
 
@@ -165,9 +190,21 @@ def _load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
             f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
             "convert the tokenizer with transformers and save it beside the checkpoint",
         )
+    # A padding or truncation baked into tokenizer.json would make every app run at full length.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
+
+
+def _check_vocabulary(model: Any, tokenizer: Any) -> None:
+    """A token without a row in the embedding table stops the model wherever it is met."""
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if rows is not None and highest >= rows:
+        raise InputError(
+            f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
+            "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
+        )
 
 
 def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:

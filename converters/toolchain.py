@@ -8,7 +8,16 @@ from pathlib import Path
 from onnxreg.schema.errors import missing_extra
 
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
-_X86_CLASSES = ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx")
+_CLASSES = {
+    "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
+    "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
+}
+"""Per family the extensions that pick ONNX Runtime's kernels, the widest first, by their names in Linux."""
+
+_NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
+_KEYS = ("flags", "Features")
+"""Under which /proc/cpuinfo lists them: on x86 and on arm64."""
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -34,12 +43,16 @@ def tool_versions() -> dict[str, str]:
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor family and its widest vector extension, such as `x86_64+avx512_vnni`; the family alone if unknown."""
-    family = platform.machine().lower().replace("amd64", "x86_64")
+    """The processor family and its widest vector extension; the family alone where that is not known.
+
+    Such as `x86_64+avx512_vnni` or `arm64+i8mm`.
+    """
+    machine = platform.machine().lower()
+    family = _NAMES.get(machine, machine)
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return family
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    best = next((name for name in _X86_CLASSES if name in flags), None)
+    found = next((line.partition(":")[2].split() for line in lines if line.startswith(_KEYS)), [])
+    best = next((name for name in _CLASSES.get(family, ()) if name in found), None)
     return f"{family}+{best}" if best else family

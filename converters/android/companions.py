@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.scrub import scrub
+from onnxreg.converters.source import LoadedCheckpoint
 from onnxreg.schema.errors import ConversionError
 
 _LOCAL_KEYS = frozenset(
@@ -26,16 +27,20 @@ _LOCAL_KEYS = frozenset(
 
 
 def write_config(
-    path: Path, config: Any, name: str, labels: tuple[str, ...], max_length: int, extra: Mapping[str, Any]
+    path: Path,
+    checkpoint: LoadedCheckpoint,
+    name: str,
+    max_length: int,
+    extra: Mapping[str, Any],
 ) -> list[str]:
     """Write `config.json`; returns the dotted paths of values that named a local path and were replaced.
 
     Args:
-        config: the transformers configuration.
         name: the published name, which becomes `_name_or_path`.
         max_length: in tokens, written as `max_sequence_length`.
         extra: further keys.
     """
+    config, labels = checkpoint.config, checkpoint.labels
     value = {
         **json.loads(config.to_json_string(use_diff=False)),
         "_name_or_path": name,
@@ -46,7 +51,8 @@ def write_config(
         "id2label": {str(index): label for index, label in enumerate(labels)},
         "label2id": {label: index for index, label in enumerate(labels)},
     }
-    cleaned, replaced = scrub(_without_local_keys(value, named.keys()), name)
+    kept = _without_local_keys(value, named.keys())
+    cleaned, replaced = scrub(kept, name, checkpoint.directory)
     _write(path, {**cleaned, **named})
     return replaced
 
@@ -57,14 +63,9 @@ def write_labels(path: Path, labels: tuple[str, ...]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def write_tokenizer(directory: Path, tokenizer: Any, name: str) -> list[str]:
-    """Save a fast tokenizer without padding and truncation of its own; returns the names of its files, sorted.
-
-    A padding or truncation baked into `tokenizer.json` would make every app run at full length.
-    """
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
-    saved = {Path(path).name for path in tokenizer.save_pretrained(directory)}
+def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) -> list[str]:
+    """Save the tokenizer, which has no padding and truncation of its own; returns the names of its files, sorted."""
+    saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
     names = sorted(file for file in saved if (directory / file).is_file())
     if "tokenizer.json" not in names:
         raise ConversionError("transformers did not write a tokenizer.json for this tokenizer")
@@ -72,7 +73,8 @@ def write_tokenizer(directory: Path, tokenizer: Any, name: str) -> list[str]:
     if config.is_file():
         value = json.loads(config.read_bytes())
         tokens = {key: value[key] for key in ("added_tokens_decoder",) if key in value}
-        _write(config, {**scrub(_without_local_keys(value, tokens.keys()), name)[0], **tokens})
+        cleaned, _ = scrub(_without_local_keys(value, tokens.keys()), name, checkpoint.directory)
+        _write(config, {**cleaned, **tokens})
     return names
 
 

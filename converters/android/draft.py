@@ -33,10 +33,9 @@ def assemble(
 ) -> Draft:
     """Write the companions and put the draft together. `max_length` is the longest input in tokens."""
     extra = {} if evaluation is None else evaluation.config_fields
-    config, labels = checkpoint.config, checkpoint.labels
-    scrubbed = companions.write_config(workspace / CONFIG, config, name, labels, max_length, extra)
-    companions.write_labels(workspace / LABELS, labels)
-    tokenizer = companions.write_tokenizer(workspace, checkpoint.tokenizer, name)
+    scrubbed = companions.write_config(workspace / CONFIG, checkpoint, name, max_length, extra)
+    companions.write_labels(workspace / LABELS, checkpoint.labels)
+    tokenizer = companions.write_tokenizer(workspace, checkpoint, name)
     files = [DraftFile("config", CONFIG), DraftFile("labels", LABELS)]
     files += [DraftFile("tokenizer", path) for path in tokenizer]
     if evaluation is not None and evaluation.verdict.report is not None:

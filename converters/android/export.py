@@ -1,7 +1,7 @@
 """The android profile: a trained token classifier to the files that OpenMed's mobile kits load."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from onnxreg.converters.android.draft import assemble
 from onnxreg.converters.android.options import AndroidOptions, check_options
 from onnxreg.converters.android.sample import Sample, draw_sample
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
+from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.source import LoadedCheckpoint, load_checkpoint
 from onnxreg.converters.sourcefiles import hub_id
@@ -45,8 +46,7 @@ def export_android(
     check_options(options)
     name = _name(source, name)
     require("torch", "transformers", "onnx", "onnxruntime")
-    if options.eval_suite is not None:
-        load_suite(options.eval_suite)
+    suite = None if options.eval_suite is None else load_suite(options.eval_suite)
     report("loading the checkpoint")
     checkpoint = load_checkpoint(source, name, options.trust_remote_code)
     report("converting to ONNX")
@@ -54,14 +54,14 @@ def export_android(
     fp32, *model = graphs.write_float32(
         checkpoint.model, sample.tensors(), workspace, options.opset, options.rewrite
     )
-    if options.eval_suite is None:
+    if suite is None:
         checkpoint = checkpoint.without_model()
     report("deriving and measuring fp16, INT8 and ORT format")
     measured = _derive(fp32, model, workspace, options, sample)
     evaluation = None
-    if options.eval_suite is not None:
+    if suite is not None:
         report("evaluating recall")
-        evaluation = _certify(checkpoint, workspace, options)
+        evaluation = _certify(suite, checkpoint, workspace, options, sample.max_length)
     return assemble(name, workspace, checkpoint, options, measured, sample.max_length, evaluation)
 
 
@@ -77,34 +77,34 @@ def _name(source: str, name: str | None) -> str:
 def _derive(
     fp32: graphs.Graph, model: list[Any], workspace: Path, options: AndroidOptions, sample: Sample
 ) -> list[Measured]:
-    """Derive every artifact from fp32, check and measure each.
-
-    Quantization is Python and runs beside the measuring, which is not; fp16 and ORT format need most memory and run
-    alone.
+    """Derive every artifact from fp32; each is checked and measured beside the making of the next.
 
     Args:
         model: the fp32 graph alone in a list, which is emptied so that nothing else keeps it in memory.
     """
     parent = fp32.steps[-1].name
-    half = graphs.write_float16(model.pop(), parent, workspace)
-    ort = describe(graphs.write_ort(parent, workspace, sample.feeds[0]), workspace, sample)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        int8 = []
+
+        def measure(graph: graphs.Graph) -> Future[Measured]:
+            return beside.submit(describe, graph, workspace, sample)
+
+        measured = [measure(fp32)]
         if options.int8:
-            int8.append(beside.submit(graphs.write_int8, parent, workspace, options.int8_embeddings))
-        measured = [describe(graph, workspace, sample) for graph in (fp32, half)]
-        measured += [describe(graph.result(), workspace, sample) for graph in int8]
-    return [*measured, ort]
+            measured.append(measure(graphs.write_int8(model[0], parent, workspace, options.int8_embeddings)))
+        measured.insert(1, measure(graphs.write_float16(model.pop(), parent, workspace)))
+        measured.append(measure(graphs.write_ort(parent, workspace, sample.feeds[0])))
+        return [found.result() for found in measured]
 
 
-def _certify(checkpoint: LoadedCheckpoint, workspace: Path, options: AndroidOptions) -> Evaluation:
-    assert options.eval_suite is not None
+def _certify(
+    suite: Suite, checkpoint: LoadedCheckpoint, workspace: Path, options: AndroidOptions, max_length: int
+) -> Evaluation:
     return certify_int8(
-        options.eval_suite,
+        suite,
         checkpoint,
         workspace / graphs.INT8,
         workspace,
         quantization=graphs.quantization(options.int8_embeddings),
-        min_gold_chars=options.min_gold_chars,
-        min_parent_recall=options.min_parent_recall,
+        max_length=max_length,
+        floors=options.floors(),
     )

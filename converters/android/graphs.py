@@ -62,14 +62,17 @@ def write_float16(model: Any, parent: str, workspace: Path) -> Graph:
     return Graph(FP16, (step,))
 
 
-def write_int8(parent: str, workspace: Path, embeddings: bool) -> Graph:
-    """Write `model_int8.onnx`: per-channel weights of MatMul and Gemm, on request embedding tables too."""
-    import onnx
+def write_int8(model: Any, parent: str, workspace: Path, embeddings: bool) -> Graph:
+    """Write `model_int8.onnx`: per-channel weights of MatMul and Gemm, on request embedding tables too.
 
+    Args:
+        model: the fp32 graph; it is left as it is.
+        parent: the step that made it.
+    """
     base = quantization(embeddings)
     work = OnnxDynamicQuantization(op_types_to_quantize=tuple(base["op_types"]))
-    model, step = run("int8", work, onnx.load(workspace / FP32), parent)
-    _save(model, workspace / INT8)
+    quantized, step = run("int8", work, model, parent)
+    _save(quantized, workspace / INT8)
     requested = {**base, "per_channel": work.params.per_channel, "reduce_range": work.params.reduce_range}
     metadata = {"format": "onnx-int8", "quantization": base}
     return Graph(INT8, (step,), metadata=metadata, requested=requested, checks=_embedding_checks(step))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.converters.android.contract import OPSET
+from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.schema.errors import InputError
 
 
@@ -21,9 +22,14 @@ class AndroidOptions:
     min_gold_chars: int = 200
     min_parent_recall: float = 0.5
 
+    def floors(self) -> Floors:
+        """What a label needs to be judged; InputError where that is out of range."""
+        return Floors(self.min_gold_chars, self.min_parent_recall)
+
 
 def check_options(options: AndroidOptions) -> None:
     """Raise InputError for a combination that the profile does not have."""
+    options.floors()
     if options.opset != OPSET:
         raise InputError(
             f"the android profile has opset {OPSET}; {options.opset} was asked for", "leave --opset out"

@@ -13,7 +13,7 @@ from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_ru
 from onnxreg.converters.evaluation.recall import bootstrap, largest_loss, measure, tally
 from onnxreg.converters.evaluation.report import FILENAME, METRIC, Evaluated
 from onnxreg.converters.evaluation.rule import LIMIT, RULE, Decision, Floors, decide, over_limit
-from onnxreg.converters.evaluation.suite import Suite, load
+from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.windows import windows
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Verdict
@@ -31,8 +31,6 @@ class Parent(Protocol):
     def model(self) -> Any: ...
     @property
     def tokenizer(self) -> Any: ...
-    @property
-    def config(self) -> Any: ...
     @property
     def labels(self) -> tuple[str, ...]: ...
     @property
@@ -54,14 +52,14 @@ class Evaluation:
 
 
 def certify_int8(
-    suite: Path | Suite,
+    suite: Suite,
     parent: Parent,
     candidate: Path,
     workspace: Path,
     *,
     quantization: Mapping[str, Any],
-    min_gold_chars: int = 200,
-    min_parent_recall: float = 0.5,
+    max_length: int,
+    floors: Floors | None = None,
 ) -> Evaluation:
     """Compare the character recall of `candidate` with that of `parent` on a suite, by the rule `G4/point`.
 
@@ -69,33 +67,37 @@ def certify_int8(
     same suite, checkpoint and candidate give the same bytes, whatever the number of cores.
 
     Args:
-        suite: golden fixtures, read already or in a JSON or JSONL file; see `suite.load`.
+        suite: golden fixtures; see `suite.load`.
         parent: the checkpoint that the candidate was made from.
         candidate: an ONNX token classifier with the output `logits`.
         workspace: an existing directory.
         quantization: OpenMed's base fields (scheme, weight_type, op_types, calibration, target, output).
-        min_gold_chars, min_parent_recall: see `rule.Floors`.
+        max_length: the longest input in tokens that the candidate is published for; longer texts are cut into
+            windows of it.
 
     Raises:
-        InputError: the suite is malformed, or a floor out of range.
+        InputError: inputs of `max_length` tokens leave no room for text.
         ConversionError: the candidate does not load, or its logits do not match the labels.
         HostError: a library is missing.
     """
-    floors = Floors(min_gold_chars, min_parent_recall)
-    read = suite if isinstance(suite, Suite) else load(suite)
-    done = _evaluate(read, parent, candidate, floors, quantization)
+    found = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures], max_length)
+    done = _evaluate(suite, parent, candidate, found, floors or Floors(), quantization)
     (workspace / FILENAME).write_bytes(report.encode(done))
     decision = done.decision
-    verdict = Verdict(decision.state, RULE, decision.reasons, read.digest, FILENAME)
+    verdict = Verdict(decision.state, RULE, decision.reasons, suite.digest, FILENAME)
     return Evaluation(verdict, _checks(done), *_mirrored(decision, quantization))
 
 
 def _evaluate(
-    suite: Suite, parent: Parent, candidate: Path, floors: Floors, quantization: Mapping[str, Any]
+    suite: Suite,
+    parent: Parent,
+    candidate: Path,
+    found: tuple[list[Integers], list[Integers]],
+    floors: Floors,
+    quantization: Mapping[str, Any],
 ) -> Evaluated:
     labels = tag_scheme(parent.labels).names
-    found, kept = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures])
-    counts = tally(suite.fixtures, found, kept, labels)
+    counts = tally(suite.fixtures, *found, labels)
     spans = Counter(span.label for fixture in suite.fixtures for span in fixture.spans)
     resampled = bootstrap(counts)
     measured = measure(counts, spans, labels, resampled)
@@ -116,9 +118,12 @@ def _evaluate(
     )
 
 
-def _predictions(parent: Parent, candidate: Path, texts: list[str]) -> tuple[list[Integers], list[Integers]]:
+def _predictions(
+    parent: Parent, candidate: Path, texts: list[str], max_length: int
+) -> tuple[list[Integers], list[Integers]]:
+    """The label of every character of every text, by the parent and by the candidate."""
     scheme, tags = tag_scheme(parent.labels), len(parent.labels)
-    cut = windows(parent.tokenizer, parent.config, texts)
+    cut = windows(parent.tokenizer, max_length, texts)
     run, inputs = onnx_runner(candidate)
     kept = predict(run, cut, texts, tags, scheme)
     with torch_runner(parent.model, inputs) as run:
@@ -156,19 +161,12 @@ def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, An
     """The keys of version 1 for openmed-onnx.json and for config.json; both empty where the state is unknown."""
     if decision.state == "unknown":
         return {}, {}
-    shared = {"quant_recall_delta": decision.largest_loss, "certified": decision.state == "certified"}
-    quantization = {
-        **base,
-        **shared,
-        "certification_limit": LIMIT,
-        "format": report.FORMAT,
+    found = {
+        "quant_recall_delta": decision.largest_loss,
+        "certified": decision.state == "certified",
         "recall_delta_path": FILENAME,
     }
+    quantization = {**base, **found, "certification_limit": LIMIT, "format": report.FORMAT}
     certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
-    manifest = {
-        **shared,
-        "recall_delta_path": FILENAME,
-        "quantization": quantization,
-        "certification": certification,
-    }
-    return manifest, {**shared, "_onnx_quantization": quantization}
+    shared = {**found, "quantization": quantization}
+    return {**shared, "certification": certification}, {**shared, "_onnx_quantization": quantization}

@@ -41,7 +41,7 @@ def predict(
         return np.asarray(logits.argmax(axis=-1)[window.kept], dtype=np.int64)
 
     found: list[list[tuple[Integers, Integers]]] = [[] for _ in texts]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(_cores()) as pool:
         for window, chosen in zip(windows, pool.map(best, windows), strict=True):
             found[window.text].append((chosen, window.offsets[window.kept]))
     return [
@@ -53,6 +53,11 @@ def predict(
         )
         for text, parts in zip(texts, found, strict=True)
     ]
+
+
+def _cores() -> int | None:
+    """The cores that this process may use, where the system says; a container often has fewer than the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @contextmanager

@@ -76,9 +76,9 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(data.split(b"\n"), start=1):
             if line.strip():
                 where = f"{what}, line {number}"
-                yield where, canonical.decode(line, where)
+                yield where, _decode(line, where)
         return
-    rows = canonical.decode(data, what, MAX_BYTES)
+    rows = _decode(data, what)
     if isinstance(rows, dict):
         rows = rows.get("fixtures")
     if not isinstance(rows, list):
@@ -88,6 +88,17 @@ def _rows(data: bytes, path: Path) -> Iterator[tuple[str, Any]]:
         )
     for number, row in enumerate(rows, start=1):
         yield f"{what}, fixture {number}", row
+
+
+def _decode(data: bytes, what: str) -> Any:
+    """Parse JSON; the decoder's detail after the colon may quote the suite, so it goes no further."""
+    try:
+        return canonical.decode(data, what, MAX_BYTES)
+    except InputError as error:
+        problem = error.message.removeprefix(what).partition(":")[0]
+        raise InputError(
+            f"{what}{problem}", "numbers are finite, and no key stands twice in an object"
+        ) from None
 
 
 def _fixture(row: Any, where: str) -> Fixture:

@@ -11,9 +11,6 @@ import numpy as np
 from onnxreg.converters.evaluation.decode import Integers
 from onnxreg.schema.errors import InputError
 
-LONGEST = 512
-"""Tokens, special ones included. Attention is quadratic, and encoders are rarely trained on more."""
-
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -32,17 +29,8 @@ class Window:
     kept: Integers
 
 
-def capacity(tokenizer: Any, config: Any) -> int:
-    """Tokens per window.
-
-    Two fewer than the model's positions: RoBERTa and its kin count positions from their padding index plus one.
-    """
-    positions = getattr(config, "max_position_embeddings", None) or LONGEST + 2
-    return min(LONGEST, int(tokenizer.model_max_length), positions - 2)
-
-
-def windows(tokenizer: Any, config: Any, texts: Sequence[str]) -> list[Window]:
-    """Cut every text into windows, all of them together covering each token, unpadded.
+def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[Window]:
+    """Cut every text into windows of at most `size` tokens, special ones included; together they cover each token.
 
     `tokenizer` is a fast one of Transformers; it is copied first, since encoding leaves truncation settings behind
     that a later save would publish. Raises InputError where special tokens leave no room for text.
@@ -51,7 +39,6 @@ def windows(tokenizer: Any, config: Any, texts: Sequence[str]) -> list[Window]:
         return []
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.truncation_side = "right"
-    size = capacity(tokenizer, config)
     room = size - tokenizer.num_special_tokens_to_add()
     if room < 1:
         raise InputError(f"the model takes {size} tokens at once, which leaves no room for text")

@@ -76,6 +76,13 @@ def _end(keys: dict[str, str], path: Path) -> int:
 
 def _check_file(path: Path, location: str, end: int) -> None:
     file = path.parent / location
+    if not any(
+        file.resolve().is_relative_to(home) for home in (path.parent.resolve(), path.resolve().parent)
+    ):
+        raise InputError(
+            f"{path.name} keeps tensors in {location}, a link that leads out of its folder",
+            "put the external data file itself beside the model",
+        )
     if not file.is_file():
         raise InputError(
             f"{path.name} keeps tensors in {location}, which is missing",

@@ -2,16 +2,13 @@
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.elements import ELEMENTS
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
+from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.schema.errors import InputError, missing_extra
-
-LARGE = 1024
-"""Elements from which an initializer is a weight that shape inference has no use for."""
 
 
 def load_onnx(path: Path) -> Any:
@@ -54,18 +51,18 @@ def graph_inputs(graph: Any) -> list[Any]:
 def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
     """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
 
-    Empties the large initializers of `model`, so that neither type inference nor inlining copies weights. Raises
-    InputError for a function that calls itself and for operands whose types contradict each other.
+    Neither type inference nor inlining copies weights. Raises InputError for a function that calls itself and for
+    operands whose types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
 
     constants = {tensor.name: _constant(tensor) for tensor in model.graph.initializer}
-    _shed_weights(model)
     _refuse_recursion(model, path)
     declared = _declared_types(model.graph)
-    del model.graph.value_info[:]
     try:
+        model = without_weights(model)
+        del model.graph.value_info[:]
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         model = onnx.shape_inference.infer_shapes(model)
@@ -144,20 +141,6 @@ def _declared_types(graph: Any) -> dict[str, int]:
     if hasattr(graph, "initializer"):
         infos += [*graph.input, *graph.output]
     return {info.name: info.type.tensor_type.elem_type for info in infos if info.type.tensor_type.elem_type}
-
-
-def _shed_weights(model: Any) -> None:
-    """Turn large initializers into graph inputs of the same type."""
-    known = {value.name for value in model.graph.input}
-    for index in reversed(range(len(model.graph.initializer))):
-        tensor = model.graph.initializer[index]
-        if prod(tensor.dims) >= LARGE:
-            if tensor.name not in known:
-                value = model.graph.input.add(name=tensor.name)
-                value.type.tensor_type.elem_type = tensor.data_type
-                for dim in tensor.dims:
-                    value.type.tensor_type.shape.dim.add(dim_value=dim)
-            del model.graph.initializer[index]
 
 
 def _is_text(nodes: Any, functions: Any) -> bool:

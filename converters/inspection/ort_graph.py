@@ -2,16 +2,15 @@
 
 import mmap
 import struct
-import sys
 from collections import ChainMap
 from collections.abc import Iterator
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from onnxreg.converters.inspection.elements import ELEMENTS
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
+from onnxreg.converters.inspection.ort_bindings import register_bindings
 from onnxreg.schema.errors import InputError, missing_extra
 
 MAX_NODES = 1_000_000
@@ -46,7 +45,7 @@ def load_ort(path: Path) -> Any:
     To be called, as everything that reads from it, inside `reading(path)`.
     """
     try:
-        _register_bindings()
+        register_bindings()
         from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
     except ImportError as error:
         raise missing_extra("onnxruntime", "onnx", "reading an .ort file") from error
@@ -58,23 +57,6 @@ def load_ort(path: Path) -> Any:
     if not InferenceSession.InferenceSessionBufferHasIdentifier(data, 0):
         raise ValueError("no ORTM identifier")
     return InferenceSession.GetRootAs(data)
-
-
-def _register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch wherever it is installed."""
-    if "ort_flatbuffers_py" in sys.modules:
-        return
-    runtime = find_spec("onnxruntime")
-    if runtime is None or not runtime.submodule_search_locations:
-        raise ImportError("onnxruntime is not installed")
-    folder = Path(runtime.submodule_search_locations[0]) / "tools/ort_format_model/ort_flatbuffers_py"
-    spec = spec_from_file_location(
-        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError("onnxruntime ships no flatbuffer bindings")
-    sys.modules[folder.name] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[folder.name])
 
 
 def format_version(session: Any) -> int:

@@ -11,7 +11,7 @@ from onnxreg.converters.inspection.operator_config import OPERATOR_CONFIG
 from onnxreg.converters.intake.claims import claimed_verdict
 from onnxreg.converters.intake.files import Intake, role_of
 from onnxreg.converters.scrub import scrub
-from onnxreg.schema.draft import DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest_v1 import ArtifactV1, ManifestV1
 from onnxreg.schema.paths import check_path
@@ -19,7 +19,13 @@ from onnxreg.schema.paths import check_path
 NO_EVIDENCE = (
     "the claim of format version 1 names no digest of the artifact, its parent or the evaluation suite"
 )
-CONFIG_VERDICTS = ("_onnx_quantization", "quant_recall_delta", "certified")
+CONFIG_VERDICTS = (
+    "_onnx_quantization",
+    "certified",
+    "quant_recall_delta",
+    "quantization",
+    "recall_delta_path",
+)
 """The keys of config.json that repeat a verdict."""
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
@@ -39,6 +45,10 @@ _DROPPED = frozenset(
 """Claims that are read again from the file, and verdicts."""
 
 
+MODELS = (".onnx", ".ort", ".xml")
+"""How the name of an artifact's main file ends."""
+
+
 @dataclass(frozen=True)
 class Located:
     """One claimed artifact with its files, relative to the directory; `main` is the file that runs."""
@@ -50,10 +60,16 @@ class Located:
 
 def named_file(root: Path, path: str, role: str) -> str:
     """A path that the manifest names, checked to be safe and there; InputError says by which `role` it is named."""
-    if not (root / _inside(path, role)).is_file():
+    file = root / _inside(path, role)
+    if not file.is_file():
         raise InputError(
             f"the manifest names the {role} {path}, which is missing",
             "copy the whole directory again, or export the model again",
+        )
+    if not file.resolve().is_relative_to(root.resolve()):
+        raise InputError(
+            f"the manifest names the {role} {path}, a link that leads out of the directory",
+            "look at who made that directory; an export holds files only",
         )
     return path
 
@@ -77,6 +93,8 @@ def locate(root: Path, claim: ArtifactV1) -> Located:
     if (root / directory).is_dir():
         return _locate_directory(root, claim, directory)
     path = Path(named_file(root, claim.path, role))
+    if path.suffix not in MODELS:
+        raise InputError(f"the manifest names {path} as {role}, which is no model file ({', '.join(MODELS)})")
     sidecars: list[DraftFile] = []
     config = claim.metadata.op_config_path if claim.metadata else None
     beside = path.with_name(f"{path.stem}.{OPERATOR_CONFIG}").as_posix()
@@ -93,7 +111,7 @@ def locate(root: Path, claim: ArtifactV1) -> Located:
 
 
 def _locate_directory(root: Path, claim: ArtifactV1, directory: str) -> Located:
-    files = files_in(root, root / directory)
+    files = [named_file(root, path, f"{claim.format[:64]} file") for path in files_in(root, root / directory)]
     preferred = (f"{directory}/onnx/model_quantized.onnx", f"{directory}/onnx/model.onnx")
     models = [
         *(path for path in preferred if path in files),
@@ -149,8 +167,10 @@ def make_artifacts(
             item.main,
             tuple(sidecars.values()),
             parent=next(iter(bases - {item.main}), None) if found else None,
-            verdict=Verdict("unknown", reasons=(NO_EVIDENCE,) if claimed else ("not evaluated",)),
-            fields=_fields(item.claim, claimed, found, intake, android and item.claim.format in _ANDROID),
+            verdict=Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED,
+            fields=_fields(
+                item.claim, claimed, found, intake, root, android and item.claim.format in _ANDROID
+            ),
         )
 
 
@@ -161,7 +181,12 @@ def _external(item: Located, facts: Mapping[str, GraphFacts]) -> Iterator[DraftF
 
 
 def _fields(
-    claim: ArtifactV1, claimed: dict[str, Any], facts: GraphFacts | None, intake: Intake, android: bool
+    claim: ArtifactV1,
+    claimed: dict[str, Any],
+    facts: GraphFacts | None,
+    intake: Intake,
+    root: Path,
+    android: bool,
 ) -> dict[str, Any]:
     metadata = claim.metadata.to_json() if claim.metadata else {}
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED and value is not None}
@@ -173,7 +198,7 @@ def _fields(
     if android and facts is not None:
         unsupported, warnings = android_warnings(facts.operator_names)
         kept |= {"profile": "android", "unsupported_ops": list(unsupported), "warnings": list(warnings)}
-    told, _ = scrub({"metadata": kept} | ({"claimed": claimed} if claimed else {}), intake.name)
+    told, _ = scrub({"metadata": kept} | ({"claimed": claimed} if claimed else {}), intake.name, root)
     if facts is None:
         return dict(told)
     fields = facts.fields()

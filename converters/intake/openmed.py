@@ -59,10 +59,12 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     )
     segmenter, wrong_files = segmenter_found(directory, found.manifest)
     claimed = _carried(found.manifest) | segmenter
-    fields, scrubbed = scrub(claimed, name)
+    fields, scrubbed = scrub(claimed, name, directory)
     intake.scrubbed += [f"{FILENAME}:{at}" for at in scrubbed]
     differences = [*_differences(found, described), *wrong_files]
-    differences += [Difference(at, claimed[at], fields[at]) for at in scrubbed if at in fields]
+    differences += [
+        Difference(at, claimed[at], fields[at]) for at in scrubbed if at in fields and at in claimed
+    ]
     fields |= described | {"source": {"id": fields.get("source_model_id") or name}}
     fields["recipe"] = _recipe(intake.scrubbed, differences)
     return Draft(name, workspace, artifacts, found.companions, fields), differences

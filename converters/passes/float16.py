@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxreg.converters.passes import base, graph
+from onnxreg.converters.passes.half import emptied_weights
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.schema.errors import ConversionError
 
@@ -35,7 +36,7 @@ class OnnxFloatToFloat16(base.Pass[Any, Any]):
         subject.graph.value_info.extend(
             value for name, value in inferred.items() if name not in public and name not in weights
         )
-        with quiet():
+        with quiet(), emptied_weights(subject):
             half = convert_float_to_float16(
                 subject,
                 keep_io_types=self.params.keep_io_types,

@@ -21,8 +21,8 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
 
     def requires(self, subject: Any) -> None:
         opset = graph.default_opset(subject)
-        if opset is None or opset < 13:
-            raise ConversionError(f"MobileSafeRewrite needs opset 13 or later, the graph has {opset}")
+        if opset is None or opset < 15:
+            raise ConversionError(f"MobileSafeRewrite needs opset 15 or later, the graph has {opset}")
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         outputs = [value.SerializeToString(deterministic=True) for value in subject.graph.output]
@@ -32,8 +32,11 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
         if not REWRITES.keys() & graph.count_operators(subject).keys():
             return subject
         values = graph.infer_values(subject)
-        for container in graph.containers(subject):
+        for container in graph.within(subject.graph):
             _rewrite(container, values)
+        for function in subject.functions:
+            for container in graph.within(function):
+                _rewrite(container, {})
         graph.clear_value_info(subject)
         return subject
 
@@ -50,7 +53,11 @@ class MobileSafeRewrite(base.Pass[Any, Any]):
 
 
 def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
-    """Rewrite the nodes of one graph or function in place. Types are known for the main graph's values only."""
+    """Rewrite the nodes of one graph or function in place.
+
+    `values` are the main graph's, which its subgraphs see too; names in a function mean other values. A node whose
+    attributes are a function's parameters stays: they have no value here.
+    """
     import onnx
 
     constants = {
@@ -62,7 +69,8 @@ def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
     }
     nodes: list[Any] = []
     for node in container.node:
-        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        known = node.domain in ("", "ai.onnx") and not any(entry.ref_attr_name for entry in node.attribute)
+        rewrite = REWRITES.get(node.op_type) if known else None
         replacement = rewrite(Emitter(node, values, constants)) if rewrite else None
         nodes.extend([node] if replacement is None else replacement)
     if len(nodes) != len(container.node) or any(

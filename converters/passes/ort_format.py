@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from onnxreg.converters.passes import base, ortfile
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.runtime import load_session, session_options
 from onnxreg.converters.scrub import scrub_config
 from onnxreg.schema.errors import ConversionError, HostError
 
@@ -97,7 +98,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
     def _convert(self, source: Path, target: Path) -> None:
         import onnxruntime as ort
 
-        options = _session_options()
+        options = session_options()
         options.optimized_model_filepath = str(target)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
@@ -116,19 +117,4 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
 
 def _outputs(path: Path, feed: Mapping[str, Any]) -> list[bytes]:
-    import onnxruntime as ort
-
-    options = _session_options()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return [output.tobytes() for output in session.run(None, dict(feed))]
-
-
-def _session_options() -> Any:
-    """Quiet, and without the second copy of the weights that a session keeps for speed."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    return options
+    return [output.tobytes() for output in load_session(path).run(None, dict(feed))]

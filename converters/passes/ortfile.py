@@ -1,8 +1,8 @@
 """Canonical bytes for ORT-format files.
 
-An ORT-format file is a flatbuffer (onnxruntime/core/flatbuffers/schema/ort.fbs). ONNX Runtime writes the model first, at
-the end of the file, and before it a table that tells a minimal build which argument types pick a kernel. That
-table's entries come out in the order of a hash table with a random seed, so that no two conversions are equal,
+An ORT-format file is a flatbuffer (onnxruntime/core/flatbuffers/schema/ort.fbs). ONNX Runtime writes the model
+first, at the end of the file, and before it a table that tells a minimal build which argument types pick a kernel.
+That table's entries come out in the order of a hash table with a random seed, so that no two conversions are equal,
 while the model's bytes are. `canonicalize` writes that head again with sorted entries and keeps the model's bytes.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.inspection.ort_bindings import register_bindings
 from onnxreg.schema.errors import ConversionError
 
 PROVEN = frozenset({"1.31.1"})
@@ -41,7 +42,7 @@ class Head:
 
 def read_head(data: Any) -> Head:
     """Read the head of an ORT-format file, held in any bytes-like buffer."""
-    import onnxruntime.tools.ort_format_model  # noqa: F401  (puts the generated bindings on the path)
+    register_bindings()
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     session = InferenceSession.GetRootAs(data, 0)

@@ -11,6 +11,9 @@ from onnxreg.converters.passes.emitter import Emitter
 
 Rewrite = Callable[[Emitter], list[Any] | None]
 
+SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
+"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has Max and Min alone."""
+
 
 def greater(emit: Emitter) -> list[Any]:
     """a > b is b < a, NaN included: both are false."""
@@ -43,18 +46,20 @@ def is_nan(emit: Emitter) -> list[Any]:
     return emit.finish(emit.op("Not", emit.op("Equal", x, x)))
 
 
-def maximum(emit: Emitter) -> list[Any]:
+def maximum(emit: Emitter) -> list[Any] | None:
     """max over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     return _fold(emit, lambda a, b: emit.op("Less", a, b))
 
 
-def minimum(emit: Emitter) -> list[Any]:
+def minimum(emit: Emitter) -> list[Any] | None:
     """min over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
     return _fold(emit, lambda a, b: emit.op("Less", b, a))
 
 
-def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> list[Any]:
+def _fold(emit: Emitter, takes_second: Callable[[str, str], str]) -> list[Any] | None:
     result, *rest = emit.node.input
+    if not {emit.element(value) for value in emit.node.input} & SELECTABLE:
+        return None
     if not rest:
         return emit.finish(emit.op("Identity", result))
     exact = emit.has_no_nan(*emit.node.input)

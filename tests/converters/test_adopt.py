@@ -315,3 +315,22 @@ def test_four_bit_weights_name_the_format(folder: Path, workspace: Path) -> None
     onnx.save(helper.make_model(graph, opset_imports=imports), folder / "four.onnx")
     artifact = manifest_of(adopt([folder / "four.onnx"], workspace, name="a")).artifacts[0]
     assert (artifact.format, artifact.precision) == ("onnx-int4", "int4")
+
+
+def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(16))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights.bin").symlink_to(tmp_path / "secret")
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", "weights.bin"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) { y = Add(x, w) }'
+    )
+    model.graph.initializer.append(tensor)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with pytest.raises(InputError, match="leads out of its folder"):
+        adopt([folder / "model.onnx"], workspace, name="acme/m", format=None, precision=None)

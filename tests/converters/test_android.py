@@ -274,11 +274,19 @@ def test_local_paths_in_the_config_are_replaced_and_recorded(make_checkpoint: Ma
     source = make_checkpoint("distilbert")
     config = json.loads((source / "config.json").read_text())
     config["best_checkpoint"] = "/home/jane/runs/7"
+    config["note"] = f"trained in {source}/part"
+    config["paths"] = {"/home/jane/data": 1}
     config["_name_or_path"] = "/home/jane/base"
     (source / "config.json").write_text(json.dumps(config))
     found = export(source, tmp_path / "w", int8=False)
+    written = json.loads((found.root / "config.json").read_text())
+    assert (written["note"], written["paths"]) == ("trained in part", {"data": 1})
     assert b"/home/jane" not in (found.root / "config.json").read_bytes()
-    assert found.fields["recipe"]["parameters"]["scrubbed"] == ["config.json:best_checkpoint"]
+    assert found.fields["recipe"]["parameters"]["scrubbed"] == [
+        "config.json:best_checkpoint",
+        "config.json:note",
+        "config.json:paths.data",
+    ]
 
 
 def test_licence_of_the_model_card(make_checkpoint: Make, tmp_path: Path) -> None:

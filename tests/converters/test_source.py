@@ -124,6 +124,26 @@ def test_a_head_of_another_size_is_refused(checkpoint: Path) -> None:
     assert "shapes differ from its config for classifier.bias" in refused(checkpoint, InputError)
 
 
+@pytest.mark.parametrize("value", [5, "BertForTokenClassification", [5], {"a": 1}])
+def test_architectures_that_are_no_names(checkpoint: Path, value: Any) -> None:
+    change(checkpoint / "config.json", architectures=value)
+    assert "architectures in config.json" in refused(checkpoint, InputError)
+
+
+def test_a_deeply_nested_config(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert "config.json is not valid JSON" in refused(checkpoint, InputError)
+
+
+def test_a_tokenizer_larger_than_the_embeddings(checkpoint: Path) -> None:
+    value = json.loads((checkpoint / "tokenizer.json").read_text())
+    value["model"]["vocab"] |= {"last": 63, "beyond": 64}
+    (checkpoint / "tokenizer.json").write_text(json.dumps(value))
+    assert refused(checkpoint, InputError) == (
+        "the tokenizer has tokens up to 64, but the model has embeddings for 64"
+    )
+
+
 def test_another_task(make_checkpoint: Make) -> None:
     found = refused(make_checkpoint("bert", task="SequenceClassification"), InputError)
     assert found == "not a token classifier: config.json says BertForSequenceClassification"
@@ -134,6 +154,20 @@ def test_own_code_is_not_run_unasked(checkpoint: Path, name: str) -> None:
     change(checkpoint / name, auto_map={"AutoModelForTokenClassification": "evil.Evil"})
     (checkpoint / "evil.py").write_text("raise SystemExit('ran')")
     assert f"wants its own code to run ({name}" in refused(checkpoint, InputError)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_own_code_of_another_repository_is_not_run_at_all(checkpoint: Path, name: str) -> None:
+    for value in ({"AutoModel": "other/repo--evil.Evil"}, {"AutoTokenizer": [None, "other/repo--evil.Evil"]}):
+        change(checkpoint / name, auto_map=value)
+        message = refused(checkpoint, InputError, trust_remote_code=True)
+        assert message.endswith(f"{name} names 'other/repo--evil.Evil'")
+        assert f"wants its own code to run ({name}" in refused(checkpoint, InputError)
+
+
+def test_an_auto_map_in_other_spelling_is_found(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text('{"text_config": {"auto\\u005fmap": {"AutoModel": "evil.Evil"}}}')
+    assert "wants its own code to run" in refused(checkpoint, InputError)
 
 
 def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint: Path) -> None:

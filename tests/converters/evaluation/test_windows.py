@@ -1,5 +1,4 @@
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,27 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from onnxreg.converters.evaluation.windows import LONGEST, capacity, windows
+from onnxreg.converters.evaluation.windows import windows
 from onnxreg.schema.errors import InputError
 
 WORDS = ["Ada", "Bo", "meets", "Oslo", "in", "xyzzy"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), max_size=4)
 
 
-def config(positions: int) -> SimpleNamespace:
-    return SimpleNamespace(max_position_embeddings=positions)
-
-
-@given(texts=texts, positions=st.integers(5, 40))
+@given(texts=texts, size=st.integers(3, 38))
 def test_every_token_is_kept_once_and_in_order(
-    tokenizer: PreTrainedTokenizerFast, texts: list[str], positions: int
+    tokenizer: PreTrainedTokenizerFast, texts: list[str], size: int
 ) -> None:
     kept: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(texts))}
-    for window in windows(tokenizer, config(positions), texts):
-        assert (
-            window.inputs["input_ids"].shape == (1, len(window.offsets))
-            and len(window.offsets) <= positions - 2
-        )
+    for window in windows(tokenizer, size, texts):
+        assert window.inputs["input_ids"].shape == (1, len(window.offsets))
+        assert len(window.offsets) <= size
         assert window.inputs["attention_mask"].all() and not window.inputs["token_type_ids"].any()
         kept[window.text] += [tuple(pair) for pair in window.offsets[window.kept].tolist()]
     for number, text in enumerate(texts):
@@ -36,7 +29,7 @@ def test_every_token_is_kept_once_and_in_order(
 
 
 def test_a_kept_token_has_context_on_both_sides(tokenizer: PreTrainedTokenizerFast) -> None:
-    cut = windows(tokenizer, config(26), ["Ada " * 200])
+    cut = windows(tokenizer, 24, ["Ada " * 200])
     assert len(cut) > 3
     for before, window in pairwise(cut):
         assert window.kept[0] - 1 >= 2
@@ -45,7 +38,7 @@ def test_a_kept_token_has_context_on_both_sides(tokenizer: PreTrainedTokenizerFa
 
 def test_the_tokenizer_is_left_as_it_was(tokenizer: PreTrainedTokenizerFast) -> None:
     before = tokenizer.backend_tokenizer.to_str()
-    windows(tokenizer, config(12), ["Ada " * 40])
+    windows(tokenizer, 10, ["Ada " * 40])
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
@@ -56,21 +49,16 @@ def test_baked_in_padding_and_left_truncation_change_nothing(tokenizer: PreTrain
     odd.backend_tokenizer.enable_padding(length=64)
     odd.truncation_side = "left"
     text = ["Ada meets Bo " * 20]
-    for plain, other in zip(
-        windows(tokenizer, config(20), text), windows(odd, config(20), text), strict=True
-    ):
+    for plain, other in zip(windows(tokenizer, 18, text), windows(odd, 18, text), strict=True):
         assert np.array_equal(plain.inputs["input_ids"], other.inputs["input_ids"])
         assert np.array_equal(plain.kept, other.kept)
 
 
-def test_capacity(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert capacity(tokenizer, config(514)) == 512
-    assert capacity(tokenizer, config(100)) == 98
-    assert capacity(tokenizer, config(100_000)) == LONGEST
-    assert capacity(tokenizer, SimpleNamespace()) == LONGEST
-    assert capacity(SimpleNamespace(model_max_length=16), config(514)) == 16
+def test_a_long_text_fills_its_windows(tokenizer: PreTrainedTokenizerFast) -> None:
+    sizes = [len(window.offsets) for window in windows(tokenizer, 16, ["Ada " * 100])]
+    assert set(sizes[:-1]) == {16} and len(sizes) > 7
 
 
 def test_a_context_without_room_for_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(InputError, match="leaves no room for text"):
-        windows(tokenizer, config(4), ["Ada"])
+        windows(tokenizer, 2, ["Ada"])

@@ -61,7 +61,6 @@ Opinion = Mapping[str, str]
 class Checkpoint:
     model: Any
     tokenizer: Any
-    config: Any
     labels: tuple[str, ...]
     source: Source
 
@@ -110,13 +109,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture
 def checkpoint(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Checkpoint]:
-    """A parent with an opinion; `positions` is the length of its context plus two."""
+    """A parent with an opinion."""
 
-    def make(opinion: Opinion = TRUTH, tags: Sequence[str] = TAGS, positions: int = 514) -> Checkpoint:
+    def make(opinion: Opinion = TRUTH, tags: Sequence[str] = TAGS) -> Checkpoint:
         return Checkpoint(
             Lookup(logit_table(opinion, tags)),
             tokenizer,
-            SimpleNamespace(max_position_embeddings=positions),
             tuple(tags),
             Source(id="acme/names", digest=Digest.of(b"weights")),
         )

@@ -9,10 +9,10 @@ import torch
 from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
+from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Check
 
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
@@ -31,7 +31,13 @@ def certify(
 ) -> Callable[..., Evaluation]:
     def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> Evaluation:
         return certify_int8(
-            write_suite(texts), checkpoint(parent), candidate(child), workspace, quantization=base, **floors
+            load(write_suite(texts)),
+            checkpoint(parent),
+            candidate(child),
+            workspace,
+            quantization=base,
+            max_length=512,
+            floors=Floors(**floors),
         )
 
     return run
@@ -75,6 +81,8 @@ def test_equal_models_are_certified(
     assert done.config_fields == {
         "quant_recall_delta": 0.0,
         "certified": True,
+        "recall_delta_path": "recall_delta.json",
+        "quantization": quantization,
         "_onnx_quantization": quantization,
     }
 
@@ -111,9 +119,9 @@ def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
         (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
         (["<SSN:Ada> meets <name:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
         (GOOD[:20], TRUTH, {}, "NAME has 100 gold characters, 200 are needed"),
-        (GOOD, TRUTH, {"min_gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
+        (GOOD, TRUTH, {"gold_chars": 501}, "NAME has 500 gold characters, 501 are needed"),
         (GOOD, {}, {}, "finds too little of NAME"),
-        (GOOD, TRUTH | {"Bo": "O"}, {"min_parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
+        (GOOD, TRUTH | {"Bo": "O"}, {"parent_recall": 0.81}, "finds too little of NAME: recall 0.8000"),
         (
             GOOD,
             dict.fromkeys(["[UNK]", "meets", "in", "and", *TRUTH], "I-NAME"),
@@ -151,17 +159,6 @@ def test_nothing_is_certified_without_evidence(
     assert report["state"] == "unknown" and report["certified"] is False
     assert report["quant_recall_delta"] is report["delta"]["max_delta"] is None
     assert report["delta"]["source"] == "missing_evidence"
-
-
-@pytest.mark.parametrize(
-    "floors", [{"min_gold_chars": 0}, {"min_parent_recall": 0.0}, {"min_parent_recall": 70}]
-)
-def test_floors_out_of_range_write_nothing(
-    certify: Callable[..., Evaluation], workspace: Path, floors: Any
-) -> None:
-    with pytest.raises(InputError):
-        certify(GOOD, **floors)
-    assert list(workspace.iterdir()) == []
 
 
 def test_checks_say_what_was_measured_on_what(certify: Callable[..., Evaluation]) -> None:
@@ -261,29 +258,25 @@ def test_the_report_is_the_same_bytes_again(certify: Callable[..., Evaluation], 
     assert first.endswith(b"}\n")
 
 
-def test_a_suite_that_was_read_already_serves_as_well(
+def test_texts_are_cut_to_what_is_published(
     checkpoint: Callable[..., Any],
     candidate: Callable[..., Path],
     write_suite: Callable[..., Path],
     workspace: Path,
 ) -> None:
-    path = write_suite(GOOD)
-    read_already = load(path)
-    done = certify_int8(path, checkpoint(), candidate(), workspace, quantization={})
-    path.unlink()
-    assert certify_int8(read_already, checkpoint(), candidate(), workspace, quantization={}) == done
+    parent, longest = checkpoint(), 0
+    whole = parent.model.forward
 
+    def seen(input_ids: torch.Tensor, **rest: torch.Tensor) -> Any:
+        nonlocal longest
+        longest = max(longest, input_ids.shape[1])
+        return whole(input_ids, **rest)
 
-def test_a_bad_suite_writes_nothing(
-    checkpoint: Callable[..., Any], candidate: Callable[..., Path], tmp_path: Path, workspace: Path
-) -> None:
-    bad = tmp_path / "bad.json"
-    bad.write_text(
-        '[{"id": "a", "text": "Ada", "gold_spans": [{"start": 0, "end": 2, "label": "NAME", "text": "Bo"}]}]'
-    )
-    with pytest.raises(InputError, match="span 1"):
-        certify_int8(bad, checkpoint(), candidate(), workspace, quantization={})
-    assert list(workspace.iterdir()) == []
+    parent.model.forward = seen
+    suite = load(write_suite([" ".join([SENTENCES[0]] * 20)] * 2))
+    for size in (16, 64):
+        certify_int8(suite, parent, candidate(), workspace, quantization={}, max_length=size)
+        assert longest == size
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -308,7 +301,6 @@ def test_a_random_model_is_not_certified_against_itself(
     parent = SimpleNamespace(
         model=model,
         tokenizer=tokenizer,
-        config=config,
         labels=("O", "B-NAME", "I-NAME"),
         source=SimpleNamespace(id="acme/random", digest=None),
     )
@@ -318,7 +310,8 @@ def test_a_random_model_is_not_certified_against_itself(
         "<NAME:Ada> meets Bo in Oslo and <NAME:Cy> in Rome",
         "New York and Rome <NAME:Bo> meets Ada",
     ] * 60
-    done = certify_int8(write_suite(texts), parent, path, workspace, quantization={})  # type: ignore[arg-type]
+    suite = load(write_suite(texts))
+    done = certify_int8(suite, parent, path, workspace, quantization={}, max_length=512)  # type: ignore[arg-type]
     assert done.verdict.state == "unknown"
 
 

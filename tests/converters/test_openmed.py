@@ -487,3 +487,17 @@ def test_a_zero_point_of_another_length_is_refused() -> None:
     }
     with pytest.raises(InputError, match="weights differ in w"):
         compare_weights({"w": np.zeros((2, 2), np.float32)}, other, "b", "a")
+
+
+def test_a_link_out_of_the_directory_is_refused(export: Path, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"{}")
+    (export / "tokenizer.json").unlink()
+    (export / "tokenizer.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="leads out of the directory"):
+        import_openmed(export, workspace, name="acme/tiny")
+
+
+def test_an_artifact_that_is_no_model_is_refused(export: Path, workspace: Path) -> None:
+    change(export, {"artifacts.0.path": "config.json"})
+    with pytest.raises(InputError, match="is no model file"):
+        import_openmed(export, workspace, name="acme/tiny")

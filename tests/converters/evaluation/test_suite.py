@@ -120,8 +120,9 @@ BAD = [
         "used",
     ),
     ("an id that is a list", [ROW | {"id": ["a"]}], "`id` is neither"),
-    ("a duplicate key", b'[{"text": "a", "text": "b", "gold_spans": []}]', "duplicate key"),
-    ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "not JSON"),
+    ("a duplicate key", b'[{"Ada in Rome": 1, "Ada in Rome": 2}]', "not valid JSON"),
+    ("a whole number out of range", b'[{"text": "a", "phone": 9007199254740993000.0}]', "out of range"),
+    ("NaN", b'[{"text": "a", "gold_spans": [], "metadata": NaN}]', "not valid JSON"),
     ("deep nesting", b"[" * 5000 + b"]" * 5000, "nested deeper"),
 ]
 
@@ -134,12 +135,14 @@ def test_a_bad_suite_is_refused_without_a_word_of_its_text(
         load(write(tmp_path, content))
     assert message in caught.value.message
     assert "Ada" not in caught.value.message + caught.value.hint
+    assert "90071" not in caught.value.message + caught.value.hint
 
 
 def test_a_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
-    path = write(tmp_path, json.dumps(ROW).encode() + b"\n\n{broken", "suite.jsonl")
-    with pytest.raises(InputError, match="line 3 is not valid JSON"):
-        load(path)
+    for line in (b"{broken", b'{"Ada": 1, "Ada": 2}'):
+        path = write(tmp_path, json.dumps(ROW).encode() + b"\n\n" + line, "suite.jsonl")
+        with pytest.raises(InputError, match=r"line 3 is not valid JSON$"):
+            load(path)
 
 
 def test_a_missing_file_and_a_directory_are_input_errors(tmp_path: Path) -> None:

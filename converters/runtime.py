@@ -1,0 +1,54 @@
+"""The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.errors import ConversionError, missing_extra
+
+
+def session_options(*, prepacking: bool = False) -> Any:
+    """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
+
+    Args:
+        prepacking: keep a second copy of the weights for speed; the values are the same.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise missing_extra("onnxruntime", "export", "running a graph") from error
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if not prepacking:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
+
+def load_session(path: Path, *, prepacking: bool = False) -> Any:
+    """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic (`onnxruntime.InferenceSession`).
+
+    Runs may stand side by side. Raises ConversionError, naming the file, where ONNX Runtime cannot load it.
+    """
+    options = session_options(prepacking=prepacking)
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    import onnxruntime as ort
+
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConversionError(f"ONNX Runtime cannot load {path.name}: {type(error).__name__}") from error
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """torch computes on one thread until the exit; its thread count, a setting of the process, is put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

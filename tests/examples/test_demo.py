@@ -1,0 +1,35 @@
+"""The demo's story, on tiny checkpoints instead of the trained ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import demo
+import pytest
+
+
+def test_the_story(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for version, seed in zip(demo.VERSIONS, (1, 2), strict=True):
+        (tmp_path / version).symlink_to(make_checkpoint(seed=seed))
+    text = "the patient was seen by Dr w20"
+    span = {"start": 27, "end": 30, "label": "NAME", "text": "w20"}
+    (tmp_path / "heldout.jsonl").write_text(
+        json.dumps({"id": "1", "text": text, "gold_spans": [span]}) + "\n"
+    )
+    demo.play(demo.Shell(tmp_path))
+    demo.summary(tmp_path)
+    said = capfd.readouterr().out
+    assert "$ reg push demo/pii:0.2.0" in said
+    assert "nothing to do" in said
+    assert "all intact" in said
+    assert "│ NAME" in said
+    assert (tmp_path / "export-0.2.0" / "openmed-onnx.json").is_file()
+
+
+def test_a_failing_command_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        demo.play(demo.Shell(tmp_path))
+    assert stop.value.code == 2
+    assert "evaluation suite heldout.jsonl" in capfd.readouterr().err
