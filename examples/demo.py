@@ -103,7 +103,7 @@ def recall(report: Path) -> Table:
         spans, before, after = row["gold_span_count"], row["fp_recall"], row["int8_recall"]
         if spans == 0:
             continue
-        table.add_row(label, str(spans), f"{before:.4f}", f"{after:.4f}", f"{before - after:+.4f}")
+        table.add_row(label, str(spans), f"{before:.4f}", f"{after:.4f}", f"{before - after:+.5f}")
     return table
 
 

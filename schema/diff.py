@@ -98,8 +98,11 @@ def _message(delta: Delta, rule: Rule) -> str:
 
 
 def _show(value: Any) -> str:
+    """A value for people: digests and numbers shortened; a change holds the exact ones."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[: len("sha256:") + 12]
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.6g}"
     return _clip(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 

@@ -1,6 +1,6 @@
 """`OnnxDynamicQuantization`: 8-bit weights, activations quantized while the model runs, no calibration data."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from onnxreg.converters.passes import base, graph, int8, weights
@@ -26,13 +26,20 @@ class OnnxDynamicQuantization(base.Pass[Any, Any]):
         per_channel: bool = True
         reduce_range: bool = False
 
+    def requires(self, subject: Any) -> None:
+        import numpy as np
+
+        for name, factor in weights.factors(subject, self._products).items():
+            if not np.isfinite(_array(factor)).all():
+                raise ConversionError(f"the weight {name} holds NaN or infinity")
+
     def observe(self, subject: Any) -> Mapping[str, Any]:
         found = weights.factors(subject, self._products)
         return {
             "outputs": [value.name for value in subject.graph.output],
             "opset": graph.default_opset(subject),
             "weights": len(found),
-            "weight_error": int8.relative_error(_arrays(found.values())),
+            "weight_error": int8.relative_error((_array(one), one.channels) for one in found.values()),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }
 
@@ -76,12 +83,11 @@ class OnnxDynamicQuantization(base.Pass[Any, Any]):
         return frozenset(self.params.op_types_to_quantize) & {"MatMul", "Gemm"}
 
 
-def _arrays(found: Iterable[weights.Factor]) -> Iterator[tuple[Any, int]]:
+def _array(factor: weights.Factor) -> Any:
     import numpy as np
     import onnx
 
-    for factor in found:
-        yield onnx.numpy_helper.to_array(factor.tensor).astype(np.float32, copy=False), factor.channels
+    return onnx.numpy_helper.to_array(factor.tensor).astype(np.float32, copy=False)
 
 
 def _tables(model: Any) -> dict[str, Any]:

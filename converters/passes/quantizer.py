@@ -5,7 +5,6 @@ from typing import Any
 
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import graph, int8
-from onnxreg.schema.errors import ConversionError
 
 
 def quantize_dynamic(
@@ -43,6 +42,7 @@ def quantize_dynamic(
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     quantized.graph.initializer.extend(tensor for tensor in aside if tensor.name not in read)
+    quantizer.model.clean_initializers()
     _keep_inputs(quantized, {value.name for value in model.graph.input})
     graph.clear_value_info(quantized)
     return quantized
@@ -56,7 +56,6 @@ def _keep_inputs(model: Any, names: Collection[str]) -> None:
 
 def _quantizer_class() -> Any:
     """ONNX Runtime's quantizer with per-channel int8 weights from `int8`, which gives the same numbers."""
-    import numpy as np
     import onnx
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
@@ -78,8 +77,6 @@ def _quantizer_class() -> Any:
             weight = onnx.numpy_helper.to_array(tensor)
             limit = int8.REDUCED_LIMIT if self.reduce_range and reduce_range else int8.LIMIT
             steps = int8.scales(weight, channel_axis, limit)
-            if not np.isfinite(steps).all():
-                raise ConversionError(f"the weight {weight_name} holds NaN or infinity")
             codes = onnx.numpy_helper.from_array(int8.codes(weight, steps), f"{weight_name}_quantized")
             each = steps.reshape(-1)
             scale = onnx.helper.make_tensor(f"{weight_name}_scale", tensor.FLOAT, each.shape, each.tolist())

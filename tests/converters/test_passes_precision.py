@@ -1,6 +1,7 @@
 """`OnnxFloatToFloat16` and `OnnxDynamicQuantization` on small graphs."""
 
 import logging
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,15 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.transformers.float16 import convert_np_to_float16
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.graph import count_operators
+from onnxreg.converters.passes.half import to_half
+from onnxreg.converters.passes.quiet import quiet
 from onnxreg.schema.errors import ConversionError, InputError
 
 GRAPH = """
@@ -96,6 +102,175 @@ def test_no_embedding_table_to_quantize_is_an_error() -> None:
     graph.graph.initializer.append(model().graph.initializer[1])
     with pytest.raises(ConversionError, match="none of the embedding tables"):
         run("int8", OnnxDynamicQuantization(op_types_to_quantize=("MatMul", "Gather")), graph)
+
+
+@pytest.mark.parametrize("through", ["Transpose(weight)", "Identity(weight)"])
+def test_a_weight_that_stays_in_floating_point_is_an_error(through: str) -> None:
+    graph = model()
+    square = np.ones((3, 3), np.float32)
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(square, "second"))
+    extra = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[3, 3] second, float[batch, sequence, 3] first)'
+        f" => (float[batch, sequence, 3] logits) {{ w = {through.replace('weight', 'second')}"
+        " logits = MatMul(first, w) }"
+    )
+    graph.graph.node[1].output[0] = "first"
+    graph.graph.node.extend(extra.graph.node)
+    with pytest.raises(ConversionError, match="left weights in floating point: second"):
+        run("int8", OnnxDynamicQuantization(), graph)
+
+
+def test_a_gemm_that_is_no_matmul_is_an_error() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[a, 8] x) => (float[a, 3] y)'
+        " { z = MatMul(x, weight) y = Gemm<alpha = 0.5>(z, other) }"
+    )
+    graph.graph.initializer.append(model().graph.initializer[1])
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((3, 3), np.float32), "other"))
+    with pytest.raises(ConversionError, match="left weights in floating point: other"):
+        run("int8", OnnxDynamicQuantization(), graph)
+
+
+def test_a_table_that_is_not_quantized_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = model()
+    ids = onnx.parser.parse_model(GRAPH).graph.node[0]
+    ids.input[0], ids.output[0] = "other", "unused"
+    graph.graph.node.append(ids)
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((9, 4), np.float32), "other"))
+    work = OnnxDynamicQuantization(op_types_to_quantize=("MatMul", "Gather"))
+    before = work.observe(graph)
+    after = work.apply(model())
+    with pytest.raises(ConversionError, match="left embedding tables in floating point: other"):
+        work.ensures(before, after)
+
+
+@pytest.mark.parametrize("name", ["", "product"])
+def test_integer_products_stay_and_hide_no_other(name: str) -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (int64[n, 2] a, float[n, 8] x) => (int64[n, 2] b, float[n, 3] y)'
+        " { b = MatMul(a, whole) y = MatMul(x, weight) }"
+    )
+    graph.graph.node[0].name = name
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(2, dtype=np.int64), "whole"))
+    graph.graph.initializer.append(model().graph.initializer[1])
+    after, step = run("int8", OnnxDynamicQuantization(), graph)
+    assert step.result["operators"]["MatMulInteger"] == step.result["weights"] == 1
+    assert count_operators(after)["MatMul"] == 1
+
+
+def test_weight_error_speaks_for_per_channel() -> None:
+    _, step = run("int8", OnnxDynamicQuantization(), model())
+    found = step.result["weight_error"]
+    assert 0 < found["per_channel"] < found["per_tensor"] < 0.05
+
+
+def test_large_weights_come_back_and_nothing_else_stands_in_for_them() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 64] x) => (float[n, 64] y)'
+        " { z = Gemm<transB = 1>(x, turned, bias) u = MatMul(z, straight) v = Add(u, kept) y = Mul(v, v) }"
+    )
+    draw = np.random.default_rng(3)
+    shapes = {"turned": (64, 64), "straight": (64, 64), "bias": (64,), "kept": (1, 64)}
+    stored = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    stored["unread"] = draw.normal(size=(64, 64)).astype(np.float32)
+    graph.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in stored.items())
+    original = onnx.ModelProto.FromString(graph.SerializeToString())
+    after, step = run("int8", OnnxDynamicQuantization(), graph)
+    assert graph == original
+    assert step.result["weights"] == 2
+    assert [value.name for value in after.graph.input] == ["x"]
+    kinds = {tensor.name: tensor.data_type for tensor in after.graph.initializer}
+    assert not {"turned", "straight"} & kinds.keys()
+    assert {"turned_quantized", "straight_quantized", "bias", "kept"} <= kinds.keys()
+    assert tensors(after) == tensors(by_onnx_runtime(original))
+
+
+def tensors(graph: Any) -> dict[str, bytes]:
+    stored = graph.graph.initializer
+    return {tensor.name: onnx.numpy_helper.to_array(tensor).tobytes() for tensor in stored}
+
+
+def by_onnx_runtime(graph: Any, **options: Any) -> Any:
+    """What the public entry point of ONNX Runtime's quantizer makes of a graph."""
+    with tempfile.TemporaryDirectory() as directory:
+        source, target = Path(directory, "model.onnx"), Path(directory, "int8.onnx")
+        onnx.save(graph, source)
+        with quiet():
+            quantize_dynamic(
+                source,
+                target,
+                op_types_to_quantize=["MatMul", "Gemm"],
+                **{"per_channel": True, "weight_type": QuantType.QInt8, **options},
+            )
+        return onnx.load(target)
+
+
+ODD = np.array(
+    [
+        [0, 1, -1e-40, 3e38, 1e-37, 5, -0.0],
+        [0, -2, 1e-40, -3e38, -2e-37, 5, 0],
+        [0, 0.5, 0, 1, 0, 4.999999, 0],
+    ],
+    np.float32,
+)
+"""Channels of zeros, denormals, the largest and smallest scales, of one sign only."""
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+@pytest.mark.parametrize("operator", ["MatMul(x, w)", "Gemm(x, w)", "Gemm<transB = 1>(x, w)"])
+def test_numbers_are_those_of_onnx_runtime(operator: str, reduce_range: bool) -> None:
+    draw = np.random.default_rng(5)
+    weight = np.vstack([ODD, np.zeros((60, 7), np.float32)])
+    weight = np.hstack([weight, draw.normal(size=(63, 40)).astype(np.float32) * np.geomspace(1e-6, 1e6, 40)])
+    weight = weight.astype(np.float32)
+    graph = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 18]> g (float[n, 63] x) => (float[n, 47] y) {{ y = {operator} }}'
+    )
+    stored = np.ascontiguousarray(weight.T) if "trans" in operator else weight
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(stored, "w"))
+    expected = tensors(by_onnx_runtime(graph, reduce_range=reduce_range))
+    after, _ = run("int8", OnnxDynamicQuantization(reduce_range=reduce_range), graph)
+    assert tensors(after) == expected
+    assert {"w_quantized", "w_scale", "w_zero_point"} <= expected.keys()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_weight_that_is_not_a_number_is_an_error(value: float) -> None:
+    graph = model()
+    weight = onnx.numpy_helper.to_array(graph.graph.initializer[1]).copy()
+    weight[0, 0] = value
+    graph.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(weight, "weight"))
+    with pytest.raises(ConversionError, match="the weight weight holds NaN or infinity"):
+        run("int8", OnnxDynamicQuantization(), graph)
+
+
+def test_half_numbers_are_those_of_onnx_runtime() -> None:
+    draw = np.random.default_rng(1)
+    every = draw.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
+    edges = [0, -0.0, np.inf, -np.inf, 5.96e-8, 2**-24, 2**-25, -(2**-26), 65504, 65519, -65520, 1e9]
+    values = np.concatenate([every[~np.isnan(every)], np.array(edges, np.float32)])
+    with np.errstate(all="ignore"):
+        expected = convert_np_to_float16(values)
+    assert to_half(values).tobytes() == expected.tobytes()
+    assert np.isnan(to_half(np.array([np.nan], np.float32))).all()
+
+
+def test_large_weights_become_half_or_stay_as_onnx_runtime_says() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] y, float[n, 40] z)'
+        " { y = MatMul(x, halved) z = Add(y, kept) }"
+    )
+    draw = np.random.default_rng(2)
+    stored = {"halved": draw.normal(size=(40, 40)), "kept": draw.normal(size=(40, 40))}
+    graph.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in stored.items()
+    )
+    half, step = run("fp16", OnnxFloatToFloat16(op_block_list=("Add",)), graph)
+    assert step.result == {"float16_weights": 1, "float32_weights": 1}
+    for tensor in half.graph.initializer:
+        kind = np.float16 if tensor.name == "halved" else np.float32
+        expected = stored[tensor.name].astype(np.float32).astype(kind)
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), expected, strict=True)
 
 
 def test_an_operator_that_is_not_offered_is_an_input_error() -> None:

@@ -11,6 +11,7 @@ from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.graph import count_operators
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
+from onnxreg.schema.errors import ConversionError
 
 NAN, INF = np.nan, np.inf
 A = np.array([[0, 1, -2, NAN, INF, -INF, NAN]], np.float32)
@@ -130,6 +131,43 @@ def test_subgraphs_are_rewritten() -> None:
         True,
         False,
     ]
+
+
+def test_a_type_without_where_keeps_its_maximum() -> None:
+    graph = model("y = Max(a, b)", "uint64[n] a, uint64[n] b", "uint64[n] y")
+    after, step = run("x", MobileSafeRewrite(), graph)
+    assert (count_operators(after), step.result["unsupported"]) == ({"Max": 1}, ["Max"])
+    feed = {"a": np.array([1, 2**63], np.uint64), "b": np.array([2, 5], np.uint64)}
+    assert outputs(after, feed)[0].tolist() == [2, 2**63]
+
+
+FUNCTION = """
+<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+g (int64[n, m] x, float[p, q, r] z) => (bool[s, t] y) { k = Identity(x) y = local.f<axis = 2>(z) }
+<domain: "local", opset_import: ["" : 18]>
+f <axis> (k) => (y) { x = Flatten<axis: int = @axis>(k) y = GreaterOrEqual(x, x) }
+"""
+
+
+def test_a_function_means_its_own_names_and_attributes() -> None:
+    """Its x is a float though the graph's x is an integer: NaN >= NaN is false. Its axis is the caller's."""
+    graph = onnx.parser.parse_model(FUNCTION)
+    onnx.checker.check_model(graph)
+    z = np.array([[[1, NAN], [3, 4], [5, 6]]] * 2, np.float32)
+    feed = {"x": ROWS, "z": z}
+    before = outputs(graph, feed)
+    after, step = run("x", MobileSafeRewrite(), graph)
+    assert step.result["unsupported"] == ["Flatten", "local:f"]
+    np.testing.assert_array_equal(before[0], outputs(after, feed)[0])
+    assert before[0].tolist()[0] == [True, False]
+
+
+def test_an_opset_without_slices_of_shapes_is_refused() -> None:
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 14]> g (float[n] a) => (bool[n] y) { y = IsNaN(a) }'
+    )
+    with pytest.raises(ConversionError, match="needs opset 15 or later, the graph has 14"):
+        run("x", MobileSafeRewrite(), graph)
 
 
 def test_a_safe_graph_keeps_its_bytes() -> None:
