@@ -26,13 +26,15 @@ class Agreement:
     """The difference between two lists of logits over `positions` unpadded token positions.
 
     `max_abs_diff` is in logits, `min_cosine` the lowest cosine of two logit vectors at one position, and
-    `argmax_agreement` the share of positions with the same best label.
+    `argmax_agreement` the share of positions with the same best label. `scale` is the parent's largest logit, at
+    least 1: what a difference in full precision is measured by.
     """
 
     positions: int
     max_abs_diff: float
     min_cosine: float
     argmax_agreement: float
+    scale: float = 1.0
 
 
 Feed = Mapping[str, Any]
@@ -126,28 +128,38 @@ def compare(expected: Sequence[Any], got: Sequence[Any], feeds: Sequence[Feed], 
         max_abs_diff=float(np.abs(parent - child).max()),
         min_cosine=float(cosines.min()),
         argmax_agreement=float((parent.argmax(axis=1) == child.argmax(axis=1)).mean()),
+        scale=max(1.0, float(np.abs(parent).max())),
     )
 
 
-def checks(agreement: Agreement, dataset: Digest, max_abs_diff: float | None = None) -> list[dict[str, Any]]:
+def checks(
+    agreement: Agreement, dataset: Digest, max_abs_diff: float | None = None, floor: float | None = None
+) -> list[dict[str, Any]]:
     """`manifest.Check` entries in their JSON form; figures have six significant digits.
 
     Args:
-        max_abs_diff: a limit that was held, if the figure has one.
+        max_abs_diff: the most that logits may differ by, if that is limited.
+        floor: the least that `argmax_agreement` may be, if that is limited.
     """
-    figures = {name: getattr(agreement, name) for name in ("max_abs_diff", "min_cosine", "argmax_agreement")}
-    entries: list[dict[str, Any]] = [
+    limits = {
+        "max_abs_diff": (max_abs_diff, max_abs_diff is not None and agreement.max_abs_diff <= max_abs_diff),
+        "min_cosine": (None, True),
+        "argmax_agreement": (floor, floor is not None and agreement.argmax_agreement >= floor),
+    }
+    return [
         {
             "name": "parity",
             "metric": metric,
-            "value": float(f"{value:.6g}"),
-            "verdict": "info",
+            "value": float(f"{getattr(agreement, metric):.6g}"),
             "samples": agreement.positions,
             "dataset": str(dataset),
+            **_judged(limit, within),
         }
-        for metric, value in figures.items()
+        for metric, (limit, within) in limits.items()
     ]
-    if max_abs_diff is not None:
-        within = agreement.max_abs_diff <= max_abs_diff
-        entries[0] |= {"limit": max_abs_diff, "verdict": "pass" if within else "fail"}
-    return entries
+
+
+def _judged(limit: float | None, within: bool) -> dict[str, Any]:
+    if limit is None:
+        return {"verdict": "info"}
+    return {"limit": float(f"{limit:.6g}"), "verdict": "pass" if within else "fail"}

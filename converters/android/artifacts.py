@@ -16,7 +16,14 @@ from onnxreg.schema.recipe import Step
 
 PROVIDERS = ["NNAPI", "XNNPACK"]
 LIMITS = {graphs.FP32: 1e-3, graphs.ORT: 1e-3}
-"""The largest difference to the checkpoint, in logits, of an artifact that computes in full precision."""
+"""The largest difference to the checkpoint of an artifact in full precision, in parts of its largest logit."""
+
+FLOORS = {graphs.FP16: 0.99, graphs.INT8: 0.5}
+"""The least share of sample tokens whose best label is the checkpoint's: below it the file is wrong, not rounded.
+
+The sample is hard (seeded random tokens): a MiniLM tagger reaches 1.0 in fp16 and 0.94 in INT8. Whether INT8 is good
+enough is another question, which only an evaluation suite answers.
+"""
 
 _KINDS = {
     graphs.FP32: ("onnx-android", "float32"),
@@ -37,7 +44,8 @@ class Measured:
 def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
     """Check a written graph against the contract, measure it against the checkpoint, and say what it is.
 
-    Raises ConversionError where it breaks the contract, gives NaN, or is further from the checkpoint than `LIMITS`.
+    Raises ConversionError where it breaks the contract, gives NaN, or is further from the checkpoint than `LIMITS`
+    and `FLOORS` allow.
     """
     if graph.path is None:
         return Measured(None, graph.steps)
@@ -46,13 +54,8 @@ def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
     agreement = parity.compare(
         sample.expected, parity.graph_logits(workspace / graph.path, sample.feeds), sample.feeds, graph.path
     )
-    limit = LIMITS.get(graph.path)
-    if limit is not None and agreement.max_abs_diff > limit:
-        raise ConversionError(
-            f"{graph.path} differs from the checkpoint by {agreement.max_abs_diff:.3g}, more than {limit:g}"
-        )
     fields = _fields(graph, facts)
-    fields["checks"] = [*parity.checks(agreement, sample.digest, limit), *graph.checks]
+    fields["checks"] = [*_checks(graph.path, agreement, sample), *graph.checks]
     format_name, precision = _KINDS[graph.path]
     artifact = DraftArtifact(
         format_name,
@@ -63,6 +66,18 @@ def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
         fields=fields,
     )
     return Measured(artifact, graph.steps)
+
+
+def _checks(path: str, agreement: parity.Agreement, sample: Sample) -> list[dict[str, Any]]:
+    limit = LIMITS[path] * agreement.scale if path in LIMITS else None
+    found = parity.checks(agreement, sample.digest, limit, FLOORS.get(path))
+    for check in found:
+        if check["verdict"] == "fail":
+            raise ConversionError(
+                f"{path} is not the checkpoint's model: {check['metric']} is {check['value']:.3g}, "
+                f"the limit is {check['limit']:.3g}"
+            )
+    return found
 
 
 def _read(graph: graphs.Graph, path: Path) -> GraphFacts:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onnxreg.converters import parity
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
 
 
@@ -66,3 +67,21 @@ def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> N
     assert lengths == [min(length, longest) for length in (48, 31, 7)]
     assert feeds[1]["input_ids"].max() < len(tokenizer)
     assert parity.feeds_digest(feeds) == parity.feeds_digest(parity.sample_feeds(tokenizer, inputs, longest))
+
+
+def test_an_artifact_that_answers_otherwise_is_refused() -> None:
+    from types import SimpleNamespace
+
+    from onnxreg.converters.android import artifacts
+
+    sample: Any = SimpleNamespace(digest=Digest.of(b"sample"))
+    wrong = parity.Agreement(100, 0.5, 0.1, 0.2, scale=10.0)
+    for path in (artifacts.graphs.FP32, artifacts.graphs.FP16, artifacts.graphs.INT8, artifacts.graphs.ORT):
+        with pytest.raises(ConversionError, match="is not the checkpoint's model"):
+            artifacts._checks(path, wrong, sample)
+    rounded = parity.Agreement(100, 0.009, 0.99, 1.0, scale=10.0)
+    assert [check["verdict"] for check in artifacts._checks("model.onnx", rounded, sample)] == [
+        "pass",
+        "info",
+        "info",
+    ]
