@@ -1,9 +1,10 @@
 """Whole processes, timed in pairs: ours and the peer's in turn, so that a drift of the machine hits both alike."""
 
-import os
+import json
 import statistics
 import subprocess
-import time
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,20 +39,32 @@ class Row:
         return asdict(self)
 
 
+LAUNCHER = """
+import json, os, sys, time
+started = time.perf_counter()
+process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(process, 0)
+found = [time.perf_counter() - started, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status)]
+open(sys.argv[1], "w").write(json.dumps(found))
+"""
+"""Starts the command from a small process: Linux counts the memory of whoever starts one as its own."""
+
+
 def run(command: Command, env: dict[str, str] | None = None) -> Run:
     """Run a command to its end; a failure raises, with what it said."""
-    started = time.perf_counter()
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    wall = time.perf_counter() - started
-    if process.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))} exited {process.returncode}:\n{output.decode()}")
-    return Run(wall, usage.ru_maxrss / 1024)
+    with tempfile.NamedTemporaryFile("r") as report:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", LAUNCHER, report.name, *command],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        wall, peak, code = json.load(report)
+    if code:
+        raise SystemExit(f"{' '.join(map(str, command))} exited {code}:\n{done.stdout}\n{done.stderr}")
+    return Run(wall, peak)
 
 
 def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> list[tuple[Run, Run]]:
