@@ -190,6 +190,11 @@ def _load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
             f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
             "convert the tokenizer with transformers and save it beside the checkpoint",
         )
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise InputError(
+            "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary",
+            "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)",
+        )
     # A padding or truncation baked into tokenizer.json would make every app run at full length.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()

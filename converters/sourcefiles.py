@@ -90,8 +90,8 @@ def _download(name: str, revision: str | None, code: bool) -> Path:
         return directory if weight_files(directory) else fetch("pytorch_model*.bin")
     except errors.LocalEntryNotFoundError as error:
         raise RemoteError(
-            f"{name} is not in the local cache and the hub cannot be reached",
-            "check the network, or give a checkpoint directory",
+            f"there is no directory {name}; as a hub id it is not in the local cache, and the hub cannot be reached",
+            "check the spelling of the directory, or the network",
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         wanted = f"{name}@{revision}" if revision else name

@@ -64,6 +64,9 @@ def adopt(
 
 
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
+    for file in (*models, *rest):
+        if not file.exists():
+            raise InputError(f"no such file: {file.name}", "check the spelling")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):

@@ -305,3 +305,11 @@ def test_the_hub_says_no(hub: Any) -> None:
         hub(raised)
         with pytest.raises(family, match=message):
             sourcefiles.locate("acme/tagger@v9")
+
+
+def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) -> None:
+    checkpoint = make_checkpoint()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (checkpoint / name).unlink()
+    with pytest.raises(InputError, match="tokenizer"):
+        load_checkpoint(str(checkpoint), "acme/tiny")
