@@ -17,10 +17,10 @@ demo: env
 	$(BIN)/python examples/demo.py
 
 test: env
-	$(BIN)/python -m pytest -m 'not large'
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not large'
 
 test-all: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: env
 	$(BIN)/ruff check
