@@ -138,8 +138,10 @@ class Registry:
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> None:
         """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
-        found = self.find(ref)
-        held = lookup.read_state(self.store, found.name).channels.get(check_channel(tag))
+        parsed = _ref(ref)
+        state = self.state(parsed.name)
+        found = lookup.find_in(self.store, state, parsed)
+        held = state.channels.get(check_channel(tag))
         if held is not None and (held.version, held.manifest) == (found.version, found.entry.manifest):
             return
         about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
@@ -204,16 +206,21 @@ class Registry:
 
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
-        lookup.read_state(self.store, check_name(name))
-        return list(load(self.store, name)[0].lines())
+        ledger, index = load(self.store, check_name(name))
+        if index is None:
+            raise NotFoundError(
+                f"there is no model {name} in {self.store.url}", lookup.near(name, self.store)
+            )
+        return list(ledger.lines())
 
     def verify(self, ref: Ref | str | None = None, progress: Progress | None = None) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         if ref is None:
             return verify(self.store, self.names(), progress=progress)
         parsed = _ref(ref)
-        lookup.read_state(self.store, parsed.name)
-        only = lookup.find(self.store, parsed, yanked=True).version if parsed.tag or parsed.digest else None
+        state = self.state(parsed.name)
+        exact = parsed.tag is not None or parsed.digest is not None
+        only = lookup.find_in(self.store, state, parsed, yanked=True).version if exact else None
         return verify(self.store, [parsed.name], only, progress)
 
     def push(self, ref: Ref | str, to: str | None = None, progress: Progress | None = None) -> Transferred:

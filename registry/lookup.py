@@ -32,7 +32,7 @@ def read_state(remote: Remote, name: str) -> State:
     """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
     index = remote.read_index(name)
     if index is None:
-        raise NotFoundError(f"there is no model {name} in {remote.url}", _near(name, remote))
+        raise NotFoundError(f"there is no model {name} in {remote.url}", near(name, remote))
     first, _, rest = index.data.partition(b"\n")
     try:
         state = State.decode(first)
@@ -47,7 +47,8 @@ def read_state(remote: Remote, name: str) -> State:
     return state
 
 
-def _near(name: str, remote: Remote) -> str:
+def near(name: str, remote: Remote) -> str:
+    """A hint for a name that is not there: the nearest ones that are."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(remote.names()), n=3)
