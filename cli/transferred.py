@@ -20,7 +20,7 @@ def announce(
         output.write_json({"ref": ref, "remote": remote, **moved, "output": out and str(out)})
         return
     link = "to" if verb == "pushed" else "from"
-    if done.events:
+    if done.events or done.blobs:
         what = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}"
         session.say(f"{verb} {ref} {link} {remote}: {what}")
     else:

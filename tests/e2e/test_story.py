@@ -95,3 +95,14 @@ def test_bytes_do_not_depend_on_place_process_or_hash_seed(
     for path in published:
         data = path.read_bytes()
         assert not [needle for needle in needles if needle in data], path
+
+
+def test_a_blob_that_comes_back_is_told(
+    reg: Callable, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    reg("export", make_checkpoint(), "--profile", "android", "--name", "acme/tiny")
+    reg("push", "acme/tiny", "./shared")
+    digest = json.loads(reg("resolve", "acme/tiny", "--json").stdout)["artifact"]["digest"][7:]
+    (tmp_path / "shared" / "blobs" / "sha256" / digest[:2] / digest).unlink()
+    assert "1 blob" in reg("push", "acme/tiny", "./shared").stdout
+    reg("--registry", "./shared", "verify")
