@@ -18,7 +18,5 @@ def command(
 ) -> None:
     """Move a channel to a version; the move stands in the log."""
     session: Session = context.obj
-    registry = session.open()
-    found = registry.find(ref)
-    registry.tag(ref, channel, reason)
+    found = session.open().tag(ref, channel, reason)
     session.say(f"{found.name}:{channel} is {found.version}")

@@ -1,18 +1,35 @@
-"""Changing a model's log: read, change, compare and swap; on a lost race, read and decide again."""
+"""Changing a model's log: read, change, compare and swap; on a lost race, read and decide again.
+
+A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**, reads
+what is **condemned**, makes sure that its **blobs** lie under keys that nobody condemned, and swaps the index that it
+read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
+"""
 
 import random
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.storage import BlobReader, IndexFile, Push, Remote
-from onnxreg.schema.errors import LostRaceError
+from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConflictError, LostRaceError, NotFoundError
 
 TRIES = 100
 LONGEST_WAIT = 1.0
 """Seconds."""
+
+Change = Callable[[Ledger], Collection[Digest] | None]
+"""Appends events to a ledger and returns the blobs that they refer to; None where there is nothing to do.
+
+It runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
+"""
+
+Bring = Callable[[Collection[Digest]], None]
+"""Puts blobs into the push that the place turns out to lack."""
 
 
 def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
@@ -28,23 +45,68 @@ def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFil
 
 
 def commit(
-    remote: Remote, push: Push, name: str, change: Callable[[Ledger], bool], *more: BlobReader
+    remote: Remote, push: Push, name: str, change: Change, *more: BlobReader, bring: Bring | None = None
 ) -> Ledger:
-    """Apply `change` to the model's ledger and publish it; where it returns False there is nothing to publish.
+    """Apply `change` to the model's ledger and publish it with every blob that it refers to.
 
-    `change` runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
+    Returns the ledger as it is then. ConflictError where the change contradicts what is there; NotFoundError where a
+    blob is missing and nobody brings it.
     """
-    for attempt in range(TRIES):
-        ledger, index = load(remote, name, *more)
-        if not change(ledger):
-            return ledger
-        for blob in ledger.blobs:
-            push.put(BytesIO(blob))
-        try:
-            push.publish(name, ledger.encode(), index.token if index else None)
-            return ledger
-        except LostRaceError:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))
+    intent: str | None = None
+    try:
+        for attempt in range(TRIES):
+            ledger, index = load(remote, name, *more)
+            wanted = change(ledger)
+            if wanted is None:
+                return ledger
+            if wanted or ledger.blobs:
+                earlier, intent = intent, _announce(remote, push, name)
+                if earlier is not None:
+                    remote.remove_note("intents", earlier)
+                push.avoid(read_condemned(remote))
+                _secure(push, ledger, wanted, bring)
+            try:
+                push.publish(name, ledger.encode(), index.token if index else None)
+                return ledger
+            except LostRaceError:
+                time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))
+    finally:
+        if intent is not None:
+            remote.remove_note("intents", intent)
     raise LostRaceError(
         f"{name} in {remote.url} is being changed by others without end", "run the command again"
     )
+
+
+def _announce(remote: Notes, push: Push, name: str) -> str:
+    """Leave an intent under a name of its own: a note that a collector removes is never mistaken for a later one."""
+    note = f"{push.id}-{secrets.token_hex(8)}"
+    remote.add_note("intents", note, canonical.encode({"name": name}))
+    return note
+
+
+def read_condemned(remote: Notes) -> set[BlobKey]:
+    """The keys that some collector may be about to delete. One that is certainly dead deletes nothing."""
+    notes = remote.notes("condemned")
+    lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
+    keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
+    return {key for key in keys if key is not None}
+
+
+def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring | None) -> None:
+    """Make sure that the push has every blob, or that it lies under a key that nobody condemned."""
+    buried = sorted(set(wanted).intersection(ledger.tombstones))
+    if buried:
+        raise ConflictError(
+            f"blob {buried[0].short}... of {ledger.name} was taken down and may not come back",
+            f"`reg log {ledger.name}` says why",
+        )
+    for blob in ledger.blobs:
+        push.put(BytesIO(blob))
+    missing = sorted(set(wanted) - push.has(wanted))
+    if missing and bring is not None:
+        bring(missing)
+    elif missing:
+        raise NotFoundError(
+            f"blob {missing[0]} of {ledger.name} is not there", "run reg verify to see what else is missing"
+        )

@@ -7,18 +7,16 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar, cast
 
-from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, LogLine, Publish
-from onnxreg.schema.manifest import Manifest
-from onnxreg.schema.summary import operator_set
+from onnxreg.schema.events import Attest, LogLine, Publish, Restore
+from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
@@ -56,61 +54,63 @@ def copy(
     name: str,
     versions: Collection[Version],
     progress: Progress | None = None,
+    restore: Callable[[str, Version, Entry], Restore] | None = None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
-    Blobs of these versions that the destination has lost are brought again. Raises what `transfer.missing_lines`
-    and the two places raise. Nothing is visible at the destination before all of it is there; running it again
-    transfers nothing.
+    Blobs of these versions that the destination has lost are brought again; with `restore`, which makes the event, so
+    are those of versions that it expired. Raises what `transfer.missing_lines` and the two places raise. Nothing is
+    visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours, _ = load(source, name)
-    theirs, index = load(destination, name, source)
-    lines = missing_lines(ours, theirs, versions)
-    wanted = blobs_of(source, ours, lines, versions)
+    theirs, _ = load(destination, name, source)
+    lines = missing_lines(ours, theirs, versions, restore is not None)
+    wanted = blobs_of(ours, lines, versions)
     present = destination.has(wanted)
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
+    watching = progress or Progress()
     appended = 0
 
-    def change(ledger: Ledger) -> bool:
+    def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
-        again = lines if ledger.head == theirs.head else missing_lines(ours, ledger, versions)
+        before = ledger.seq
+        again = lines if ledger.head == theirs.head else missing_lines(ours, ledger, versions, bool(restore))
         apply(again, ours, ledger)
-        appended = len(again)
-        return bool(again)
+        if restore is not None:
+            for version in versions:
+                if ledger.entries[version].gone is not None:
+                    ledger.append(restore(name, version, ledger.entries[version]))
+        appended = ledger.seq - before
+        return wanted
 
-    if lines or moving:
+    returning = restore is not None and any(
+        version in theirs.entries and theirs.entries[version].gone is not None for version in versions
+    )
+    if lines or moving or returning:
         with destination.push() as push:
-            move_blobs(source, push, moving, progress or Progress())
-            if lines:
-                commit(destination, push, name, change, source)
-            elif index is not None:
-                push.publish(name, index.data, index.token)
+            move_blobs(source, push, moving, watching)
+
+            def bring(missing: Collection[Digest]) -> None:
+                move_blobs(source, push, {digest: wanted[digest] for digest in missing}, watching)
+
+            commit(destination, push, name, change, source, bring=bring)
     return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
 
 
-def blobs_of(
-    source: Remote, ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]
-) -> dict[Digest, int]:
-    """Every blob that these lines and versions refer to, with its size in bytes."""
-    manifests = {ledger.entries[version].manifest for version in versions}
-    wanted: dict[Digest, int] = {}
-    for line in lines:
-        match line.event:
-            case Publish(manifest=manifest):
-                manifests.add(manifest)
-            case Attest(statement=statement):
-                wanted[statement] = len(read_blob(source, statement))
-    for digest in sorted(manifests):
-        data = read_blob(source, digest)
-        wanted |= {digest: len(data)} | refers_to(read_manifest(data, digest, ledger.name))
+def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
+    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes."""
+    events = [line.event for line in lines]
+    published = {event.version for event in events if isinstance(event, Publish)} | set(versions)
+    kept = {reference.digest for reference in documents(ledger)}
+    statements = {event.statement for event in events if isinstance(event, Attest)} & kept
+    wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
+    for version in sorted(published & ledger.entries.keys()):
+        entry = ledger.entries[version]
+        if entry.manifest in kept:
+            wanted[entry.manifest] = len(ledger.fetch(entry.manifest))
+        if entry.gone is None:
+            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, entry)}
     return wanted
-
-
-def refers_to(manifest: Manifest) -> dict[Digest, int]:
-    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name."""
-    sets = [operators for artifact in manifest.artifacts if (operators := operator_set(artifact)) is not None]
-    files = {entry.digest: entry.size for entry in manifest.all_files()}
-    return files | {Digest.of(operators): len(operators) for operators in sets}
 
 
 def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: Progress) -> None:

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -36,6 +37,10 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+MANY = 32
+"""From so many files on, one syncfs(2) is cheaper than an fsync(2) for each."""
+
+
 class Disk:
     """The calls that reach the file system. A test may stand another one in its place and cut the power."""
 
@@ -66,9 +71,19 @@ class Disk:
         if os.name == "posix":
             self.sync_file(path)
 
+    def sync_files(self, paths: Sequence[Path]) -> None:
+        """Make the bytes of many files of one file system durable: all at once where there are many (Linux: syncfs)."""
+        if len(paths) < MANY or not _sync_file_system(paths[0]):
+            for path in paths:
+                self.sync_file(path)
+
     def rename(self, source: Path, target: Path) -> None:
         """Replace target by source, atomically."""
         source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name; nothing happens where there is none."""
+        path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
         import shutil
@@ -81,8 +96,7 @@ class Disk:
         The directories up to `root` are synced too: another process may have made one and not synced it yet.
         """
         pairs = list(files)
-        for source, _ in pairs:
-            self.sync_file(source)
+        self.sync_files([source for source, _ in pairs])
         for target in sorted({target.parent for _, target in pairs}):
             self.make_directory(target)
         for source, target in pairs:
@@ -99,3 +113,19 @@ def _between(path: Path, root: Path) -> Iterator[Path]:
         yield above
         if above == root:
             return
+
+
+def _sync_file_system(path: Path) -> bool:
+    """Sync the whole file system that a file lies on, as syncfs(2) does since Linux 5.8, errors included."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    if libc is None or not hasattr(libc, "syncfs"):
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if libc.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    finally:
+        os.close(descriptor)
+    return True

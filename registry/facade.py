@@ -1,34 +1,37 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import copying, lookup
+from onnxreg.registry import copying, lookup, pushed
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Progress, Transferred, copy
+from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
+from onnxreg.registry.references import refers_to
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.retention import Policy
+from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import Push, Remote
-from onnxreg.registry.verify import Report, verify
+from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema import canonical
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
-from onnxreg.schema.events import LogLine, Publish, Tag, Unyank, Yank, check_channel
+from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.events import Expire, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
@@ -55,6 +58,15 @@ class Published:
         return Ref(self.name, str(self.version))
 
 
+@dataclass(frozen=True)
+class Purged:
+    """What a takedown did: versions, the blobs that may not come back, and what was deleted at once."""
+
+    versions: list[Ref]
+    blobs: set[Digest]
+    collected: Collected
+
+
 class Registry:
     """A registry on this machine, and what moves between it and others.
 
@@ -68,6 +80,7 @@ class Registry:
         path = default_root() if root is None else Path(root)
         self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
         self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self._decisions = Decisions(self.store, self.actor)
 
     @property
     def id(self) -> str:
@@ -94,88 +107,84 @@ class Registry:
         with self.store.push() as push:
             manifest = draft.manifest(_store_files(push, draft))
             data = manifest.encode()
-            digest, size = push.put(BytesIO(data))
+            digest, _ = push.put(BytesIO(data))
             for artifact in manifest.artifacts:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            made = self._publish(push, draft.name, asked, digest, size, data, reason)
+            made = self._publish(push, manifest, asked, digest, data, reason)
         return Published(draft.name, made[0], digest, manifest, data, made[1])
 
     def _publish(
         self,
         push: Push,
-        name: str,
+        manifest: Manifest,
         asked: Version | None,
         digest: Digest,
-        size: int,
         data: bytes,
         reason: str | None,
     ) -> tuple[Version, bool]:
+        name, size = manifest.name, len(data)
         version, new = asked or FIRST, False
 
-        def change(ledger: Ledger) -> bool:
+        blobs = {digest, *refers_to(manifest)}
+
+        def change(ledger: Ledger) -> Collection[Digest] | None:
             nonlocal version, new
             version, new = _choose_version(ledger, asked, digest)
             if new:
-                ledger.append(
-                    Publish(**self._event(name, reason), version=version, manifest=digest, size=size)
-                )
-            return new
+                about = stamp(name, self.actor, reason)
+                ledger.append(Publish(**about, version=version, manifest=digest, size=size))
+            return blobs if new else None
 
         commit(self.store, push, name, change, _Held({digest: data}))
         return version, new
 
-    def _event(self, name: str, reason: str | None) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {
-            "name": name,
-            "time": now,
-            "nonce": secrets.token_hex(16),
-            "actor": self.actor,
-            "reason": reason,
-        }
-
-    def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> None:
+    def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
         """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
-        parsed = _ref(ref)
-        state = self.state(parsed.name)
-        found = lookup.find_in(self.store, state, parsed)
-        held = state.channels.get(check_channel(tag))
-        if held is not None and (held.version, held.manifest) == (found.version, found.entry.manifest):
-            return
-        about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
-        event = Tag(
-            **self._event(found.name, reason), tag=tag, expects=held.manifest if held else None, **about
-        )
-        self._append(event)
+        return self._decisions.tag(_ref(ref), tag, reason)
+
+    def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
+        """Take a channel away; returns the version it held."""
+        return self._decisions.untag(check_name(name), tag, reason)
 
     def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.Found:
-        """Stop a version from being resolved; its digest still gets it. `undo` takes back the yanks it has.
+        """Stop a version from being resolved; its digest still gets it."""
+        return self._decisions.yank(_ref(ref), reason, undo)
 
-        InputError where the ref does not say which version: the newest is never yanked by accident.
+    def pin(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.Found:
+        """No retention policy expires this version."""
+        return self._decisions.pin(_ref(ref), reason, undo)
+
+    def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.Found:
+        """Take back a version that was never pushed; its number is free again. `gc` frees its bytes."""
+        return self._decisions.drop(_ref(ref), lambda found: pushed.was_pushed(self.store, found), reason)
+
+    def gc(
+        self, policy: Policy | None = None, dry_run: bool = False, patience: float = PATIENCE
+    ) -> tuple[list[Ref], Collected]:
+        """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
+
+        Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
-        parsed = _ref(ref)
-        if parsed.tag is None and parsed.digest is None:
-            raise InputError(f"{parsed} does not say which version", f"write {parsed.name}:VERSION")
-        found = lookup.find(self.store, parsed, yanked=True)
-        about: dict[str, Any] = {"version": found.version, "manifest": found.entry.manifest}
-        if undo:
-            yanks = sorted(found.entry.yanks)
-            self._append(*(Unyank(**self._event(found.name, reason), **about, yank=yank) for yank in yanks))
-        elif not found.entry.yanked:
-            self._append(Yank(**self._event(found.name, reason), **about))
-        return found
+        if not dry_run:
+            expired = self._decisions.expire(policy) if policy else []
+            return expired, collect(self.store, patience=patience)
+        would: list[Ref] = []
 
-    def _append(self, *events: Tag | Yank | Unyank) -> None:
-        def change(ledger: Ledger) -> bool:
-            for event in events:
+        def assume(ledger: Ledger) -> None:
+            for event in self._decisions.expiry(policy or Policy())(ledger):
                 ledger.append(event)
-            return True
+                would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
 
-        if events:
-            with self.store.push() as push:
-                commit(self.store, push, events[0].name, change)
+        return would, survey(self.store, assume)
+
+    def purge(
+        self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
+    ) -> Purged:
+        """Take a version down and delete its bytes now; see `Decisions.purge`."""
+        taken, blobs = self._decisions.purge(_ref(ref), reason, paths, everywhere)
+        return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs))
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -187,9 +196,9 @@ class Registry:
         return lookup.find(remote or self.store, _ref(ref))
 
     def get(self, ref: Ref | str, remote: Remote | None = None) -> Published:
-        """A version's manifest, verified. NotFoundError, IntegrityError."""
+        """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
         place = remote or self.store
-        found = self.find(ref, place)
+        found = lookup.find(place, _ref(ref), gone=True)
         data = read_blob(place, found.entry.manifest)
         manifest = read_manifest(data, found.entry.manifest, found.name)
         return Published(found.name, found.version, found.entry.manifest, manifest, data)
@@ -216,34 +225,54 @@ class Registry:
     def verify(self, ref: Ref | str | None = None, progress: Progress | None = None) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         if ref is None:
-            return verify(self.store, self.names(), progress=progress)
+            return verify(self.store, progress)
         parsed = _ref(ref)
-        state = self.state(parsed.name)
         exact = parsed.tag is not None or parsed.digest is not None
-        only = lookup.find_in(self.store, state, parsed, yanked=True).version if exact else None
-        return verify(self.store, [parsed.name], only, progress)
+        found = lookup.find(self.store, parsed, yanked=True) if exact else None
+        return verify_model(self.store, parsed.name, found.version if found else None, progress)
 
-    def push(self, ref: Ref | str, to: str | None = None, progress: Progress | None = None) -> Transferred:
+    def push(
+        self,
+        ref: Ref | str,
+        to: str | None = None,
+        progress: Progress | None = None,
+        restore: bool = False,
+    ) -> Transferred:
         """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
 
-        A yanked version that is named exactly travels too, with its yank.
+        A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
         """
         parsed = _ref(ref)
         found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
-        return copy(self.store, remote, found.name, [found.version], progress)
+        pushed.record(self.store, found, remote.registry_id)
+        return self._copy(self.store, remote, found, progress, restore)
 
     def pull(
-        self, ref: Ref | str, source: str | None = None, progress: Progress | None = None
+        self,
+        ref: Ref | str,
+        source: str | None = None,
+        progress: Progress | None = None,
+        restore: bool = False,
     ) -> Transferred:
-        """Copy a version from a remote, every byte verified."""
+        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here."""
         remote = self.remotes.open(source)
         self._not_self(remote)
-        found = self.find(ref, remote)
-        done = copy(remote, self.store, found.name, [found.version], progress)
+        done = self._copy(remote, self.store, self.find(ref, remote), progress, restore)
         self._track(remote, done.source)
         return done
+
+    def _copy(
+        self,
+        source: Remote,
+        destination: Remote,
+        found: lookup.Found,
+        progress: Progress | None,
+        restore: bool,
+    ) -> Transferred:
+        bring_back = self._decisions.restore if restore else None
+        return copy(source, destination, found.name, [found.version], progress, bring_back)
 
     def _not_self(self, remote: Remote) -> None:
         if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():

@@ -14,8 +14,26 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
-from onnxreg.schema.events import Attest, Event, LogLine, Publish, Tag, Untag, Unyank, Via, Yank, genesis
-from onnxreg.schema.state import SEGMENT, Channel, Entry, State, entries_to_json, newest_of
+from onnxreg.schema.events import (
+    Attest,
+    Drop,
+    Event,
+    Expire,
+    Fence,
+    LogLine,
+    Pin,
+    Publish,
+    Purge,
+    Restore,
+    Tag,
+    Unpin,
+    Untag,
+    Unyank,
+    Via,
+    Yank,
+    genesis,
+)
+from onnxreg.schema.state import SEGMENT, Channel, Entry, Gone, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
 
@@ -26,9 +44,10 @@ Fetch = Callable[[Digest], bytes]
 
 @dataclass
 class Ledger:
-    """One model's history in memory: `entries` are all its versions, `tail` the lines that are not sealed yet.
+    """One model's history in memory: `entries` are its versions, `tail` the lines that are not sealed yet.
 
-    `blobs` collects the segments and catalogs that sealing made and that a push must bring along.
+    A version that was dropped is none of them. `blobs` collects the segments and catalogs that sealing made and that a
+    push must bring along.
     """
 
     registry: str
@@ -43,6 +62,7 @@ class Ledger:
     catalog: Digest | None = None
     tail: list[LogLine] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
+    tombstones: list[Digest] = field(default_factory=list)
     summaries: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -59,10 +79,11 @@ class Ledger:
         _check_tail(state, lines)
         catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
         entries = {**catalog, **state.versions}
-        ledger = cls(registry, name, fetch, state.head, state.seq, entries)
+        held = {version: entry for version, entry in entries.items() if not entry.dropped}
+        ledger = cls(registry, name, fetch, state.head, state.seq, held)
         ledger.recent, ledger.channels = dict(state.versions), dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
-        ledger.summaries = state.summaries
+        ledger.summaries, ledger.tombstones = state.summaries, list(state.tombstones)
         return ledger
 
     def lines(self) -> Iterator[LogLine]:
@@ -114,7 +135,7 @@ class Ledger:
                 self._publish(event, seq)
             case Tag():
                 self._expect(event.tag, event.expects)
-                self._known(event.version, event.manifest)
+                self._present(event.version, event.manifest)
                 self.channels[event.tag] = Channel(event.version, event.manifest, seq)
             case Untag():
                 self._expect(event.tag, event.expects)
@@ -125,11 +146,48 @@ class Ledger:
             case Unyank():
                 entry = self._known(event.version, event.manifest)
                 self._set(event.version, replace(entry, yanks=entry.yanks - {event.yank}))
+            case Pin() | Unpin():
+                entry = self._present(event.version, event.manifest)
+                self._set(event.version, replace(entry, pinned=isinstance(event, Pin)))
+            case Expire() | Purge() | Drop():
+                self._give_up(event)
+            case Restore():
+                self._restore(event)
             case Attest():
                 if all(entry.manifest != event.manifest for entry in self.entries.values()):
                     raise ConflictError(
                         f"manifest {event.manifest.short}... of {self.name} is not published here"
                     )
+            case Fence():
+                pass
+            case _:
+                raise InputError(f"no rule for an event of kind {event.kind}")
+
+    def _give_up(self, event: Expire | Purge | Drop) -> None:
+        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
+        entry = self._known(event.version, event.manifest)
+        holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
+        if holders:
+            raise ConflictError(
+                f"{self.name}:{event.version} is what {' and '.join(holders)} means",
+                "move the channel or `reg untag` it first",
+            )
+        if isinstance(event, Purge):
+            self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
+        elif entry.pinned:
+            raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
+        elif entry.gone is not None:
+            raise ConflictError(f"{self.name}:{event.version} is {entry.gone.how} already")
+        how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
+        self._set(event.version, replace(entry, pinned=False, gone=Gone(how, event.id)))
+        if isinstance(event, Drop):
+            del self.entries[event.version]
+
+    def _restore(self, event: Restore) -> None:
+        entry = self._known(event.version, event.manifest)
+        if entry.gone != Gone("expired", event.expire):
+            raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
+        self._set(event.version, replace(entry, gone=None))
 
     def _publish(self, event: Publish, seq: int) -> None:
         found = self.entries.get(event.version)
@@ -161,6 +219,12 @@ class Ledger:
             )
         return entry
 
+    def _present(self, version: Version, manifest: Digest) -> Entry:
+        entry = self._known(version, manifest)
+        if entry.gone is not None:
+            raise ConflictError(f"{self.name}:{version} is {entry.gone.how}", "name a version that is here")
+        return entry
+
     def state(self) -> State:
         """What the state line must say now; reads the manifests whose summaries it did not hold before."""
         newest = newest_of(self.entries)
@@ -176,6 +240,7 @@ class Ledger:
             newest,
             {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
             tuple(self.segments),
+            tuple(self.tombstones),
         )
 
     def _summary(self, version: Version, entry: Entry) -> Any:

@@ -55,22 +55,33 @@ def near(name: str, remote: Remote) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
 
 
-def find(remote: Remote, ref: Ref, yanked: bool = False) -> Found:
+def find(remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
     """The version that a ref means.
 
-    NotFoundError where there is none, or where it is yanked and not named by digest (`yanked` allows it).
-    IntegrityError where tag and digest name different manifests.
+    NotFoundError where there is none; where it is yanked and not named by digest (`yanked` allows it); where its files
+    expired or were taken down (`gone` allows it). IntegrityError where tag and digest name different manifests.
     """
-    return find_in(remote, read_state(remote, ref.name), ref, yanked)
+    return find_in(remote, read_state(remote, ref.name), ref, yanked, gone)
 
 
-def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False) -> Found:
+def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
     """As `find`, in a state that was read before."""
     if ref.digest is not None and ref.tag is None:
-        return _by_digest(remote, state, ref.digest)
+        found = _by_digest(remote, state, ref.digest)
+    else:
+        found = _by_tag(remote, state, ref, yanked)
+    if found.entry.gone is not None and not gone:
+        raise NotFoundError(
+            f"{found.ref} is {found.entry.gone.how}: its files are no longer here",
+            f"`reg log {found.name}` says why and by whom",
+        )
+    return found
+
+
+def _by_tag(remote: Remote, state: State, ref: Ref, yanked: bool) -> Found:
     version = _version_of(state, ref.tag)
     entry = state.versions.get(version) or all_versions(remote, state).get(version)
-    if entry is None:
+    if entry is None or entry.dropped:
         raise NotFoundError(f"{state.name} has no version {version}", f"see `reg ls {state.name}`")
     if ref.digest not in (None, entry.manifest):
         raise IntegrityError(
@@ -107,15 +118,15 @@ def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
     found = [version for version, entry in entries.items() if entry.manifest == digest]
     if not found:
         raise NotFoundError(f"{state.name} has no version with the manifest {digest}")
-    version = max(found, key=lambda version: (not entries[version].yanked, version.precedence))
+    version = max(found, key=lambda version: (entries[version].usable, version.precedence))
     return Found(state.name, version, entries[version])
 
 
 def all_versions(remote: Remote, state: State) -> dict[Version, Entry]:
     """Every version of a model, the sealed ones too (one more read where there are any)."""
-    if state.catalog is None:
-        return dict(state.versions)
-    return {**read_catalog(read_blob(remote, state.catalog), state.name), **state.versions}
+    sealed = {} if state.catalog is None else read_catalog(read_blob(remote, state.catalog), state.name)
+    entries = {**sealed, **state.versions}
+    return {version: entry for version, entry in entries.items() if not entry.dropped}
 
 
 def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:

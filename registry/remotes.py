@@ -14,19 +14,20 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.memory import MemoryRemote
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-_MEMORY: dict[str, MemoryRemote] = {}
+_MEMORY: dict[str, Remote] = {}
 
 
 def open_url(url: str, create: bool = False) -> Remote:
     """Open the registry at a URL (`file://`, `memory:NAME`) or path; `create` makes one where there is none."""
     scheme = urlsplit(url).scheme
     if scheme == "memory":
-        return _MEMORY.setdefault(url, MemoryRemote())
+        from onnxreg.registry.backends.memory import memory_remote
+
+        return _MEMORY.setdefault(url, memory_remote(url=url))
     _check_scheme(url)
     path = _path(url)
     return LocalRemote.create(path) if create else LocalRemote.open(path)

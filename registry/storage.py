@@ -1,25 +1,82 @@
 """What a place that holds a registry must be able to do. Every backend keeps the same tree of files.
 
 registry.json               which registry this is
-blobs/sha256/ab/<64 hex>    every byte, by digest
+blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` where a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
+gc/intents/<note>           a push under way
+gc/condemned/<note>         what a collector is about to delete
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import RemoteError
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
 
 
+GENERATIONS = 8
+"""How many keys a blob may have; a reader that does not find the plain key tries these."""
+
+Kind = Literal["intents", "condemned"]
+"""The notes that pushers and collectors leave for each other."""
+
+NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
+"""The name of a note: the id of the push that wrote it, and for an intent the attempt."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BlobKey:
+    """One place of a blob in the tree. Generation 0 is the plain one."""
+
+    digest: Digest
+    generation: int = 0
+
+    @property
+    def path(self) -> str:
+        return f"{blob_path(self.digest)}{f'.{self.generation}' if self.generation else ''}"
+
+    @classmethod
+    def of_path(cls, path: str) -> "BlobKey | None":
+        """The key that lies there; None where no blob has that path."""
+        digest, _, generation = path.rpartition("/")[2].partition(".")
+        known = generation in ("", *map(str, range(1, GENERATIONS)))
+        if not known or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            return None
+        key = cls(Digest(digest), int(generation or 0))
+        return key if key.path == path else None
+
+
 def blob_path(digest: Digest) -> str:
-    """Where a blob lies in the tree."""
+    """Where a blob lies in the tree, as a rule."""
     return f"blobs/sha256/{digest.hex[:2]}/{digest.hex}"
+
+
+def keys_of(digest: Digest) -> list[BlobKey]:
+    """Every key that a blob may have, the plain one first."""
+    return [BlobKey(digest, generation) for generation in range(GENERATIONS)]
+
+
+def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
+    """The first key of a blob that nobody condemned. RemoteError where all of them are."""
+    for key in keys_of(digest):
+        if key not in condemned:
+            return key
+    raise RemoteError(
+        f"every key of blob {digest.short}... is condemned by some collector",
+        "reg doctor names the collectors that never ended",
+    )
+
+
+def note_path(kind: Kind, note: str) -> str:
+    """Where a note lies in the tree."""
+    return f"gc/{kind}/{note}"
 
 
 def index_path(name: str) -> str:
@@ -33,6 +90,14 @@ class IndexFile:
 
     data: bytes
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A file of the tree: its path there and its size in bytes, None where it is no regular file."""
+
+    path: str
+    size: int | None
 
 
 class BlobReader(Protocol):
@@ -70,6 +135,23 @@ class Push(Protocol):
     Leaving the context without `publish` may leave whole blobs behind, never partial ones nor temporary files.
     """
 
+    @property
+    def id(self) -> str:
+        """16 hex digits, random: who writes. The names of its notes begin with it."""
+        ...
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        """From now on these keys do not count as present, and nothing is written to them."""
+        ...
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        """What lies under these keys is damaged: it does not count as present, and `put` replaces it."""
+        ...
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Which of these blobs the push need not bring: put before, or present under the key it would write to."""
+        ...
+
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store the stream's bytes, hashing them as they pass; returns digest and size in bytes.
 
@@ -82,6 +164,10 @@ class Push(Protocol):
         """As `put`, for a file that the caller gives away: it may be moved, and is gone or unchanged afterwards."""
         ...
 
+    def flush(self) -> None:
+        """Make every blob put so far durable and visible. Only for blobs that some log refers to already."""
+        ...
+
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make every blob put so far durable, then replace the model's index file.
 
@@ -92,7 +178,43 @@ class Push(Protocol):
         ...
 
 
-class Remote(BlobReader, IndexReader, Protocol):
+class Notes(Protocol):
+    """Small files by which pushers and collectors see each other; see `docs/format.md`."""
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        """Leave a note, visible to whoever reads notes after this returned."""
+        ...
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        """Every note of a kind that was left before this was called and is not removed meanwhile."""
+        ...
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        """Take a note away; nothing happens where it is gone."""
+        ...
+
+    def is_alive(self, note: str) -> bool | None:
+        """Whether the process that left a note still runs. None where the place cannot tell; False is certain."""
+        ...
+
+
+class Collectable(Protocol):
+    """A place whose files can be listed and blobs deleted. For the collector and for verify alone."""
+
+    def files(self) -> Iterator[TreeFile]:
+        """Every file of the tree, but for what is this machine's own (`local/`)."""
+        ...
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        """A stream over the blob that lies under exactly this key. NotFoundError where there is none."""
+        ...
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        """Delete blobs; a key that is gone already is as good. When this returns, no delete is under way any more."""
+        ...
+
+
+class Remote(BlobReader, IndexReader, Notes, Collectable, Protocol):
     """A registry, here or elsewhere."""
 
     @property

@@ -4,7 +4,7 @@ Same registry id: one log must be a prefix of the other, and lines are appended 
 never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from onnxreg.registry.ledger import Ledger
 from onnxreg.schema.digest import Digest
@@ -13,21 +13,24 @@ from onnxreg.schema.events import Attest, LogLine, Publish, Unyank, Via, Yank
 from onnxreg.schema.version import Version
 
 
-def missing_lines(source: Ledger, destination: Ledger, versions: Collection[Version]) -> list[LogLine]:
+def missing_lines(
+    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool = False
+) -> list[LogLine]:
     """The source's lines that the destination lacks, in source order.
 
-    Raises ConflictError where a version stands for another manifest there, IntegrityError where the logs of one
-    registry have forked, NotFoundError where the source lacks a version.
+    Raises ConflictError where a version stands for another manifest there or its files were given up there (unless
+    `restore` brings expired ones back), IntegrityError where the logs of one registry have forked, NotFoundError where
+    the source lacks a version.
     """
     if source.registry == destination.registry:
         return _suffix(source, destination)
-    _check_versions(source, destination, versions)
-    chosen = {source.entries[version].manifest for version in versions}
+    _check_versions(source, destination, versions, restore)
+    chosen = {version: source.entries[version].manifest for version in versions}
     present = {line.event.id for line in destination.lines()}
     return [
         line
         for line in source.lines()
-        if line.event.id not in present and _travels(line, versions, chosen, destination)
+        if line.event.id not in present and _travels(line, chosen, destination)
     ]
 
 
@@ -40,35 +43,40 @@ def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
             destination.append(line.event, Via(source.registry, line.seq, line.digest))
 
 
-def _travels(
-    line: LogLine,
-    versions: Collection[Version],
-    chosen: Collection[Digest],
-    destination: Ledger,
-) -> bool:
+def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:
+    """Whether an event is the business of another registry. Channels, pins and all giving up of files never are."""
     match line.event:
-        case Publish(version=version):
-            return version in versions and version not in destination.entries
+        case Publish(version=version, manifest=manifest):
+            return chosen.get(version) == manifest and version not in destination.entries
         case Attest(manifest=manifest):
-            return manifest in chosen
+            return manifest in chosen.values()
         case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
             held = destination.entries.get(version)
-            return version in versions or (held is not None and held.manifest == manifest)
+            return manifest in (chosen.get(version), held and held.manifest)
         case _:
             return False
 
 
-def _check_versions(source: Ledger, destination: Ledger, versions: Collection[Version]) -> None:
+def _check_versions(
+    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool
+) -> None:
     for version in versions:
         ours = source.entries.get(version)
-        if ours is None:
-            raise NotFoundError(f"{source.name} has no version {version}")
+        if ours is None or ours.gone is not None:
+            how = f"{source.name}:{version} is {ours.gone.how}" if ours and ours.gone else None
+            raise NotFoundError(how or f"{source.name} has no version {version}")
         theirs = destination.entries.get(version)
         if theirs is not None and theirs.manifest != ours.manifest:
             raise ConflictError(
                 f"{source.name}:{version} exists there with manifest {theirs.manifest.short}..., "
                 f"here it is {ours.manifest.short}...",
                 "a version never changes: publish yours under another version",
+            )
+        gone = theirs.gone if theirs is not None else None
+        if gone is not None and not (restore and gone.how == "expired"):
+            raise ConflictError(
+                f"{source.name}:{version} is {gone.how} there",
+                "`reg log` there says why" + ("; --restore brings it back" if gone.how == "expired" else ""),
             )
 
 

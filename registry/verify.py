@@ -1,31 +1,36 @@
 """Reading a registry again from end to end, and naming every damage found."""
 
+import re
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
-from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.collect import blob_keys
 from onnxreg.registry.commit import load
-from onnxreg.registry.copying import Metered, Progress, refers_to, run_parallel
+from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.ledger import Ledger, replay
-from onnxreg.registry.manifests import read_manifest
-from onnxreg.registry.storage import Remote
+from onnxreg.registry.references import Reference, documents, files, present_versions
+from onnxreg.registry.storage import NOTE, BlobKey, Remote, TreeFile, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError, RegError
-from onnxreg.schema.events import Attest
+from onnxreg.schema.ref import is_name
 from onnxreg.schema.version import Version
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is not as its digest or history says. Kinds: index, log, state, manifest, missing, damaged."""
+    """One thing that is not as its digest or history says.
+
+    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `manifest` (not one), and of
+    blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob lies.
+    """
 
     kind: str
     name: str
     detail: str
     digest: Digest | None = None
+    key: BlobKey | None = None
 
     def to_json(self) -> dict[str, Any]:
         value = {"kind": self.kind, "name": self.name, "detail": self.detail}
@@ -34,12 +39,13 @@ class Damage:
 
 @dataclass
 class Report:
-    """What was read, and what is damaged."""
+    """What was read, and what is damaged. `unreferenced` blobs are no damage: `reg gc` frees them."""
 
     models: int = 0
     versions: int = 0
     blobs: int = 0
     size: int = 0
+    unreferenced: int = 0
     damages: list[Damage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -49,95 +55,142 @@ class Report:
             "versions": self.versions,
             "blobs": self.blobs,
             "bytes": self.size,
+            "unreferenced": self.unreferenced,
             "damages": [damage.to_json() for damage in self.damages],
         }
 
 
-def verify(
-    remote: Remote, names: Iterable[str], only: Version | None = None, progress: Progress | None = None
-) -> Report:
-    """Read the logs of these models, and every blob that their versions (or only one of them) refer to.
+def verify(remote: Remote, progress: Progress | None = None) -> Report:
+    """Read every log and every blob of a registry, referred to or not, and look for files that do not belong there.
 
     Never stops at the first damage. Each blob is read once, however many versions share it.
     """
     report = Report()
-    wanted: dict[Digest, tuple[str, int | None]] = {}
-    for name in names:
-        report.models += 1
-        try:
-            ledger, index = load(remote, name)
-            if index is None:
-                raise NotFoundError(f"the index of {name} is gone")
-            wanted |= _check_log(ledger, index.data, report)
-        except RegError as error:
-            report.damages.append(Damage("index", name, error.message))
-            continue
-        for version, entry in ledger.entries.items():
-            if only in (None, version):
-                report.versions += 1
-                wanted |= _check_manifest(remote, name, version, entry.manifest, report)
-    _check_blobs(remote, wanted, report, progress or Progress())
+    wanted: dict[Digest, Reference] = {}
+    for name in list(remote.names()):
+        wanted |= _check_model(remote, name, None, report)
+    found = list(remote.files())
+    keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
+    report.unreferenced = sum(key.digest not in wanted for key in keys)
+    report.damages += [_stray(file) for file in found if not _belongs(file)]
+    _check_blobs(remote, wanted, keys, report, progress or Progress())
     return report
 
 
-def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, tuple[str, int | None]]:
-    """The chain, and the index against a replay of it. Returns the blobs that attestations refer to."""
+def verify_model(
+    remote: Remote, name: str, only: Version | None = None, progress: Progress | None = None
+) -> Report:
+    """As `verify`, for what one model (or only one version of it) refers to."""
+    report = Report()
+    wanted = _check_model(remote, name, only, report)
+    found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
+    _check_blobs(remote, wanted, found, report, progress or Progress())
+    return report
+
+
+def _check_model(remote: Remote, name: str, only: Version | None, report: Report) -> dict[Digest, Reference]:
+    """The log and manifests of a model; returns the blobs that it refers to."""
+    report.models += 1
+    try:
+        ledger, index = load(remote, name)
+        if index is None:
+            raise NotFoundError(f"the index of {name} is gone")
+    except RegError as error:
+        report.damages.append(Damage("index", name, error.message))
+        return {}
+    wanted = _check_log(ledger, index.data, report)
+    for version, entry in present_versions(ledger):
+        if only in (None, version):
+            report.versions += 1
+            try:
+                wanted |= {file.digest: file for file in files(ledger, version, entry)}
+            except NotFoundError:
+                pass  # the manifest is among the documents, and reported as missing there
+            except RegError as error:
+                report.damages.append(Damage("manifest", f"{name}:{version}", error.message, entry.manifest))
+    return wanted
+
+
+def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, Reference]:
+    """The chain, and the index against a replay of it. Returns the documents that the log refers to."""
     try:
         lines = list(ledger.lines())
-        again = replay(lines, ledger.registry, ledger.name, ledger.fetch).encode()
+        wanted = {document.digest: document for document in documents(ledger)}
+        if index != replay(lines, ledger.registry, ledger.name, ledger.fetch).encode():
+            detail = "the state line is not what a replay of the log gives"
+            report.damages.append(Damage("state", ledger.name, detail))
     except RegError as error:
         report.damages.append(Damage("log", ledger.name, error.message))
         return {}
-    if index != again:
-        detail = "the state line is not what a replay of the log gives"
-        report.damages.append(Damage("state", ledger.name, detail))
-    statements = [line.event.statement for line in lines if isinstance(line.event, Attest)]
-    return dict.fromkeys(statements, (ledger.name, None))
-
-
-def _check_manifest(
-    remote: Remote, name: str, version: Version, digest: Digest, report: Report
-) -> dict[Digest, tuple[str, int | None]]:
-    ref = f"{name}:{version}"
-    try:
-        data = read_blob(remote, digest)
-        manifest = read_manifest(data, digest, name)
-    except RegError as error:
-        kind = "missing" if isinstance(error, NotFoundError) else "manifest"
-        report.damages.append(Damage(kind, ref, error.message, digest))
-        return {}
-    report.blobs += 1
-    report.size += len(data)
-    named = {entry.digest: entry.path for entry in manifest.all_files()}
-    wanted = refers_to(manifest)
-    return {digest: (f"{ref} {named.get(digest, 'operators')}", size) for digest, size in wanted.items()}
+    return wanted
 
 
 def _check_blobs(
-    remote: Remote, wanted: dict[Digest, tuple[str, int | None]], report: Report, progress: Progress
+    remote: Remote,
+    wanted: dict[Digest, Reference],
+    keys: dict[BlobKey, int],
+    report: Report,
+    progress: Progress,
 ) -> None:
-    progress.plan(len(wanted), sum(size or 0 for _, size in wanted.values()))
+    """Every blob that lies there is read, the large ones first; then every wanted one must lie there whole."""
+    progress.plan(len(keys), sum(keys.values()))
     stop = threading.Event()
 
-    def check(digest: Digest) -> tuple[int, Damage | None]:
-        what, size = wanted[digest]
-        try:
-            with remote.open_blob(digest) as stream:
-                metered = Metered(stream, progress, stop, f"reading blob {digest}")
-                found, count = hashing.pump(cast(BinaryIO, metered), None)
-        except RegError as error:
-            kind = "missing" if isinstance(error, NotFoundError) else "damaged"
-            return 0, Damage(kind, what, error.message, digest)
-        if size not in (None, count):
-            return count, Damage(
-                "damaged", what, f"blob {digest} has {count} bytes instead of {size}", digest
-            )
-        if found != digest:
-            return count, Damage("damaged", what, f"blob {digest} has changed bytes", digest)
-        return count, None
+    def check(key: BlobKey) -> tuple[int, Damage | None]:
+        return _check_blob(remote, key, wanted.get(key.digest), progress, stop)
 
-    for count, damage in run_parallel(check, sorted(wanted), stop):
+    ordered = sorted(keys, key=lambda key: (-keys[key], key))
+    whole = set()
+    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop), strict=True):
         report.blobs += 1
         report.size += count
-        if damage is not None:
+        if damage is None:
+            whole.add(key.digest)
+        else:
             report.damages.append(damage)
+    present = {key.digest for key in keys}
+    for digest in sorted(wanted.keys() - whole - present):
+        what = wanted[digest].what
+        report.damages.append(Damage("missing", what, f"blob {digest} is not there", digest))
+
+
+def _check_blob(
+    remote: Remote, key: BlobKey, wanted: Reference | None, progress: Progress, stop: threading.Event
+) -> tuple[int, Damage | None]:
+    digest, what = key.digest, wanted.what if wanted else "nothing refers to it"
+    try:
+        with remote.open_key(key) as stream:
+            metered = Metered(stream, progress, stop, f"reading blob {digest}")
+            found, count = hashing.pump(cast(BinaryIO, metered), None)
+    except RegError as error:
+        return 0, Damage("unreadable", what, error.message, digest, key)
+    size = wanted.size if wanted else None
+    if found == digest and size in (None, count):
+        return count, None
+    if size is not None and count < size:
+        return count, Damage("short", what, f"blob {digest} has {count} of {size} bytes", digest, key)
+    return count, Damage("damaged", what, f"blob {digest} has other bytes than its name says", digest, key)
+
+
+def _key_of(file: TreeFile) -> BlobKey | None:
+    return BlobKey.of_path(file.path) if file.size is not None else None
+
+
+_FIXED = frozenset({"registry.json", "policy.jsonl"})
+_NOTES = re.compile(rf"gc/(intents|condemned)/{NOTE.pattern}")
+
+
+def _belongs(file: TreeFile) -> bool:
+    """Whether a registry has a file of this name, and it is a regular one."""
+    path = file.path
+    if file.size is None:
+        return False
+    if path in _FIXED or _key_of(file) is not None or _NOTES.fullmatch(path):
+        return True
+    name = path.removeprefix("index/").removesuffix(".jsonl")
+    return is_name(name) and path == index_path(name)
+
+
+def _stray(file: TreeFile) -> Damage:
+    what = "is no file of a registry" if file.size is not None else "is not a regular file"
+    return Damage("stray", file.path, f"{file.path} {what}")

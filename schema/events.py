@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count
+from onnxreg.schema.reading import count, items
 from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 MAX_LINE = 64 * 1024
 MAX_SIGNATURE = 16 * 1024
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
@@ -42,7 +43,9 @@ class Event:
         value: dict[str, Any] = {"kind": self.kind}
         for field in fields(self):
             item = getattr(self, field.name)
-            if item is not None:
+            if isinstance(item, tuple):
+                value[field.name] = [str(part) for part in item]
+            elif item is not None:
                 value[field.name] = str(item) if isinstance(item, Digest | Version) else item
         return value
 
@@ -110,7 +113,77 @@ class Attest(Event):
     media_type: str
 
 
-KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Publish, Tag, Untag, Yank, Unyank, Attest)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Event):
+    """No retention policy expires this version."""
+
+    kind: ClassVar[str] = "pin"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpin(Event):
+    """A pin was taken back."""
+
+    kind: ClassVar[str] = "unpin"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire(Event):
+    """A retention policy gave up the files of a version; its manifest stays, and its number is never given again."""
+
+    kind: ClassVar[str] = "expire"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Event):
+    """The files of an expired version were brought back: `expire` is the id of the event that gave them up."""
+
+    kind: ClassVar[str] = "restore"
+    version: Version
+    manifest: Digest
+    expire: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge(Event):
+    """A version was taken down, and `blobs` must never come back into this model: the tombstone of leaked bytes.
+
+    The manifest stays, unless it is one of the blobs.
+    """
+
+    kind: ClassVar[str] = "purge"
+    version: Version
+    manifest: Digest
+    blobs: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(Event):
+    """A version that had not left this registry was taken back; its number is free again."""
+
+    kind: ClassVar[str] = "drop"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence(Event):
+    """The collector overtook a push that had announced itself by this intent: it changes nothing but the head."""
+
+    kind: ClassVar[str] = "fence"
+    intent: str
+
+
+KINDS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (Publish, Tag, Untag, Yank, Unyank, Attest, Pin, Unpin, Expire, Restore, Purge, Drop, Fence)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +308,9 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "version": lambda value: Version.parse(str(value)),
     "manifest": Digest.parse,
     "yank": Digest.parse,
+    "expire": Digest.parse,
+    "blobs": lambda value: items(value, Digest.parse),
+    "intent": _matching(_INTENT, "intent"),
     "size": count,
     "tag": check_channel,
     "expects": Digest.parse,

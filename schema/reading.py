@@ -49,6 +49,13 @@ def count(value: Any) -> int:
     return value
 
 
+def flag(value: Any) -> bool:
+    """A boolean."""
+    if not isinstance(value, bool):
+        raise InputError(f"neither true nor false: {str(value)[:40]!r}")
+    return value
+
+
 def number(value: Any) -> float:
     """A number."""
     if not isinstance(value, int | float) or isinstance(value, bool):

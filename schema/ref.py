@@ -32,6 +32,14 @@ def check_name(text: str) -> str:
     return text
 
 
+def is_name(text: str) -> bool:
+    """Whether a text is a model name."""
+    try:
+        return check_name(text) == text
+    except InputError:
+        return False
+
+
 def check_tag(text: str) -> str:
     """Return a tag unchanged, or raise InputError."""
     if not _TAG.fullmatch(text):

@@ -1,10 +1,12 @@
 """The state line: what is true of one model now. It always equals a replay of the model's log.
 
-    {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments"}
+    {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
+     "tombstones"?}
 
-`versions` holds the versions touched since the last sealing; the older ones stand in the catalog, a blob. `newest`
-lists the newest versions that are not yanked, by SemVer precedence. `segments` are the sealed parts of the log, in
-order, `SEGMENT` lines each.
+`versions` holds the versions touched since the last sealing; the older ones stand in the catalog, a blob. A version
+that was dropped stands here until then, so that the catalog's older entry of it does not count. `newest` lists the
+newest usable versions, by SemVer precedence. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
+each. `tombstones` are the blobs that were taken down and must not come back.
 """
 
 import json
@@ -14,7 +16,7 @@ from typing import Any
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count, items, mapping, optional, required, text
+from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.ref import check_tag
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
@@ -22,6 +24,26 @@ from onnxreg.schema.version import Version
 SEGMENT = 64
 SUMMARIES = 4
 """How many of the newest versions have their summaries in the state line, beside the channel holders."""
+
+
+GONE = ("expired", "purged", "dropped")
+"""How a version loses its files: by a retention policy, as a takedown, or because it was never wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Why the files of a version are no longer here, and the id of the event that says so."""
+
+    how: str
+    event: Digest
+
+    @classmethod
+    def read(cls, value: Any) -> "Gone":
+        found = mapping(value)
+        how = text(required(found, "how"))
+        if how not in GONE:
+            raise InputError(f"a version is gone in an unknown way: {how[:40]!r}", "upgrade this onnxreg")
+        return cls(how, Digest.parse(required(found, "event")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +57,37 @@ class Entry:
     size: int
     seq: int
     yanks: frozenset[Digest] = frozenset()
+    pinned: bool = False
+    gone: Gone | None = None
 
     @property
     def yanked(self) -> bool:
         return bool(self.yanks)
 
+    @property
+    def usable(self) -> bool:
+        return not self.yanks and self.gone is None
+
+    @property
+    def dropped(self) -> bool:
+        return self.gone is not None and self.gone.how == "dropped"
+
+    @property
+    def status(self) -> str:
+        """One word for people: gone in some way, yanked, pinned, or nothing."""
+        if self.gone is not None:
+            return self.gone.how
+        return "yanked" if self.yanks else "pinned" if self.pinned else ""
+
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
-        return {**value, "yanks": sorted(map(str, self.yanks))} if self.yanks else value
+        if self.yanks:
+            value["yanks"] = sorted(map(str, self.yanks))
+        if self.pinned:
+            value["pinned"] = True
+        if self.gone is not None:
+            value["gone"] = {"how": self.gone.how, "event": str(self.gone.event)}
+        return value
 
     @classmethod
     def read(cls, value: Any) -> "Entry":
@@ -52,6 +97,8 @@ class Entry:
             count(required(found, "size")),
             count(required(found, "seq")),
             frozenset(items(found.get("yanks", []), Digest.parse)),
+            flag(found.get("pinned", False)),
+            optional(found.get("gone"), Gone.read),
         )
 
 
@@ -90,6 +137,7 @@ class State:
     newest: tuple[Version, ...]
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
+    tombstones: tuple[Digest, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
@@ -103,7 +151,11 @@ class State:
             "summaries": self.summaries,
             "segments": [str(segment) for segment in self.segments],
         }
-        return value if self.catalog is None else {**value, "catalog": str(self.catalog)}
+        if self.catalog is not None:
+            value["catalog"] = str(self.catalog)
+        if self.tombstones:
+            value["tombstones"] = [str(blob) for blob in self.tombstones]
+        return value
 
     @classmethod
     def decode(cls, line: bytes) -> "State":
@@ -124,6 +176,7 @@ class State:
             items(required(value, "newest"), lambda version: Version.parse(text(version))),
             mapping(required(value, "summaries")),
             items(required(value, "segments"), Digest.parse),
+            items(value.get("tombstones", []), Digest.parse),
         )
 
     def summary(self, version: Version) -> VersionSummary | None:
@@ -144,13 +197,13 @@ def read_entries(value: Any) -> dict[Version, Entry]:
     return {Version.parse(version): Entry.read(entry) for version, entry in mapping(value).items()}
 
 
-def newest_of(entries: Mapping[Version, Entry]) -> tuple[Version, ...]:
-    """The newest versions that are not yanked: the first `SUMMARIES` releases, and the pre-releases above them.
+def newest_of(entries: Mapping[Version, Entry], count: int = SUMMARIES) -> tuple[Version, ...]:
+    """The newest usable versions: the first `count` releases, and as many of the pre-releases above them.
 
     Order is by SemVer precedence, then by the line that published them; never by clock.
     """
-    usable = [version for version, entry in entries.items() if not entry.yanked]
+    usable = [version for version, entry in entries.items() if entry.usable]
     usable.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
-    releases = [version for version in usable if not version.is_prerelease][:SUMMARIES]
+    releases = [version for version in usable if not version.is_prerelease][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
-    return tuple(above[:SUMMARIES] + releases)
+    return tuple(above[:count] + releases)

@@ -5,22 +5,33 @@ copies. It is never published.
 """
 
 import errno
-import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from onnxreg.registry import hashing
 from onnxreg.registry.disk import Disk, host_errors
-from onnxreg.registry.storage import LAYOUT_VERSION, IndexFile, blob_path, index_path
+from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.storage import (
+    LAYOUT_VERSION,
+    NOTE,
+    BlobKey,
+    IndexFile,
+    Kind,
+    TreeFile,
+    index_path,
+    keys_of,
+    note_path,
+    usable_key,
+)
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.ref import REGISTRY_ID, check_name
+from onnxreg.schema.ref import is_name
 
 MAX_INDEX = 64 * 2**20
 """An index file larger than this many bytes is refused unread."""
@@ -59,14 +70,7 @@ class LocalRemote:
                 if (self.root / "registry.json").exists():
                     return
                 self._refuse_strangers()
-                value = {
-                    "id": os.urandom(16).hex(),
-                    "layout": "onnxreg",
-                    "layout_version": LAYOUT_VERSION,
-                    "min_reader": LAYOUT_VERSION,
-                    "min_writer": LAYOUT_VERSION,
-                }
-                self.write_file("registry.json", json.dumps(value, indent=2).encode() + b"\n")
+                self.write_file("registry.json", new_identity())
 
     def _refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
@@ -120,20 +124,35 @@ class LocalRemote:
         return str(self.root)
 
     def blob_url(self, digest: Digest) -> str:
-        return (self.root.absolute() / blob_path(digest)).as_uri()
+        return (self.root.absolute() / self._key(digest).path).as_uri()
+
+    def _key(self, digest: Digest) -> BlobKey:
+        """The first key under which the blob lies; the plain one where it is absent."""
+        keys = keys_of(digest)
+        return next((key for key in keys if _is_regular(self.root / key.path)), keys[0])
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         with host_errors(f"looking for blobs in {self.url}"):
-            return {digest for digest in digests if _is_regular(self.root / blob_path(digest))}
+            return {digest for digest in digests if self.has_key(self._key(digest))}
+
+    def has_key(self, key: BlobKey) -> bool:
+        return _is_regular(self.root / key.path)
 
     def open_blob(self, digest: Digest) -> BinaryIO:
-        path = self.root / blob_path(digest)
+        path = self.root / BlobKey(digest).path
         with host_errors(f"reading blob {digest}"):
             try:
                 return _open_regular(path)
             except FileNotFoundError:
+                return self.open_key(self._key(digest))
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        with host_errors(f"reading blob {key.digest}"):
+            try:
+                return _open_regular(self.root / key.path)
+            except FileNotFoundError:
                 raise NotFoundError(
-                    f"blob {digest} is not in {self.url}", "run reg verify to see what else is missing"
+                    f"blob {key.digest} is not in {self.url}", "run reg verify to see what else is missing"
                 ) from None
 
     def read_index(self, name: str) -> IndexFile | None:
@@ -151,7 +170,60 @@ class LocalRemote:
             names = [
                 path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if _is_regular(path)
             ]
-        return iter(sorted(name for name in names if _is_name(name)))
+        return iter(sorted(name for name in names if is_name(name)))
+
+    def files(self) -> Iterator[TreeFile]:
+        with host_errors(f"listing {self.url}"):
+            for directory, folders, names in os.walk(self.root):
+                if directory == str(self.root):
+                    folders[:] = [folder for folder in folders if folder != "local"]
+                linked = [folder for folder in folders if os.path.islink(os.path.join(directory, folder))]  # noqa: PTH114, PTH118
+                for name in sorted([*names, *linked]):
+                    path = Path(directory, name)
+                    size = _size(path)
+                    if size is None or size >= 0:
+                        yield TreeFile(path.relative_to(self.root).as_posix(), size)
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        paths = [self.root / key.path for key in keys]
+        with host_errors(f"deleting blobs of {self.url}"):
+            for path in paths:
+                self._refuse_link(path.parent)
+                self.disk.unlink(path)
+            for directory in sorted({path.parent for path in paths}):
+                if directory.is_dir():
+                    self.disk.sync_directory(directory)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        path = self.root / note_path(kind, note)
+        with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
+            self._refuse_link(self.root / "gc")
+            self._refuse_link(path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
+            temporary.write_bytes(data)
+            temporary.replace(path)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        directory = self.root / "gc" / kind
+        found: dict[str, bytes] = {}
+        with host_errors(f"reading the notes in {self.url}"):
+            paths = sorted(directory.iterdir()) if directory.is_dir() else []
+            for path in paths:
+                if NOTE.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        found[path.name] = _read_bounded(path, MAX_INDEX)
+        return found
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        with host_errors(f"removing a note of {self.url}"):
+            (self.root / note_path(kind, note)).unlink(missing_ok=True)
+
+    def is_alive(self, note: str) -> bool | None:
+        from onnxreg.registry.backends.staging import is_held
+
+        with host_errors(f"looking at the locks of {self.url}"):
+            return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
 
     @contextmanager
     def push(self) -> Iterator["LocalPush"]:
@@ -170,7 +242,10 @@ class LocalRemote:
             yield directory
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
-        """Compare and swap under the model's lock; writers of other models do not wait."""
+        """Compare and swap under the model's lock; writers of other models do not wait.
+
+        LostRaceError where the index is not the expected one.
+        """
         from onnxreg.registry.backends.staging import exclusive
         from onnxreg.schema.errors import LostRaceError
 
@@ -180,9 +255,9 @@ class LocalRemote:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
 
-    def give_names(self, staged: Mapping[Path, Digest]) -> None:
+    def give_names(self, staged: Mapping[Path, BlobKey]) -> None:
         """Make staged blobs durable under their final names."""
-        targets = [(temporary, self.root / blob_path(digest)) for temporary, digest in staged.items()]
+        targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
             self._refuse_link(directory)
         self.disk.write_all(targets, self.root)
@@ -207,10 +282,36 @@ class LocalPush:
     """One command's unfinished blobs in a staging directory."""
 
     def __init__(self, remote: LocalRemote, directory: Path) -> None:
+        self.id = directory.name
         self._remote = remote
         self._directory = directory
         self._staged: dict[Path, Digest] = {}
+        self._placed: set[BlobKey] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[BlobKey] = frozenset()
         self._lock = threading.Lock()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        """Blobs that lie under such a key since an earlier `publish` are staged again, where they still are."""
+        self._condemned = frozenset(condemned)
+        for key in sorted(self._placed & self._condemned):
+            self._placed.remove(key)
+            with suppress(NotFoundError), self._remote.open_key(key) as source:
+                self.put(source, key.digest)
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(keys)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        staged = set(self._staged.values())
+        return {
+            digest
+            for digest in digests
+            if digest in staged or self._is_present(usable_key(digest, self._condemned))
+        }
+
+    def _is_present(self, key: BlobKey) -> bool:
+        return key not in self._damaged and self._remote.has_key(key)
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         temporary = self._directory / os.urandom(8).hex()
@@ -233,7 +334,11 @@ class LocalPush:
         """
         temporary = self._directory / os.urandom(8).hex()
         status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not _rename(path, temporary):
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_nlink > 1
+            or not _rename(self._remote.disk, path, temporary)
+        ):
             with path.open("rb") as source:
                 return self.put(source)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
@@ -247,41 +352,27 @@ class LocalPush:
             self._staged[temporary] = digest
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        self.flush()
         with host_errors(f"writing to {self._remote.url}"):
-            staged, self._staged = self._staged, {}
-            self._remote.give_names(staged)
             self._remote.swap_index(name, index, expected, self._directory)
 
+    def flush(self) -> None:
+        with host_errors(f"writing to {self._remote.url}"):
+            keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
+            self._staged = {}
+            self._remote.give_names(keys)
+            self._placed.update(keys.values())
 
-def _rename(source: Path, target: Path) -> bool:
+
+def _rename(disk: Disk, source: Path, target: Path) -> bool:
     """Whether a file could be moved without a copy: not so across file systems."""
     try:
-        source.rename(target)
+        disk.rename(source, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         return False
     return True
-
-
-def read_identity(data: bytes, where: str) -> dict[str, Any]:
-    """A decoded `registry.json`. InputError for a layout this build cannot read, IntegrityError for garbage."""
-    try:
-        value: dict[str, Any] = json.loads(data)
-        layout, reader, identity = value["layout"], value["min_reader"], value["id"]
-        writer = value.get("min_writer", LAYOUT_VERSION)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise IntegrityError(
-            f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
-        ) from None
-    whole = isinstance(reader, int) and isinstance(writer, int)
-    if layout != "onnxreg" or not whole or not REGISTRY_ID.fullmatch(str(identity)):
-        raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
-    if reader > LAYOUT_VERSION:
-        raise InputError(
-            f"{where} has layout {reader}, this onnxreg reads up to {LAYOUT_VERSION}", "upgrade onnxreg"
-        )
-    return value
 
 
 def _is_regular(path: Path) -> bool:
@@ -291,11 +382,13 @@ def _is_regular(path: Path) -> bool:
         return False
 
 
-def _is_name(text: str) -> bool:
+def _size(path: Path) -> int | None:
+    """A regular file's size in bytes; None where the path is something else, -1 where it is gone."""
     try:
-        return check_name(text) == text
-    except InputError:
-        return False
+        status = path.lstat()
+    except FileNotFoundError:
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _open_regular(path: Path) -> BinaryIO:

@@ -1,76 +1,53 @@
-"""A registry in memory: the reference of what a backend does, and the fake in other tests."""
+"""A registry in memory: the reference of what an object store does, and the fake in other tests."""
 
-import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from io import BytesIO
-from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry import hashing
-from onnxreg.registry.storage import IndexFile, blob_path
+from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import LostRaceError, NotFoundError
 
 
-class MemoryRemote:
-    """`memory:`. Lives as long as the object."""
+class MemoryStore:
+    """Objects by key. Lives as long as the object."""
 
-    def __init__(self, registry_id: str | None = None) -> None:
-        self.registry_id = registry_id or secrets.token_hex(16)
-        self.url = "memory:"
-        self.blobs: dict[Digest, bytes] = {}
-        self.indexes: dict[str, bytes] = {}
+    def __init__(self, url: str = "memory:") -> None:
+        self.url = url
+        self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def blob_url(self, digest: Digest) -> str:
-        return f"memory:{blob_path(digest)}"
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        data = self.objects.get(key)
+        return None if data is None else (data, Digest.of(data).hex)
 
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return {digest for digest in digests if digest in self.blobs}
+    def open(self, key: str) -> BinaryIO | None:
+        data = self.objects.get(key)
+        return None if data is None else BytesIO(data)
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
-        if digest not in self.blobs:
-            raise NotFoundError(f"blob {digest} is not in {self.url}")
-        return BytesIO(self.blobs[digest])
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if key in self.objects}
 
-    def read_index(self, name: str) -> IndexFile | None:
-        data = self.indexes.get(name)
-        return None if data is None else IndexFile(data, Digest.of(data).hex)
+    def create(self, key: str, source: BinaryIO) -> bool:
+        return self.swap(key, source.read(), None)
 
-    def names(self) -> Iterator[str]:
-        return iter(sorted(self.indexes))
-
-    @contextmanager
-    def push(self) -> Iterator["MemoryPush"]:
-        yield MemoryPush(self)
-
-    def swap_index(self, name: str, data: bytes, expected: str | None) -> None:
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._lock:
-            found = self.read_index(name)
-            if (found.token if found else None) != expected:
-                raise LostRaceError(f"the index of {name} changed meanwhile")
-            self.indexes[name] = data
+            found = self.get(key)
+            if (found[1] if found else None) != expected:
+                return False
+            self.objects[key] = data
+            return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        found = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
+        return iter(sorted(found.items()))
 
 
-class MemoryPush:
-    def __init__(self, remote: MemoryRemote) -> None:
-        self._remote = remote
-        self._staged: dict[Digest, bytes] = {}
-
-    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
-        sink = BytesIO()
-        digest, size = hashing.pump(source, sink)
-        if expected is not None:
-            hashing.check(digest, expected, f"blob {expected}")
-        self._staged[digest] = sink.getvalue()
-        return digest, size
-
-    def put_file(self, path: Path) -> tuple[Digest, int]:
-        with path.open("rb") as source:
-            return self.put(source)
-
-    def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        self._remote.blobs.update(self._staged)
-        self._remote.swap_index(name, index, expected)
+def memory_remote(registry_id: str | None = None, url: str = "memory:") -> ObjectRemote:
+    """A fresh registry in memory."""
+    return ObjectRemote.create(MemoryStore(url), registry_id)

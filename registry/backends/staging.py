@@ -37,6 +37,17 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
             marker.unlink(missing_ok=True)
 
 
+def is_held(marker: Path) -> bool:
+    """Whether a running process holds the marker of its staging directory."""
+    try:
+        if not marker.exists():
+            return False
+        with FileLock(marker, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
     """Remove the directories whose lock can be had, with what was put aside for them; and such locks alone."""
     ours = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})\.lock")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.memory import MemoryRemote
+from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.storage import Remote
 from onnxreg.registry.testing import RemoteContract
 
@@ -11,7 +11,7 @@ from onnxreg.registry.testing import RemoteContract
 class TestMemory(RemoteContract):
     @pytest.fixture
     def remote(self) -> Remote:
-        return MemoryRemote()
+        return memory_remote()
 
 
 class TestLocal(RemoteContract):

@@ -1,0 +1,204 @@
+"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Protocol, cast
+
+from onnxreg.registry import hashing
+from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.storage import (
+    NOTE,
+    BlobKey,
+    IndexFile,
+    Kind,
+    TreeFile,
+    index_path,
+    note_path,
+    usable_key,
+)
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import LostRaceError, NotFoundError
+from onnxreg.schema.ref import is_name
+
+SPOOL = 8 * 2**20
+"""A blob on its way up is kept in memory up to this many bytes, on disk above."""
+
+
+class ObjectStore(Protocol):
+    """What an object store can do. Each call is one atomic step for each key, and strongly consistent."""
+
+    @property
+    def url(self) -> str:
+        """How people name the place; holds no secret."""
+        ...
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """A small object and the token that a swap must bring to replace it; None where it is absent."""
+        ...
+
+    def open(self, key: str) -> BinaryIO | None:
+        """A stream over an object; None where it is absent."""
+        ...
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Which of these objects exist."""
+        ...
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        """Write an object that is not there yet; False, and nothing written, where it is."""
+        ...
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        """Replace an object by a small one if its token is the expected one (None: absent); False where it is not.
+
+        A lost response is told from a lost race: this returns True exactly where our bytes were written.
+        """
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, those that are gone already too. When this returns, no delete is under way any more."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys with this prefix, sorted, and their sizes in bytes."""
+        ...
+
+
+class ObjectRemote:
+    """The registry in an object store. Use `create` to make one where there is none."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    @classmethod
+    def create(cls, store: ObjectStore, registry_id: str | None = None) -> "ObjectRemote":
+        """Open the registry, or make an empty one."""
+        if store.get("registry.json") is None:
+            store.swap("registry.json", new_identity(registry_id), None)
+        return cls(store)
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    @cached_property
+    def registry_id(self) -> str:
+        found = self.store.get("registry.json")
+        if found is None:
+            raise NotFoundError(f"there is no registry in {self.url}", "check the URL")
+        return str(read_identity(found[0], self.url)["id"])
+
+    def blob_url(self, digest: Digest) -> str:
+        return f"{self.url.rstrip('/')}/{BlobKey(digest).path}"
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        plain = {BlobKey(digest).path: digest for digest in digests}
+        present = self.store.has(plain)
+        elsewhere = {digest for path, digest in plain.items() if path not in present and self._keys(digest)}
+        return {plain[path] for path in present} | elsewhere
+
+    def _keys(self, digest: Digest) -> list[BlobKey]:
+        """Where else than under its plain key a blob lies."""
+        paths = (path for path, _ in self.store.list(f"{BlobKey(digest).path}."))
+        return [key for key in map(BlobKey.of_path, paths) if key is not None]
+
+    def open_blob(self, digest: Digest) -> BinaryIO:
+        stream = self.store.open(BlobKey(digest).path)
+        for key in self._keys(digest) if stream is None else ():
+            stream = stream or self.store.open(key.path)
+        if stream is None:
+            raise self._absent(digest)
+        return stream
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        stream = self.store.open(key.path)
+        if stream is None:
+            raise self._absent(key.digest)
+        return stream
+
+    def _absent(self, digest: Digest) -> NotFoundError:
+        return NotFoundError(
+            f"blob {digest} is not in {self.url}", "run reg verify to see what else is missing"
+        )
+
+    def read_index(self, name: str) -> IndexFile | None:
+        found = self.store.get(index_path(name))
+        return None if found is None else IndexFile(*found)
+
+    def names(self) -> Iterator[str]:
+        paths = [path for path, _ in self.store.list("index/") if path.endswith(".jsonl")]
+        names = (path.removeprefix("index/").removesuffix(".jsonl") for path in paths)
+        return iter(sorted(filter(is_name, names)))
+
+    def files(self) -> Iterator[TreeFile]:
+        return (TreeFile(path, size) for path, size in self.store.list(""))
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        self.store.delete(key.path for key in keys)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        self.store.swap(note_path(kind, note), data, None)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        prefix = note_path(kind, "")
+        names = [path.removeprefix(prefix) for path, _ in self.store.list(prefix)]
+        found = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
+        return {name: value[0] for name, value in found if value is not None}
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        self.store.delete([note_path(kind, note)])
+
+    def is_alive(self, note: str) -> bool | None:
+        return None
+
+    @contextmanager
+    def push(self) -> Iterator["ObjectPush"]:
+        yield ObjectPush(self.store)
+
+
+class ObjectPush:
+    """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.id = secrets.token_hex(8)
+        self._store = store
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: set[str] = set()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        self._condemned = frozenset(condemned)
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = {key.path for key in keys}
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        paths = {usable_key(digest, self._condemned).path: digest for digest in digests}
+        return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
+
+    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        with SpooledTemporaryFile(SPOOL) as spool:
+            digest, size = hashing.pump(source, spool)
+            if expected is not None:
+                hashing.check(digest, expected, f"blob {expected}")
+            spool.seek(0)
+            path = usable_key(digest, self._condemned).path
+            if path in self._damaged:
+                self._store.delete([path])
+                self._damaged.remove(path)
+            self._store.create(path, cast(BinaryIO, spool))
+        return digest, size
+
+    def put_file(self, path: Path) -> tuple[Digest, int]:
+        with path.open("rb") as source:
+            return self.put(source)
+
+    def flush(self) -> None:
+        """Blobs are up already."""
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        if not self._store.swap(index_path(name), index, expected):
+            raise LostRaceError(f"the index of {name} changed meanwhile")

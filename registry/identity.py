@@ -1,0 +1,42 @@
+"""`registry.json`: which registry a tree is, and which builds may read and write it."""
+
+import json
+import os
+from typing import Any
+
+from onnxreg.registry.storage import LAYOUT_VERSION
+from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.ref import REGISTRY_ID
+
+
+def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
+    """The bytes of a new `registry.json`; the id is random unless given."""
+    value = {
+        "id": registry_id or os.urandom(16).hex(),
+        "layout": "onnxreg",
+        "layout_version": LAYOUT_VERSION,
+        "min_reader": LAYOUT_VERSION,
+        "min_writer": LAYOUT_VERSION,
+        **more,
+    }
+    return json.dumps(value, indent=2).encode() + b"\n"
+
+
+def read_identity(data: bytes, where: str) -> dict[str, Any]:
+    """A decoded `registry.json`. InputError for a layout this build cannot read, IntegrityError for garbage."""
+    try:
+        value: dict[str, Any] = json.loads(data)
+        layout, reader, identity = value["layout"], value["min_reader"], value["id"]
+        writer = value.get("min_writer", LAYOUT_VERSION)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise IntegrityError(
+            f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
+        ) from None
+    whole = isinstance(reader, int) and isinstance(writer, int)
+    if layout != "onnxreg" or not whole or not REGISTRY_ID.fullmatch(str(identity)):
+        raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
+    if reader > LAYOUT_VERSION:
+        raise InputError(
+            f"{where} has layout {reader}, this onnxreg reads up to {LAYOUT_VERSION}", "upgrade onnxreg"
+        )
+    return value

@@ -1,0 +1,68 @@
+"""What the log of a model refers to: the blobs that must be there. Copy, verify, the collector and `du` all ask here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.events import Attest
+from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.state import Entry
+from onnxreg.schema.summary import operator_set
+from onnxreg.schema.version import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A blob that a model needs: what for, and its size in bytes where a document states it."""
+
+    digest: Digest
+    size: int | None
+    what: str
+
+
+def documents(ledger: Ledger) -> Iterator[Reference]:
+    """The blobs of the history itself: sealed segments, the catalog, manifests, and what attestations state.
+
+    A version that expired or was taken down keeps its manifest, unless that is what was taken down.
+    """
+    name = ledger.name
+    yield from (Reference(segment, None, f"{name} log") for segment in ledger.segments)
+    if ledger.catalog is not None:
+        yield Reference(ledger.catalog, None, f"{name} catalog")
+    buried = set(ledger.tombstones)
+    for version, entry in ledger.entries.items():
+        if entry.manifest not in buried:
+            yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
+    known = {entry.manifest for entry in ledger.entries.values()} - buried
+    for event in (line.event for line in ledger.lines()):
+        if isinstance(event, Attest) and event.manifest in known and event.statement not in buried:
+            yield Reference(event.statement, None, f"{name} statement")
+
+
+def present_versions(ledger: Ledger) -> Iterator[tuple[Version, Entry]]:
+    """The versions whose files must be there."""
+    return ((version, entry) for version, entry in ledger.entries.items() if entry.gone is None)
+
+
+def files(ledger: Ledger, version: Version, entry: Entry) -> Iterator[Reference]:
+    """The files of a version. IntegrityError or NotFoundError where its manifest cannot be read."""
+    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+    named = {file.digest: file.path for file in manifest.all_files()}
+    for digest, size in refers_to(manifest).items():
+        yield Reference(digest, size, f"{ledger.name}:{version} {named.get(digest, 'operators')}")
+
+
+def references(ledger: Ledger) -> Iterator[Reference]:
+    """Everything a model refers to. IntegrityError or NotFoundError where a document cannot be read."""
+    yield from documents(ledger)
+    for version, entry in present_versions(ledger):
+        yield from files(ledger, version, entry)
+
+
+def refers_to(manifest: Manifest) -> dict[Digest, int]:
+    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name."""
+    sets = [operators for artifact in manifest.artifacts if (operators := operator_set(artifact)) is not None]
+    files = {entry.digest: entry.size for entry in manifest.all_files()}
+    return files | {Digest.of(operators): len(operators) for operators in sets}

@@ -1,0 +1,372 @@
+"""A registry tree that a stranger prepared, under every verb: a clean end, and nothing outside is touched.
+
+Each tree is tried as the registry of `--registry` and as the place that a good registry pulls from and pushes to. What
+must hold: an exit status of 0 or of the table (never 1), one `error:` line without a traceback or an escape, an end
+within the time limit, and every byte outside the trees as it was.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli import app
+from onnxreg.cli.errors import EXIT_STATUS
+from onnxreg.registry import Registry
+
+Reg = Callable[..., Any]
+Prepare = Callable[[Path, Path], object]
+"""Makes a good tree hostile, given its root and the place outside that must stay as it is."""
+
+INDEX = "index/acme/pii.jsonl"
+LOCK = "local/locks/acme~pii.lock"
+SCRATCH = "local/tmp/0123456789abcdef"
+
+READING: tuple[tuple[str, ...], ...] = (
+    *(("ls",), ("ls", "--json"), ("ls", "acme/pii"), ("show", "acme/pii"), ("resolve", "acme/pii", "--json")),
+    *(("diff", "acme/pii:0.1.0", "acme/pii:0.2.0"), ("log", "acme/pii"), ("verify",), ("verify", "acme/pii:stable")),
+    *(("remote", "list"), ("resolve", "tiny", "--remote", "origin")),
+)
+WRITING: tuple[tuple[str, ...], ...] = (
+    *(("tag", "acme/pii:0.2.0", "beta"), ("yank", "acme/pii:0.2.0"), ("remote", "add", "far", "/srv/far")),
+    *(("add", "MODEL", "--name", "acme/pii"), ("add", "MODEL", "--name", "acme/new")),
+    *(("push", "acme/pii", "SHARE"), ("pull", "acme/pii", "GOOD"), ("pull", "tiny", "GOOD", "--output", "OUT")),
+)
+LATER = {
+    "untag": ("untag", "acme/pii", "stable"),
+    "pin": ("pin", "acme/pii:0.1.0"),
+    "du": ("du",),
+    "doctor": ("doctor",),
+    "gc": ("gc",),
+    "mirror": ("mirror", "SHARE"),
+}
+"""Verbs that are tried where this build has them."""
+FROM_GOOD: tuple[tuple[str, ...], ...] = (
+    *(("pull", "acme/pii:0.1.0", "TREE"), ("pull", "tiny", "TREE", "--output", "OUT")),
+    *(("push", "acme/pii:0.2.0", "TREE"), ("push", "tiny", "TREE")),
+    *(("resolve", "acme/pii", "--remote", "TREE"), ("resolve", "acme/pii:stable", "--remote", "TREE", "--json")),
+)
+
+
+def verbs() -> Iterator[tuple[str, ...]]:
+    names = {name for panel in app.PANELS.values() for name, *_ in panel}
+    return iter((*READING, *WRITING, *(words for verb, words in LATER.items() if verb in names)))
+
+
+def fifo(path: str) -> Prepare:
+    return lambda root, outside: os.mkfifo(_free(root / path))
+
+
+def link(path: str, to: str = "") -> Prepare:
+    """A symbolic link in the tree to something outside."""
+    return lambda root, outside: _free(root / path).symlink_to(outside / to)
+
+
+def hard_link(path: str) -> Prepare:
+    return lambda root, outside: _free(root / path).hardlink_to(outside / "thesis")
+
+
+def directory(path: str) -> Prepare:
+    return lambda root, outside: (_free(root / path) / "inside").mkdir(parents=True)
+
+
+def file(path: str, data: bytes = b"junk\n") -> Prepare:
+    return lambda root, outside: _free(root / path).write_bytes(data)
+
+
+def sparse(path: str, size: int) -> Prepare:
+    """A file of that many bytes that takes no room."""
+
+    def make(root: Path, outside: Path) -> None:
+        with _free(root / path).open("wb") as stream:
+            stream.truncate(size)
+
+    return make
+
+
+def edit(path: str, **fields: Any) -> Prepare:
+    """Other fields in `registry.json`, or in the state line of an index file."""
+
+    def change(root: Path, outside: Path) -> None:
+        first, newline, rest = (root / path).read_bytes().partition(b"\n" if path == INDEX else b"\0")
+        (root / path).write_bytes(json.dumps({**json.loads(first), **fields}).encode() + newline + rest)
+
+    return change
+
+
+def blob(make: Callable[[str], Prepare], which: int = 0) -> Prepare:
+    """The same for a blob: the first or another one by size, so that 0 is the smallest and -1 a model's weights."""
+
+    def change(root: Path, outside: Path) -> None:
+        found = sorted((root / "blobs").glob("*/*/*"), key=lambda path: (path.stat().st_size, path.name))
+        make(found[which].relative_to(root).as_posix())(root, outside)
+
+    return change
+
+
+def manifest(make: Callable[[str], Prepare]) -> Prepare:
+    """The same for the manifest of the newest version."""
+
+    def change(root: Path, outside: Path) -> None:
+        state = json.loads((root / INDEX).read_bytes().partition(b"\n")[0])
+        hex = state["versions"]["0.2.0"]["manifest"].removeprefix("sha256:")
+        make(f"blobs/sha256/{hex[:2]}/{hex}")(root, outside)
+
+    return change
+
+
+def lines(change: Callable[[list[bytes]], Sequence[bytes]]) -> Prepare:
+    """Other lines in an index file."""
+
+    def write(root: Path, outside: Path) -> None:
+        (root / INDEX).write_bytes(b"\n".join(change((root / INDEX).read_bytes().split(b"\n"))))
+
+    return write
+
+
+def _free(path: Path) -> Path:
+    """The path with nothing there, in a directory that exists."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(path.with_name(f"{path.name}.was"))
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def every(*changes: Prepare) -> Prepare:
+    return lambda root, outside: [change(root, outside) for change in changes]
+
+
+def remotes(value: Any) -> Prepare:
+    return file("local/remotes.json", json.dumps(value).encode())
+
+
+@dataclass(frozen=True)
+class Tree:
+    """How it is made, and how `reg verify` must end there (None: nothing that is published is damaged)."""
+
+    prepare: Prepare
+    verify: str | None = None
+
+
+DEEP = b'{"a":' * 900 + b"[" * 90 + b"]" * 90 + b"}" * 900
+IDENTITIES = {
+    "link": Tree(link("registry.json", "registry.json"), "integrity"),
+    "link to nothing": Tree(link("registry.json", "nothing"), "integrity"),
+    "fifo": Tree(fifo("registry.json"), "integrity"),
+    "directory": Tree(directory("registry.json"), "integrity"),
+    "huge": Tree(sparse("registry.json", 2**34), "integrity"),
+    "deep": Tree(file("registry.json", b"[" * 60_000), "integrity"),
+    "empty": Tree(file("registry.json", b""), "integrity"),
+    "list": Tree(file("registry.json", b"[1]"), "integrity"),
+    "newer layout": Tree(edit("registry.json", layout_version=99, min_reader=99), "input"),
+    "newer writer": Tree(edit("registry.json", layout_version=99, min_writer=99)),
+    "layout of a wrong type": Tree(edit("registry.json", min_reader="1"), "integrity"),
+    "another format": Tree(edit("registry.json", layout="oci"), "integrity"),
+    "id that climbs": Tree(edit("registry.json", id="../../../../../../tmp/x/../y/....."), "integrity"),
+    "id that is nested": Tree(edit("registry.json", id=[["0" * 32]]), "integrity"),
+    "id of another registry": Tree(edit("registry.json", id="0" * 32), "integrity"),
+}
+INDEXES = {
+    "fifo": Tree(fifo(INDEX), "integrity"),
+    "link": Tree(link(INDEX, "thesis"), "integrity"),
+    "link to a good one": Tree(link(INDEX, "index.jsonl"), "integrity"),
+    "directory": Tree(directory(INDEX), "integrity"),
+    "empty": Tree(file(INDEX, b""), "integrity"),
+    "line of 100 MiB": Tree(sparse(INDEX, 100 * 2**20), "integrity"),
+    "line of 60 MiB": Tree(file(INDEX, b'{"registry":"' + b"x" * 60 * 2**20 + b'"}\n'), "integrity"),
+    "60 million lines": Tree(file(INDEX, b"\n" * 60_000_000), "integrity"),
+    "deep": Tree(file(INDEX, DEEP + b"\n"), "integrity"),
+    "other algorithm": Tree(edit(INDEX, head="sha512:" + "0" * 128), "integrity"),
+    "a lie about versions": Tree(edit(INDEX, versions={}), "integrity"),
+    "a lie about a channel": Tree(
+        edit(INDEX, channels={"stable": {"version": "9.9.9", "manifest": f"sha256:{'0' * 64}", "seq": 1}}), "integrity"
+    ),
+    "escapes": Tree(edit(INDEX, name="\x1b[2J\x1b]0;owned\x07"), "integrity"),
+    "out of order": Tree(lines(lambda found: [found[0], found[2], found[1], *found[3:]]), "integrity"),
+    "cut": Tree(lines(lambda found: found[:-2]), "integrity"),
+    "a line twice": Tree(lines(lambda found: [*found[:-1], found[-2], b""]), "integrity"),
+    "windows": Tree(lines(lambda found: [line + b"\r" for line in found]), "integrity"),
+    "another model's": Tree(lambda root, outside: shutil.copy(root / "index/tiny.jsonl", root / INDEX), "integrity"),
+    "names": Tree(
+        every(
+            *(file(f"index/{name}.jsonl") for name in ("a/b/c", "..", "x/..", "UPPER", "\x1b[31m", "con", "a\nb", "é")),
+            *(file(f"index/{name}") for name in (".jsonl", "acme/.jsonl", "nul.jsonl", "x.jsonl.jsonl")),
+        )
+    ),
+    "directory is a link": Tree(link("index", "index")),
+    "directory is a fifo": Tree(fifo("index")),
+    "part is a link": Tree(link("index/acme", "index/acme")),
+    "part is a file": Tree(file("index/acme")),
+    "loop": Tree(lambda root, outside: (root / "index" / "loop").symlink_to(root / "index")),
+}
+BLOBS = {
+    "directory is a link": Tree(link("blobs", "blobs"), "integrity"),
+    "directory is a fifo": Tree(fifo("blobs"), "integrity"),
+    "directory is a file": Tree(file("blobs/sha256"), "integrity"),
+    "fifo": Tree(blob(fifo), "integrity"),
+    "link": Tree(blob(lambda path: link(path, "thesis")), "integrity"),
+    "link to /dev/zero": Tree(blob(lambda path: link(path, "/dev/zero")), "integrity"),
+    "hard link": Tree(blob(hard_link, -1), "integrity"),
+    "directory": Tree(blob(directory), "integrity"),
+    "other bytes": Tree(blob(file, -1), "integrity"),
+    "manifest is a fifo": Tree(manifest(fifo), "integrity"),
+    "manifest of 4 GiB": Tree(manifest(lambda path: sparse(path, 2**32)), "integrity"),
+    "generation": Tree(file("blobs/sha256/00/" + "0" * 64 + ".1")),
+}
+LOCALS = {
+    "link": Tree(link("local", "local")),
+    "file": Tree(file("local")),
+    "tmp is a link": Tree(link("local/tmp", "local")),
+    "tmp is a fifo": Tree(fifo("local/tmp")),
+    "locks is a link": Tree(link("local/locks", "local")),
+    "lock is a link": Tree(link(LOCK, "thesis")),
+    "lock is a link to nothing": Tree(link(LOCK, "nothing")),
+    "lock is a hard link": Tree(hard_link(LOCK)),
+    "lock is a directory": Tree(directory(LOCK)),
+    "lock is a fifo": Tree(fifo(LOCK)),
+    "scratch is a link": Tree(every(file(f"{SCRATCH}.lock", b""), link(SCRATCH, "local"))),
+    "scratch is a fifo": Tree(every(file(f"{SCRATCH}.lock", b""), fifo(SCRATCH))),
+    "scratch's lock is a link": Tree(every(link(f"{SCRATCH}.lock", "thesis"), directory(SCRATCH))),
+    "scratch's lock is a fifo": Tree(every(fifo(f"{SCRATCH}.lock"), directory(SCRATCH))),
+    "scratch holds a link": Tree(every(file(f"{SCRATCH}.lock", b""), link(f"{SCRATCH}/x", "local"))),
+    "tracking is a link": Tree(link("local/tracking", "local")),
+    "tracking is a fifo": Tree(fifo("local/tracking")),
+    "remotes is a fifo": Tree(fifo("local/remotes.json")),
+    "remotes is a link": Tree(link("local/remotes.json", "thesis")),
+    "remotes is a directory": Tree(directory("local/remotes.json")),
+    "remotes is huge": Tree(sparse("local/remotes.json", 2**34)),
+    "remotes is deep": Tree(file("local/remotes.json", b"[" * 100_000)),
+    "remotes is a list": Tree(remotes([1])),
+    "remotes are numbers": Tree(remotes({"remotes": {"origin": 5, "x": None}, "pins": {}})),
+    "pins are numbers": Tree(remotes({"remotes": {"origin": "/srv"}, "pins": {"/srv": 5}})),
+    "remotes are lists": Tree(remotes({"remotes": {"origin": ["/srv"]}, "pins": []})),
+    "remotes are no paths": Tree(remotes({"remotes": {"origin": "/srv\0x"}, "pins": {}})),
+    "remotes are no URLs": Tree(remotes({"remotes": {"origin": "http://[::1"}, "pins": {}})),
+    "remotes with escapes": Tree(remotes({"remotes": {"\x1b[31m": "/srv/\x1b]0;owned\x07"}, "pins": {}})),
+}
+NOTES = {
+    "link": Tree(link("gc", "local")),
+    "fifo": Tree(fifo("gc")),
+    "file": Tree(file("gc")),
+    "junk": Tree(every(*(file(f"gc/{name}") for name in ("junk", "condemned", "intents", "\x1b[31m", "0" * 32)))),
+    "fifos": Tree(every(*(fifo(f"gc/{part}/{'0' * 32}") for part in ("intents", "condemned")), fifo("gc/x.json"))),
+    "links": Tree(every(*(link(f"gc/{part}", "local") for part in ("intents", "condemned")), link("gc/x.json", "thesis"))),
+    "policy is a fifo": Tree(fifo("policy.jsonl")),
+}
+TREES = {
+    f"{where}: {name}": tree
+    for where, trees in {
+        "registry.json": IDENTITIES,
+        "index": INDEXES,
+        "blobs": BLOBS,
+        "local": LOCALS,
+        "gc": NOTES,
+    }.items()
+    for name, tree in trees.items()
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ONNX model of one node."""
+    from onnx import TensorProto, helper, save
+
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Relu", ["x"], ["y"])
+    graph = helper.make_graph(
+        [node], "g", [value("x", TensorProto.FLOAT, [1])], [value("y", TensorProto.FLOAT, [1])]
+    )
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return path
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Places for one command: the hostile tree, a good registry, what must not change, and the words' meaning."""
+
+    root: Path
+    model: Path
+
+    @property
+    def tree(self) -> Path:
+        return self.root / "tree"
+
+    @property
+    def outside(self) -> Path:
+        return self.root / "outside"
+
+    def words(self, words: Sequence[str]) -> list[str]:
+        places = {"TREE": self.tree, "GOOD": self.root / "good", "SHARE": self.root / "share", "OUT": self.root / "out"}
+        return [str({**places, "MODEL": self.model}.get(word, word)) for word in words]
+
+    def untouched(self) -> dict[str, Any]:
+        """Every file outside with its bytes and mode; the trees, the share and the output are what commands may write."""
+        places = [self.outside, *(path for path in self.root.iterdir() if path.name not in PLACES)]
+        found = [place for one in places for place in (one, *sorted(one.rglob("*")))]
+        return {
+            str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+            for path in found
+        }
+
+
+PLACES = {"tree", "good", "share", "out"}
+
+
+@pytest.fixture
+def scene(template: Path, model: Path, tmp_path: Path) -> Callable[[Prepare], Scene]:
+    """Make a fresh scene: copies of the good registry, one of them hostile, and a stranger's private files outside."""
+    numbers = iter(range(1000))
+
+    def make(prepare: Prepare) -> Scene:
+        root = tmp_path / str(next(numbers))
+        outside = root / "outside"
+        for place in ("tree", "good"):
+            shutil.copytree(template, root / place)
+        outside.mkdir()
+        (outside / "thesis").write_bytes(b"years of work\n")
+        shutil.copytree(template / "index", outside / "index")
+        shutil.copytree(template / "blobs", outside / "blobs")
+        shutil.copy(template / "registry.json", outside / "registry.json")
+        shutil.copy(template / INDEX, outside / "index.jsonl")
+        (outside / "local" / "0123456789abcdef").mkdir(parents=True)
+        (outside / "local" / "0123456789abcdef" / "letter").write_bytes(b"dear\n")
+        prepare(root / "tree", outside)
+        return Scene(root, model)
+
+    return make
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", TREES)
+def test_a_hostile_tree(name: str, reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+    tree = TREES[name]
+    for home, commands in (("TREE", verbs()), ("GOOD", FROM_GOOD)):
+        for words in commands:
+            place = scene(tree.prepare)
+            before = place.untouched()
+            done = reg("--registry", *place.words((home, *words)))
+            what = f"{name}: {' '.join(words)}: {done.status} {done.err[-2000:]}"
+            assert done.status in (0, *EXIT_STATUS.values()), what
+            assert done.status == 0 or done.err.startswith("error: " if "--json" not in words else '{"error"'), what
+            assert "Traceback" not in done.err, what
+            assert "\x1b" not in done.out + done.err, what
+            assert len(done.err) < 20_000, what
+            assert place.untouched() == before, f"{name}: {' '.join(words)} wrote outside"
+            if words == ("verify",) and home == "TREE":
+                assert done.status == (EXIT_STATUS[tree.verify] if tree.verify else 0), what
+
+
+def test_the_good_tree_answers_everything(reg: Reg, scene: Callable[[Prepare], Scene]) -> None:
+    """Else the trees would be refused for another reason than theirs."""
+    for home, commands in (("TREE", verbs()), ("GOOD", FROM_GOOD)):
+        for words in commands:
+            place = scene(lambda root, outside: Registry(root).remotes.add("origin", str(outside.parent / "good")))
+            done = reg("--registry", *place.words((home, *words)))
+            assert done.status == 0, f"{' '.join(words)}: {done.err}"
