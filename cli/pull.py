@@ -1,5 +1,7 @@
 """`reg pull`: a version from another registry, and out of it as files."""
 
+from typing import Annotated
+
 import typer
 
 from onnxreg.cli.options import Json, Output, RefArgument, RemoteArgument
@@ -18,6 +20,9 @@ def command(
     ref: RefArgument,
     remote: RemoteArgument = None,
     output: Output = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Bring back a version that expired here.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
@@ -29,7 +34,7 @@ def command(
         session.check_target(output)
     registry = session.open(create=True)
     with session.progress("pulling", as_json) as progress:
-        done = registry.pull(ref, remote, progress)
+        done = registry.pull(ref, remote, progress, restore)
     if output is not None:
         digest = Ref.parse(ref).digest
         exact = Ref(done.name, None if digest else str(done.versions[0]), digest)

@@ -1,0 +1,45 @@
+"""`reg gc`: giving up old versions, and deleting what nothing refers to."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli import output
+from onnxreg.cli.options import Json
+from onnxreg.cli.session import Session
+
+EXAMPLES = ("reg gc --dry-run", "reg gc", "reg gc --keep-versions 5 --keep-days 90")
+
+
+def command(
+    context: typer.Context,
+    keep_versions: Annotated[
+        int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the blobs that no version refers to; with --keep-* let old versions expire first, on record.
+
+    A version that any --keep-* keeps, a pin or a channel holds, or that is the newest release stays. The manifest of an
+    expired version stays too. Safe beside running pushes and pulls. What other registries refer to keeps nothing here.
+
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced}; fenced counts pushes that were
+    made to start over.
+    """
+    from onnxreg.registry.retention import Policy
+
+    session: Session = context.obj
+    expired, collected = session.open().gc(Policy(keep_versions, keep_days), dry_run)
+    if as_json:
+        freed = {"blobs": len(collected.freed), "bytes": collected.size}
+        value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}
+        output.write_json({**value, "kept": {"blobs": collected.kept}, "fenced": collected.fenced})
+        return
+    would = "would " if dry_run else ""
+    session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
+    what = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
+    session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.kept} in use")
