@@ -22,9 +22,10 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
 from onnxreg.registry.references import refers_to
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.repair import Repaired, gone_models, repair
 from onnxreg.registry.retention import Policy
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import Push, Remote
+from onnxreg.registry.storage import IndexFile, Push, Remote
 from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema import canonical
 from onnxreg.schema.diff import ManifestDiff, diff
@@ -231,6 +232,31 @@ class Registry:
         found = lookup.find(self.store, parsed, yanked=True) if exact else None
         return verify_model(self.store, parsed.name, found.version if found else None, progress)
 
+    def repair(
+        self, ref: Ref | str | None = None, source: str | None = None, progress: Progress | None = None
+    ) -> Repaired:
+        """Verify, fetch good copies of what is damaged from a remote, and verify again; see `repair.repair`.
+
+        Without `source`: the sole remote, or the one called origin; without any, what can be repaired from here alone.
+        """
+        known = self.remotes
+        named = source is not None or "origin" in known.urls or len(known.urls) == 1
+        place = known.open(source) if named else None
+        if place is not None:
+            self._not_self(place)
+
+        def check() -> Report:
+            report = self.verify(ref, progress)
+            report.damages += gone_models(self.store, place) if ref is None else []
+            return report
+
+        def keep(name: str, index: IndexFile) -> str:
+            path = f"local/damaged/{name}.{Digest.of(index.data).short}.jsonl"
+            self.store.write_file(path, index.data)
+            return path
+
+        return repair(self.store, place, check, progress, keep)
+
     def push(
         self,
         ref: Ref | str,
@@ -281,7 +307,7 @@ class Registry:
     def _track(self, remote: Remote, ledger: Ledger) -> None:
         """Keep the source's state and whole log beside ours: the proof behind `via`, and an index for offline use."""
         state = canonical.encode(ledger.state().to_json())
-        data = b"".join(line + b"\n" for line in (state, *(line.raw for line in ledger.lines())))
+        data = b"".join(line + b"\n" for line in (state, *(line.raw for line in ledger.skim())))
         self.store.write_file(f"local/tracking/{remote.registry_id}/{ledger.name}.jsonl", data)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:

@@ -7,7 +7,8 @@ line gives the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from onnxreg.registry.lookup import read_catalog
 from onnxreg.registry.manifests import read_manifest
@@ -25,6 +26,7 @@ from onnxreg.schema.events import (
     Publish,
     Purge,
     Restore,
+    Skimmed,
     Tag,
     Unpin,
     Untag,
@@ -38,6 +40,7 @@ from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
 
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
+Chained = TypeVar("Chained", LogLine, Skimmed)
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
 
@@ -88,20 +91,24 @@ class Ledger:
 
     def lines(self) -> Iterator[LogLine]:
         """The whole log, first line first, the chain verified; IntegrityError at the first break."""
+        sealed = (line for segment in self.segments for line in read_segment(self.fetch(segment), self.name))
+        return self._chained(chain(sealed, self.tail))
+
+    def skim(self) -> Iterator[Skimmed]:
+        """As `lines`, each read only as far as a search needs."""
+        sealed = (line for segment in self.segments for line in self.fetch(segment).split(b"\n") if line)
+        return self._chained(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
+
+    def _chained(self, lines: Iterable[Chained]) -> Iterator[Chained]:
         prev, seq = genesis(self.registry, self.name), 0
-        for line in self._all_lines():
+        for line in lines:
             seq += 1
-            if line.seq != seq or line.prev != prev or line.event.name != self.name:
+            if line.seq != seq or line.prev != prev or line.name != self.name:
                 raise IntegrityError(f"the log of {self.name} is broken at line {seq}", REWRITTEN)
             prev = line.digest
             yield line
         if (seq, prev) != (self.seq, self.head):
             raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
-
-    def _all_lines(self) -> Iterator[LogLine]:
-        for segment in self.segments:
-            yield from read_segment(self.fetch(segment), self.name)
-        yield from self.tail
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Add one event. ConflictError where it contradicts what is there (a version, a channel's holder)."""
@@ -278,12 +285,23 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
     """The lines of a sealed segment. IntegrityError where it is malformed."""
+    return [read_line(line, name) for line in data.split(b"\n") if line]
+
+
+def read_line(raw: bytes, name: str) -> LogLine:
+    """One line of a model's log. IntegrityError where it is malformed."""
     try:
-        return [LogLine.decode(line) for line in data.split(b"\n") if line]
+        return LogLine.decode(raw)
     except InputError as error:
-        raise IntegrityError(
-            f"a segment of the log of {name} cannot be read: {error.message}", error.hint
-        ) from error
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+
+
+def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[Skimmed]:
+    """Skim the lines of a model's log. IntegrityError where one is malformed."""
+    try:
+        yield from map(Skimmed.read, lines)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
 
 
 def _check_tail(state: State, lines: Sequence[LogLine]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.events import Attest
@@ -36,7 +36,8 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
         if entry.manifest not in buried:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
     known = {entry.manifest for entry in ledger.entries.values()} - buried
-    for event in (line.event for line in ledger.lines()):
+    attests = (read_line(line.raw, name).event for line in ledger.skim() if line.kind == Attest.kind)
+    for event in attests:
         if isinstance(event, Attest) and event.manifest in known and event.statement not in buried:
             yield Reference(event.statement, None, f"{name} statement")
 

@@ -6,11 +6,13 @@ never spliced; the events of the chosen versions travel, each with `via`, onto t
 
 from collections.abc import Collection, Mapping
 
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.events import Attest, LogLine, Publish, Unyank, Via, Yank
 from onnxreg.schema.version import Version
+
+TRAVELLING = frozenset(kind.kind for kind in (Publish, Attest, Yank, Unyank))
 
 
 def missing_lines(
@@ -26,12 +28,11 @@ def missing_lines(
         return _suffix(source, destination)
     _check_versions(source, destination, versions, restore)
     chosen = {version: source.entries[version].manifest for version in versions}
-    present = {line.event.id for line in destination.lines()}
-    return [
-        line
-        for line in source.lines()
-        if line.event.id not in present and _travels(line, chosen, destination)
-    ]
+    present = {line.event_id for line in destination.skim()}
+    held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
+    found = (line for line in source.skim() if line.manifest in held and line.event_id not in present)
+    lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
+    return [line for line in lines if _travels(line, chosen, destination)]
 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
@@ -81,7 +82,7 @@ def _check_versions(
 
 
 def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
-    ours, theirs = list(source.lines()), list(destination.lines())
+    ours, theirs = list(source.skim()), list(destination.skim())
     common = min(len(ours), len(theirs))
     if common and ours[common - 1].digest != theirs[common - 1].digest:
         raise IntegrityError(
@@ -89,4 +90,4 @@ def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
             f"heads {source.head.short}... and {destination.head.short}...",
             "one of them was rewritten; nothing was changed",
         )
-    return ours[common:]
+    return [read_line(line.raw, source.name) for line in ours[common:]]
