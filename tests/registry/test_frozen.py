@@ -1,0 +1,82 @@
+"""The tree that release 0.1 wrote is read by every later build."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.lookup import all_versions
+from onnxreg.registry.remotes import open_url
+from onnxreg.registry.retention import Policy
+from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.events import KINDS
+from onnxreg.schema.query import Query
+
+FROZEN = Path(__file__).parents[1] / "fixtures" / "registry-v1"
+EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text())
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Registry]:
+    shutil.copytree(FROZEN / "tree", tmp_path / "frozen")
+    yield Registry(tmp_path / "frozen", create=False)
+
+
+def test_it_holds_every_kind_of_event() -> None:
+    assert {kind for model in EXPECTED["models"].values() for kind in model["kinds"]} == set(KINDS)
+
+
+def test_it_is_read_as_it_was_meant(frozen: Registry) -> None:
+    assert frozen.id == EXPECTED["id"]
+    assert frozen.names() == sorted(EXPECTED["models"])
+    for name, model in EXPECTED["models"].items():
+        state = frozen.state(name)
+        entries = all_versions(frozen.store, state)
+        assert {str(version): entry.to_json() for version, entry in entries.items()} == model["versions"]
+        assert {tag: str(channel.version) for tag, channel in state.channels.items()} == model["channels"]
+        assert str(frozen.log(name)[-1].digest) == model["head"]
+    resolved = frozen.resolve("acme/pii:stable", Query(formats=("onnx-int8",)))
+    assert str(resolved.artifact.digest) == EXPECTED["stable_int8"]
+
+
+def test_it_verifies_byte_for_byte(frozen: Registry) -> None:
+    assert not frozen.verify().damages
+
+
+def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
+    frozen.pin("acme/pii:stable")
+    frozen.gc(Policy(versions=1))
+    frozen.push("acme/pii:stable", str(tmp_path / "there"))
+    assert not frozen.verify().damages
+    assert not Registry(tmp_path / "there").verify().damages
+
+
+@pytest.mark.parametrize("verb", ["open", "remote"])
+def test_a_later_layout_is_refused(frozen: Registry, verb: str) -> None:
+    path = frozen.store.root / "registry.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_reader": 2}))
+    with pytest.raises(InputError, match="layout 2") as caught:
+        Registry(frozen.store.root) if verb == "open" else open_url(str(frozen.store.root))
+    assert "upgrade" in caught.value.hint
+
+
+def test_a_layout_that_only_later_builds_may_write_is_read(frozen: Registry) -> None:
+    path = frozen.store.root / "registry.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_writer": 2}))
+    later = Registry(frozen.store.root)
+    assert later.resolve("acme/pii:stable")
+    with pytest.raises(InputError, match="newer onnxreg"):
+        later.pin("acme/pii:stable")
+
+
+def test_an_event_of_a_later_build_is_said_to_be_one(frozen: Registry) -> None:
+    path = frozen.store.root / "index" / "acme" / "pii.jsonl"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'"kind":"expire"', b'"kind":"evolve"'))
+    with pytest.raises(IntegrityError) as caught:
+        frozen.log("acme/pii")
+    assert "upgrade" in caught.value.hint
