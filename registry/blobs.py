@@ -7,7 +7,7 @@ from onnxreg.registry.storage import BlobReader
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 
-MAX_BLOB = 2**30
+MAX_BLOB = 64 * 2**20
 """No catalog, segment or manifest has more bytes."""
 
 

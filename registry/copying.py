@@ -80,12 +80,15 @@ def copy(
             for version in versions:
                 if ledger.entries[version].gone is not None:
                     ledger.append(restore(name, version, ledger.entries[version]))
+        _check_arrived(ours, ledger, versions)
         appended = ledger.seq - before
         return wanted
 
     returning = restore is not None and any(
         version in theirs.entries and theirs.entries[version].gone is not None for version in versions
     )
+    if not lines:
+        _check_arrived(ours, theirs, versions)
     if lines or moving or returning:
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
@@ -95,6 +98,17 @@ def copy(
 
             commit(destination, push, name, change, source, bring=bring)
     return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
+
+
+def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
+    """IntegrityError where the source's log does not publish what its state line says of a version."""
+    for version in versions if source.registry != destination.registry else ():
+        held, said = destination.entries.get(version), source.entries.get(version)
+        if held is None or said is None or held.manifest != said.manifest:
+            raise IntegrityError(
+                f"the log of {source.name} does not publish {version} as its state line says",
+                "run reg verify in the registry that it comes from",
+            )
 
 
 def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
@@ -108,6 +122,10 @@ def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Versio
         entry = ledger.entries[version]
         if entry.manifest in kept:
             wanted[entry.manifest] = len(ledger.fetch(entry.manifest))
+            if wanted[entry.manifest] != entry.size:
+                raise IntegrityError(
+                    f"{ledger.name}:{version} was published with another size than its manifest has"
+                )
         if entry.gone is None:
             wanted |= {file.digest: file.size or 0 for file in files(ledger, version, entry)}
     return wanted

@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -48,6 +48,10 @@ class Disk:
         """A new file for writing; FileExistsError where there is one."""
         return path.open("xb")
 
+    def mkdir(self, path: Path) -> None:
+        """A directory in one that exists; nothing happens where it is there."""
+        path.mkdir(exist_ok=True)
+
     def make_directory(self, path: Path) -> None:
         """The directory and those above it, each durable in its parent."""
         missing = []
@@ -55,7 +59,7 @@ class Disk:
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
+            self.mkdir(directory)
             self.sync_directory(directory.parent)
 
     def sync_file(self, path: Path) -> None:
@@ -77,6 +81,11 @@ class Disk:
             for path in paths:
                 self.sync_file(path)
 
+    def sync_all(self, path: Path) -> None:
+        """Make everything durable that any process wrote to the file system that a path lies on."""
+        if not _sync_file_system(path) and hasattr(os, "sync"):
+            os.sync()
+
     def rename(self, source: Path, target: Path) -> None:
         """Replace target by source, atomically."""
         source.replace(target)
@@ -90,19 +99,23 @@ class Disk:
 
         shutil.rmtree(path, ignore_errors=True)
 
-    def write_all(self, files: Iterable[tuple[Path, Path]], root: Path) -> None:
+    def write_all(
+        self, files: Iterable[tuple[Path, Path]], root: Path, relied: Collection[Path] = ()
+    ) -> None:
         """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
 
-        The directories up to `root` are synced too: another process may have made one and not synced it yet.
+        The directories up to `root` are synced too: another process may have made one and not synced it yet. So are
+        those of the files `relied` upon, which another process may just have renamed.
         """
         pairs = list(files)
         self.sync_files([source for source, _ in pairs])
-        for target in sorted({target.parent for _, target in pairs}):
-            self.make_directory(target)
+        targets = [target for _, target in pairs]
+        for directory in sorted({target.parent for target in targets}):
+            self.make_directory(directory)
         for source, target in pairs:
             self.rename(source, target)
         for directory in sorted(
-            {above for _, target in pairs for above in _between(target, root)}, reverse=True
+            {above for target in (*relied, *targets) for above in _between(target, root)}, reverse=True
         ):
             self.sync_directory(directory)
 

@@ -33,10 +33,12 @@ def read_identity(data: bytes, where: str) -> dict[str, Any]:
             f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
         ) from None
     whole = isinstance(reader, int) and isinstance(writer, int)
-    if layout != "onnxreg" or not whole or not REGISTRY_ID.fullmatch(str(identity)):
+    named = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
+    if layout != "onnxreg" or not whole or not named:
         raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
         raise InputError(
-            f"{where} has layout {reader}, this onnxreg reads up to {LAYOUT_VERSION}", "upgrade onnxreg"
+            f"{where} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
+            "upgrade onnxreg",
         )
     return value

@@ -5,7 +5,7 @@ versions of the state line into the catalog blob. Both follow from the log alone
 line gives the same bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -83,6 +83,7 @@ class Ledger:
         catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
         entries = {**catalog, **state.versions}
         held = {version: entry for version, entry in entries.items() if not entry.dropped}
+        _check_channels(state, held)
         ledger = cls(registry, name, fetch, state.head, state.seq, held)
         ledger.recent, ledger.channels = dict(state.versions), dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
@@ -96,7 +97,8 @@ class Ledger:
 
     def skim(self) -> Iterator[Skimmed]:
         """As `lines`, each read only as far as a search needs."""
-        sealed = (line for segment in self.segments for line in self.fetch(segment).split(b"\n") if line)
+        segments = (split_segment(self.fetch(segment), self.name) for segment in self.segments)
+        sealed = chain.from_iterable(segments)
         return self._chained(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
 
     def _chained(self, lines: Iterable[Chained]) -> Iterator[Chained]:
@@ -273,10 +275,10 @@ def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> 
 
 def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
     """Split an index file into its state and the lines of its tail. IntegrityError where it is malformed."""
-    first, *rest = data.split(b"\n")
     try:
-        if not data.endswith(b"\n") or len(rest) - 1 > SEGMENT:
+        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT + 1:
             raise InputError("it is cut short or too long")
+        first, *rest = data.split(b"\n")
         return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
     except InputError as error:
         hint = error.hint or "restore it from a mirror (reg verify shows more)"
@@ -285,7 +287,24 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
     """The lines of a sealed segment. IntegrityError where it is malformed."""
-    return [read_line(line, name) for line in data.split(b"\n") if line]
+    return [read_line(line, name) for line in split_segment(data, name)]
+
+
+def split_segment(data: bytes, name: str) -> list[bytes]:
+    """The raw lines of a sealed segment. IntegrityError where there are not as many as a segment has."""
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT} lines", REWRITTEN)
+    return data.split(b"\n")[:-1]
+
+
+def _check_channels(state: State, entries: Mapping[Version, Entry]) -> None:
+    """IntegrityError where a channel holds what no version is."""
+    for tag, channel in state.channels.items():
+        held = entries.get(channel.version)
+        if held is None or held.manifest != channel.manifest:
+            raise IntegrityError(
+                f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
+            )
 
 
 def read_line(raw: bytes, name: str) -> LogLine:

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.storage import Remote
+from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.reading import mapping, required, text
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, Remote] = {}
@@ -23,7 +26,7 @@ _MEMORY: dict[str, Remote] = {}
 
 def open_url(url: str, create: bool = False) -> Remote:
     """Open the registry at a URL (`file://`, `memory:NAME`) or path; `create` makes one where there is none."""
-    scheme = urlsplit(url).scheme
+    scheme = _scheme(url)
     if scheme == "memory":
         from onnxreg.registry.backends.memory import memory_remote
 
@@ -34,7 +37,7 @@ def open_url(url: str, create: bool = False) -> Remote:
 
 
 def _check_scheme(url: str) -> None:
-    scheme = urlsplit(url).scheme
+    scheme = _scheme(url)
     if scheme not in ("", "file", "memory") and len(scheme) > 1:
         raise InputError(f"no backend for {scheme}:", "a registry is a directory: name a path or file:// URL")
 
@@ -62,15 +65,15 @@ class Remotes:
 
     @classmethod
     def load(cls, registry: LocalRemote) -> "Remotes":
-        try:
-            value = json.loads((registry.root / "local" / "remotes.json").read_bytes())
-            return cls(registry, dict(value["remotes"]), dict(value["pins"]))
-        except FileNotFoundError:
+        data = registry.read_local("remotes.json")
+        if data is None:
             return cls(registry)
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(
-                "local/remotes.json is damaged", "remove it, then add the remotes again"
-            ) from error
+        try:
+            value = mapping(canonical.decode(data, "local/remotes.json"))
+            return cls(registry, *(_texts(required(value, key)) for key in ("remotes", "pins")))
+        except InputError as error:
+            hint = "remove it, then add the remotes again"
+            raise IntegrityError(f"local/remotes.json is damaged: {error.message}", hint) from error
 
     def add(self, name: str, url: str) -> None:
         """Remember a URL or path under a name. ConflictError where the name stands for another one."""
@@ -99,6 +102,7 @@ class Remotes:
         """What is on disk now, alone, and written back at the end."""
         from onnxreg.registry.backends.staging import exclusive
 
+        self.registry.make_scratch()
         with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
             known = Remotes.load(self.registry)
             yield known
@@ -120,7 +124,7 @@ class Remotes:
             )
         if place in self.urls:
             return self.urls[place]
-        if "/" not in place and ":" not in place and place not in (".", "..") and not Path(place).exists():
+        if "/" not in place and ":" not in place and place not in (".", "..") and not os.path.lexists(place):
             raise NotFoundError(
                 f"there is no remote {place}", f"see `reg remote list`; a directory is written ./{place}"
             )
@@ -146,6 +150,20 @@ class Remotes:
         return remote
 
 
+def _texts(value: Any) -> dict[str, str]:
+    return {key: text(item) for key, item in mapping(value).items()}
+
+
+def _scheme(place: str) -> str:
+    """The scheme of a URL, "" for a path. InputError for what is neither."""
+    if "\0" in place:
+        raise InputError(f"not a path or URL: {place[:80]!r}")
+    try:
+        return urlsplit(place).scheme
+    except ValueError as error:
+        raise InputError(f"not a URL: {place[:80]!r}: {error}") from error
+
+
 def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
-    return place if len(urlsplit(place).scheme) > 1 else os.path.abspath(_path(place))  # noqa: PTH100
+    return place if len(_scheme(place)) > 1 else os.path.abspath(_path(place))  # noqa: PTH100

@@ -11,7 +11,7 @@ from pydantic import Field
 from onnxreg.schema.changes import Delta, compare, same
 from onnxreg.schema.diff_rules import TABLES, Rule, Severity, rule_for
 from onnxreg.schema.manifest import Manifest
-from onnxreg.schema.model import Count, Document, Items, JsonValue
+from onnxreg.schema.model import Count, Document, First, Items, JsonValue
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
@@ -41,7 +41,7 @@ class ManifestDiff(Document):
     """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
 
     format: Literal["onnxreg-diff"]
-    format_version: Literal[1]
+    format_version: First
     compatible: bool
     summary: str
     counts: dict[Severity, Count]

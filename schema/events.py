@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count, items
+from onnxreg.schema.reading import count, items, text
 from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
@@ -233,13 +233,12 @@ class LogLine:
         if not isinstance(value, dict) or canonical.encode(value) != raw:
             raise InputError("log line is not canonical JSON")
         _check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
-        via = value.get("via")
         _text(MAX_SIGNATURE)(value.get("sig", "-"))
         return cls(
             count(value["seq"]),
             Digest.parse(value["prev"]),
             decode_event(value["event"]),
-            None if via is None else _via(via),
+            _via(value["via"]) if "via" in value else None,
             raw,
         )
 
@@ -302,7 +301,7 @@ def _via(value: Any) -> Via:
     if not isinstance(value, dict):
         raise InputError("via is not an object")
     _check_keys(value, {"registry", "seq", "head"}, set(), "via")
-    if not REGISTRY_ID.fullmatch(str(value["registry"])):
+    if not REGISTRY_ID.fullmatch(text(value["registry"])):
         raise InputError("via names no registry id")
     return Via(value["registry"], count(value["seq"]), Digest.parse(value["head"]))
 
@@ -335,18 +334,18 @@ def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
 
 def check_channel(value: Any) -> str:
     """A tag that may move: any tag that is not a version. InputError otherwise."""
-    if Version.is_version(check_tag(str(value))):
+    if Version.is_version(check_tag(text(value))):
         raise InputError(f"{value} is a version, not a channel", "a version never moves; publish a new one")
-    return str(value)
+    return text(value)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    "name": lambda value: check_name(str(value)),
+    "name": lambda value: check_name(text(value)),
     "time": _matching(_TIME, "time"),
     "nonce": _matching(_NONCE, "nonce"),
     "actor": _text(200),
     "reason": _text(2000),
-    "version": lambda value: Version.parse(str(value)),
+    "version": lambda value: Version.parse(text(value)),
     "manifest": Digest.parse,
     "yank": Digest.parse,
     "expire": Digest.parse,

@@ -1,11 +1,12 @@
 """The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -38,6 +39,16 @@ Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 
 Size = Count
 """A count of bytes."""
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a version is a number")  # noqa: TRY004
+    return value
+
+
+First = Annotated[Literal[1], BeforeValidator(_no_flag)]
+"""The format version 1; `true`, which Python holds for equal to it, is none."""
 
 Text = Annotated[str, Field(max_length=4096)]
 

@@ -9,15 +9,15 @@ newest usable versions, by SemVer precedence. `segments` are the sealed parts of
 each. `tombstones` are the blobs that were taken down and must not come back.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
-from onnxreg.schema.ref import check_tag
+from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
@@ -160,14 +160,11 @@ class State:
     @classmethod
     def decode(cls, line: bytes) -> "State":
         """Read a state line; InputError where it is malformed."""
-        try:
-            value = mapping(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"its state line is not JSON: {error}"[:200]) from error
+        value = mapping(canonical.decode(line, "its state line"))
         channels = mapping(required(value, "channels"))
         return cls(
-            text(required(value, "registry")),
-            text(required(value, "name")),
+            _registry_id(text(required(value, "registry"))),
+            check_name(text(required(value, "name"))),
             count(required(value, "seq")),
             Digest.parse(required(value, "head")),
             {check_tag(tag): Channel.read(channel) for tag, channel in channels.items()},
@@ -186,6 +183,12 @@ class State:
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""
         return next((version for version in self.newest if not version.is_prerelease), None)
+
+
+def _registry_id(found: str) -> str:
+    if not REGISTRY_ID.fullmatch(found):
+        raise InputError(f"not a registry id: {found[:40]!r}")
+    return found
 
 
 def entries_to_json(entries: Mapping[Version, Entry]) -> dict[str, Any]:

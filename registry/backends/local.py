@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,7 +66,7 @@ class LocalRemote:
 
         with host_errors(f"making a registry in {self.root}"):
             self._refuse_strangers()
-            self._make_scratch()
+            self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if (self.root / "registry.json").exists():
                     return
@@ -83,19 +84,20 @@ class LocalRemote:
                 "name a registry, or a directory that is empty or does not exist yet",
             )
 
-    def _make_scratch(self) -> None:
+    def make_scratch(self) -> None:
         """The scratch directory, in a tree whose directories are its own: a link would lead writes elsewhere."""
-        for part in ("local", "local/tmp", "local/locks", "blobs", "blobs/sha256", "index"):
+        for part in ("local", "local/tmp", "local/locks", "local/tracking", "blobs", "blobs/sha256", "index"):
             self._refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
 
     def _refuse_link(self, path: Path) -> None:
-        if path.is_symlink():
-            raise IntegrityError(
-                f"{path.relative_to(self.root)} of {self.url} is a link, which no registry has",
-                "somebody else may have prepared it: look at it before you write there",
-            )
+        for place in (path, *takewhile(lambda above: above != self.root, path.parents)):
+            if place.is_symlink():
+                raise IntegrityError(
+                    f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                    "somebody else may have prepared it: look at it before you write there",
+                )
 
     @cached_property
     def registry_id(self) -> str:
@@ -114,6 +116,14 @@ class LocalRemote:
             except NotADirectoryError:
                 raise InputError(f"{self.root} is not a directory") from None
         return read_identity(data, str(self.root))
+
+    def read_local(self, name: str) -> bytes | None:
+        """A small file of this machine's own part of the tree; None where there is none."""
+        with host_errors(f"reading local/{name}"):
+            try:
+                return _read_bounded(self.root / "local" / name, MAX_INDEX)
+            except FileNotFoundError:
+                return None
 
     @property
     def scratch(self) -> Path:
@@ -177,7 +187,11 @@ class LocalRemote:
             for directory, folders, names in os.walk(self.root):
                 if directory == str(self.root):
                     folders[:] = [folder for folder in folders if folder != "local"]
-                linked = [folder for folder in folders if os.path.islink(os.path.join(directory, folder))]  # noqa: PTH114, PTH118
+                linked = [
+                    folder
+                    for folder in folders
+                    if folder.endswith(".jsonl") or os.path.islink(os.path.join(directory, folder))  # noqa: PTH114, PTH118
+                ]
                 for name in sorted([*names, *linked]):
                     path = Path(directory, name)
                     size = _size(path)
@@ -199,10 +213,11 @@ class LocalRemote:
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
             self._refuse_link(self.root / "gc")
             self._refuse_link(path.parent)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.disk.make_directory(path.parent)
             temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
-            temporary.write_bytes(data)
-            temporary.replace(path)
+            with self.disk.create(temporary) as file:
+                file.write(data)
+            self.disk.rename(temporary, path)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         directory = self.root / "gc" / kind
@@ -217,7 +232,7 @@ class LocalRemote:
 
     def remove_note(self, kind: Kind, note: str) -> None:
         with host_errors(f"removing a note of {self.url}"):
-            (self.root / note_path(kind, note)).unlink(missing_ok=True)
+            self.disk.unlink(self.root / note_path(kind, note))
 
     def is_alive(self, note: str) -> bool | None:
         from onnxreg.registry.backends.staging import is_held
@@ -237,7 +252,7 @@ class LocalRemote:
 
         if self._identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
             raise InputError(f"{self.url} is written by a newer onnxreg only", "upgrade onnxreg")
-        self._make_scratch()
+        self.make_scratch()
         with staging(self.scratch, self.disk) as directory:
             yield directory
 
@@ -266,7 +281,7 @@ class LocalRemote:
         """Replace one small file of the tree, atomically and durably."""
         from onnxreg.registry.backends.staging import staging
 
-        self._make_scratch()
+        self.make_scratch()
         with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
             self._replace(path, data, scratch)
 
@@ -322,7 +337,7 @@ class LocalPush:
                 if expected is not None:
                     hashing.check(digest, expected, f"blob {expected}")
             except BaseException:
-                temporary.unlink(missing_ok=True)
+                self._remote.disk.unlink(temporary)
                 raise
         self._keep(temporary, digest)
         return digest, size

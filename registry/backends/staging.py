@@ -29,12 +29,12 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
     marker = directory.with_name(f"{directory.name}.lock")
     with exclusive(marker):
-        directory.mkdir()
+        disk.mkdir(directory)
         try:
             yield directory
         finally:
             disk.remove_tree(directory)
-            marker.unlink(missing_ok=True)
+            disk.unlink(marker)
 
 
 def is_held(marker: Path) -> bool:
@@ -49,11 +49,16 @@ def is_held(marker: Path) -> bool:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove the directories whose lock can be had, with what was put aside for them; and such locks alone."""
-    ours = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})\.lock")
-    for marker in [path for path in scratch.iterdir() if ours.fullmatch(path.name) and not path.is_symlink()]:
+    """Remove the directories whose lock can be had, and such locks alone; after a power cut either may be missing.
+
+    What a dead command had renamed and not synced is made durable first: we may come to rely on it.
+    """
+    ours = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
+    found = [path for path in scratch.iterdir() if not path.is_symlink()]
+    for name in sorted({match[1] for path in found if (match := ours.fullmatch(path.name))}):
+        directory, marker = scratch / name, scratch / f"{name}.lock"
         with suppress(Timeout, OSError), FileLock(marker, timeout=0):
-            directory = marker.with_name(marker.name.removesuffix(".lock"))
-            if not directory.is_symlink():
+            disk.sync_all(scratch)
+            if directory.is_dir() and not directory.is_symlink():
                 disk.remove_tree(directory)
-            marker.unlink(missing_ok=True)
+            disk.unlink(marker)
