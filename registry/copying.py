@@ -1,6 +1,7 @@
 """One copy is push, pull and mirror: blobs in parallel, verified while they stream; then manifest; then the index."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -138,7 +139,8 @@ def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: 
 
     def move(digest: Digest) -> None:
         with source.open_blob(digest) as stream:
-            metered = Metered(stream, progress, stop, f"reading blob {digest} from {source.url}")
+            what = f"reading blob {digest} from {source.url}"
+            metered = Metered(stream, progress, stop, what, moving[digest])
             found, size = push.put(cast(BinaryIO, metered), digest)
         if size != moving[digest]:
             raise IntegrityError(f"blob {found} has {size} bytes, its manifest says {moving[digest]}")
@@ -163,10 +165,21 @@ def run_parallel(
 
 
 class Metered:
-    """A stream that reports the bytes read from it, names its side where reading fails, and ends when stopped."""
+    """A stream that reports the bytes read from it, names its side where reading fails, and ends when stopped.
 
-    def __init__(self, stream: BinaryIO, progress: Progress, stop: threading.Event, what: str) -> None:
+    With a `size` it gives no more bytes than that: IntegrityError where there are more.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        progress: Progress,
+        stop: threading.Event,
+        what: str,
+        size: int | None = None,
+    ) -> None:
         self._stream = cast(Any, stream)
+        self._left = sys.maxsize if size is None else size
         self._progress = progress
         self._stop = stop
         self._what = what
@@ -176,5 +189,8 @@ class Metered:
             raise InterruptedError("stopped")
         with host_errors(self._what):
             count: int = self._stream.readinto(block)
+        self._left -= count
+        if self._left < 0:
+            raise IntegrityError(f"{self._what}: it is longer than its manifest says", "run reg verify there")
         self._progress.moved(count)
         return count
