@@ -12,12 +12,15 @@ from onnxreg.cli import (
     VERSION,
     add,
     diff,
+    doctor,
     drop,
+    du,
     export,
     gc,
     importing,
     log,
     ls,
+    mirror,
     pin,
     pull,
     purge,
@@ -41,7 +44,11 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("import", importing.command, importing.EXAMPLES),
         ("add", add.command, add.EXAMPLES),
     ),
-    "Move it": (("push", push.command, push.EXAMPLES), ("pull", pull.command, pull.EXAMPLES)),
+    "Move it": (
+        ("push", push.command, push.EXAMPLES),
+        ("pull", pull.command, pull.EXAMPLES),
+        ("mirror", mirror.command, mirror.EXAMPLES),
+    ),
     "Find and compare": (
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),
@@ -59,7 +66,12 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("drop", drop.command, drop.EXAMPLES),
         ("purge", purge.command, purge.EXAMPLES),
     ),
-    "Trust": (("verify", verify.command, verify.EXAMPLES), ("log", log.command, log.EXAMPLES)),
+    "Keep it healthy": (
+        ("verify", verify.command, verify.EXAMPLES),
+        ("log", log.command, log.EXAMPLES),
+        ("doctor", doctor.command, doctor.EXAMPLES),
+        ("du", du.command, du.EXAMPLES),
+    ),
 }
 OTHERS = "Set up"
 

@@ -18,7 +18,12 @@ Options = dict[str, tuple[str, str]]
 
 GLOBALS: Options = {"--registry": ("registry", VALUE), "--quiet": ("quiet", FLAG)}
 VERBS: dict[str, Options] = {
-    "ls": {"--json": ("as_json", FLAG)},
+    "ls": {
+        "--json": ("as_json", FLAG),
+        "--format": ("formats", LIST),
+        "--precision": ("precision", VALUE),
+        "--certified": ("certified", FLAG),
+    },
     "resolve": {
         "--json": ("as_json", FLAG),
         "--format": ("formats", LIST),

@@ -1,65 +1,138 @@
-"""`reg ls`: the models of a registry, or the versions of one model."""
+"""`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import output
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.storage import Remote
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
-EXAMPLES = ("reg ls", "reg ls acme/pii-small", "reg --registry /srv/models ls --json")
+if TYPE_CHECKING:
+    from onnxreg.registry.listing import Model
+    from onnxreg.registry.search import Kind, Match, SearchIndex
+
+EXAMPLES = (
+    "reg ls",
+    "reg ls acme/pii-small",
+    "reg ls 'acme/*' --format onnx-int8 --certified",
+    "reg --registry /srv/models ls --json",
+)
+FEW = 50
+"""So many index files are read as soon as a search index would be opened."""
+SHOWN = 5
+"""How many damaged models a message names."""
 
 
-def run(session: Session, name: str | None = None, as_json: bool = False) -> None:
+def run(
+    session: Session,
+    name: str | None = None,
+    formats: Sequence[str] = (),
+    precision: str | None = None,
+    certified: bool = False,
+    as_json: bool = False,
+) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
     place = session.place()
-    if name is None:
-        _models(session, place, as_json)
+    one = name is not None and not set("*?[") & set(name)
+    state = lookup.read_state(place, check_name(name)) if name is not None and one else None
+    if formats or precision or certified:
+        from onnxreg.registry.search import Kind
+
+        _matches(session, place, name or "*", Kind(tuple(formats), precision, certified), as_json)
+    elif state is not None:
+        _versions(session, place, state, as_json)
     else:
-        _versions(session, place, lookup.read_state(place, check_name(name)), as_json)
+        _models(session, place, name or "*", as_json)
 
 
-def _models(session: Session, place: Remote, as_json: bool) -> None:
-    models: list[dict[str, Any]] = []
-    damages: list[IntegrityError] = []
-    for name in place.names():
-        try:
-            models.append(_model(place, lookup.read_state(place, name)))
-        except IntegrityError as damage:
-            damages.append(damage)
+def _index(place: Remote) -> "SearchIndex":
+    from onnxreg.registry.search import SearchIndex
+
+    assert isinstance(place, LocalRemote), "session.place() without a remote is the registry on this machine"
+    return SearchIndex(place)
+
+
+def _models(session: Session, place: Remote, pattern: str, as_json: bool) -> None:
+    from onnxreg.registry import scan
+
+    if isinstance(place, LocalRemote) and scan.has_more(place.root, FEW):
+        with _index(place) as index:
+            models, damages = index.models(pattern), index.damages(pattern)
+    else:
+        models, damages = _read_models(place, pattern)
     if as_json:
-        output.write_json({"models": models})
+        output.write_json({"models": [model.to_json() for model in models]})
     else:
         rows = [
-            (model["name"], model["newest"] or "", model["versions"], _channels(model["channels"]))
-            for model in models
+            (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
         ]
         session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
         if not rows and not damages:
-            session.say(f"{place.url} holds no models yet: reg export and reg add make some")
+            none = f"{place.url} holds no models yet: reg export and reg add make some"
+            session.say(none if pattern == "*" else f"no model of {place.url} is called {pattern}")
+    _fail(damages)
+
+
+def _read_models(place: Remote, pattern: str) -> "tuple[list[Model], list[str]]":
+    """The models, and what is wrong with those that cannot be read."""
+    from onnxreg.registry.listing import read_model
+
+    models: list[Model] = []
+    damages: list[str] = []
+    for name in place.names():
+        if fnmatchcase(name, pattern):
+            try:
+                models.append(read_model(place, name))
+            except (IntegrityError, NotFoundError, HostError) as damage:
+                damages.append(damage.message)
+    return models, damages
+
+
+def _fail(damages: Sequence[str]) -> None:
     if damages:
-        what = "; ".join(damage.message for damage in damages)
+        more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
+        what = "; ".join([*damages[:SHOWN], *more])
         raise IntegrityError(what, "the other models are listed; run reg verify to see the extent")
-
-
-def _model(place: Remote, state: State) -> dict[str, Any]:
-    newest = state.newest_release()
-    return {
-        "name": state.name,
-        "versions": len(lookup.all_versions(place, state)),
-        "newest": None if newest is None else str(newest),
-        "channels": {tag: str(channel.version) for tag, channel in sorted(state.channels.items())},
-    }
 
 
 def _channels(channels: dict[str, str]) -> str:
     return ", ".join(f"{tag}={version}" for tag, version in channels.items())
+
+
+def _matches(session: Session, place: Remote, pattern: str, kind: "Kind", as_json: bool) -> None:
+    with _index(place) as index:
+        matches, damages = index.matches(kind, pattern), index.damages(pattern)
+    if as_json:
+        output.write_json({"models": [_match(match) for match in matches]})
+    else:
+        session.table(
+            ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"),
+            [
+                (match.model.name, match.version, a.path, a.format, a.precision, output.size(a.size), a.state)
+                for match in matches
+                for a in match.artifacts
+            ],
+        )
+        if not matches and not damages:
+            session.say("no newer release has such an artifact")
+    _fail(damages)
+
+
+def _match(match: "Match") -> dict[str, Any]:
+    return {
+        **match.model.to_json(),
+        "version": match.version,
+        "manifest": match.manifest,
+        "artifacts": [artifact._asdict() for artifact in match.artifacts],
+    }
 
 
 def _versions(session: Session, place: Remote, state: State, as_json: bool) -> None:
@@ -115,16 +188,30 @@ def command() -> Callable[..., None]:
     def ls(
         context: typer.Context,
         name: Annotated[
-            str | None, typer.Argument(help="List the versions of this model.", autocompletion=complete_name)
+            str | None,
+            typer.Argument(
+                help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
+                autocompletion=complete_name,
+            ),
         ] = None,
+        formats: Annotated[
+            list[str] | None,
+            typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
+        ] = None,
+        precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+        certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
         as_json: Json = False,
     ) -> None:
         """List the models of the registry, or the versions of one of them, newest first.
 
+        With --format, --precision or --certified: each model's newest release that has such an artifact, and these
+        artifacts; the newest four releases of a model and what its channels hold are looked at.
+
         With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
         null; for one model {name, registry, versions: [{version, manifest, size?, yanked, channels}]}. The size is
-        that of all files in bytes, where the index file knows it.
+        that of all files in bytes, where the index file knows it. Where artifacts are asked for, each model has
+        {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
-        run(context.obj, name, as_json)
+        run(context.obj, name, formats or (), precision, certified, as_json)
 
     return ls

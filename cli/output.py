@@ -14,7 +14,7 @@ COLOURS = {
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""
 
-NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES"})
+NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
 """Columns that are aligned to the right."""
 
 

@@ -1,15 +1,24 @@
-"""`reg verify`: reading everything again."""
+"""`reg verify`: reading everything again, and repairing what is damaged."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxreg.cli import output
 from onnxreg.cli.options import Json, complete_name
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import InputError, IntegrityError
 
-EXAMPLES = ("reg verify", "reg verify acme/pii-small:1.2.0", "reg verify --json")
+if TYPE_CHECKING:
+    from onnxreg.registry.verify import Damage
+
+EXAMPLES = (
+    "reg verify",
+    "reg verify acme/pii-small:1.2.0 --json",
+    "reg verify --repair --from /mnt/share/models",
+)
+HINT = "reg verify --repair --from REMOTE fetches good copies"
 
 
 def command(
@@ -18,28 +27,54 @@ def command(
         str | None,
         typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_name),
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put good copies in place of what is damaged.")
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Where good copies are; without it the sole remote, or the one called origin."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read every byte and every log line again, and list all damage. Damage is exit status 4.
+    """Read every byte and every log line again, and list all damage. Damage that is left is exit status 4.
 
-    With --json: {ok, models, versions, blobs, bytes, damages: [{kind, name, detail, digest?}]}.
+    With --repair: blobs come from any registry that has them; a log only from a mirror, and no line of it that can be
+    read here is lost; an index that only differs from its log is made anew from it; a damaged blob that nothing refers to
+    is deleted. Files that belong to no registry are left alone.
+
+    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state
+    after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
     """
+    if source is not None and not repair:
+        raise InputError("--from says where a repair fetches from", "add --repair")
     session: Session = context.obj
     registry = session.open()
     with session.progress("verifying", as_json) as progress:
-        report = registry.verify(ref, progress)
+        if repair:
+            repaired = registry.repair(ref, source, progress)
+            report, done = repaired.report, repaired.done
+        else:
+            report, done = registry.verify(ref, progress), []
     if as_json:
-        output.write_json(report.to_json())
+        fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
+        output.write_json({**report.to_json(), **fixed})
     else:
-        rows = [(damage.kind, damage.name, damage.detail) for damage in report.damages]
-        session.table(("DAMAGE", "WHERE", "WHAT"), rows)
+        session.table(("REPAIRED", "WHERE", "WHAT"), _rows(done))
+        session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages))
         counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
         read = ", ".join(output.counted(count, noun) for count, noun in counts)
         session.say(
             f"read {read}, {output.size(report.size)}: {'damaged' if report.damages else 'all intact'}"
         )
     if report.damages:
+        left = " left" if repair else ""
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damage')} in {registry.store.url}",
-            "fetch good copies: push the version again from a registry that has it",
+            f"{output.counted(len(report.damages), 'damage')}{left} in {registry.store.url}",
+            "each line says why it stays" if repair else HINT,
         )
+
+
+def _rows(damages: "Iterable[Damage]") -> list[tuple[str, str, str]]:
+    return [(damage.kind, damage.name, damage.detail) for damage in damages]

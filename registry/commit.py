@@ -40,8 +40,11 @@ def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFil
     index = remote.read_index(name)
     fetch = fetcher(remote, *more)
     if index is None:
-        return Ledger.empty(remote.registry_id, name, fetch), None
-    return Ledger.read(index.data, remote.registry_id, name, fetch), index
+        ledger = Ledger.empty(remote.registry_id, name, fetch)
+    else:
+        ledger = Ledger.read(index.data, remote.registry_id, name, fetch)
+    ledger.mirrored = remote.is_mirror
+    return ledger, index
 
 
 def commit(

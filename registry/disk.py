@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,14 +53,21 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path) -> None:
-        """The directory and those above it, each durable in its parent."""
-        missing = []
-        while not path.is_dir():
-            missing.append(path)
-            path = path.parent
-        for directory in reversed(missing):
+        """The directory and those above it, each durable in its parent.
+
+        So is the lowest one that exists already: another process may have made it and not synced it yet.
+        """
+        missing = self._missing(path)
+        if missing:
+            with suppress(PermissionError):
+                self.sync_directory(missing[0].parent.parent)
+        for directory in missing:
             self.mkdir(directory)
             self.sync_directory(directory.parent)
+
+    def _missing(self, path: Path) -> list[Path]:
+        """The directories to be made so that there is this one, the uppermost first."""
+        return [above for above in (*reversed(path.parents), path) if not above.is_dir()]
 
     def sync_file(self, path: Path) -> None:
         """Make a file's bytes durable."""
@@ -110,8 +117,9 @@ class Disk:
         pairs = list(files)
         self.sync_files([source for source, _ in pairs])
         targets = [target for _, target in pairs]
-        for directory in sorted({target.parent for target in targets}):
-            self.make_directory(directory)
+        for parent in sorted({target.parent for target in targets}):
+            for directory in self._missing(parent):
+                self.mkdir(directory)
         for source, target in pairs:
             self.rename(source, target)
         for directory in sorted(

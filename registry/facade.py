@@ -17,7 +17,7 @@ from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.home import default_root
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
 from onnxreg.registry.references import refers_to
@@ -94,6 +94,8 @@ class Registry:
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
+        if self.store.is_mirror:
+            raise mirror_error(self.id)
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 

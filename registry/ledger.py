@@ -67,6 +67,7 @@ class Ledger:
     blobs: list[bytes] = field(default_factory=list)
     tombstones: list[Digest] = field(default_factory=list)
     summaries: dict[str, Any] = field(default_factory=dict)
+    mirrored: bool = False
 
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -85,7 +86,9 @@ class Ledger:
         held = {version: entry for version, entry in entries.items() if not entry.dropped}
         _check_channels(state, held)
         ledger = cls(registry, name, fetch, state.head, state.seq, held)
-        ledger.recent, ledger.channels = dict(state.versions), dict(state.channels)
+        touched = {version for line in lines if (version := _touches(line.event)) is not None}
+        ledger.recent = {version: entry for version, entry in state.versions.items() if version in touched}
+        ledger.channels = dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
         ledger.summaries, ledger.tombstones = state.summaries, list(state.tombstones)
         return ledger
@@ -113,8 +116,14 @@ class Ledger:
             raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add one event. ConflictError where it contradicts what is there (a version, a channel's holder)."""
+        """Add one event. ConflictError where it contradicts what is there (a channel's holder), and in a mirror."""
+        self.check_own()
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via))
+
+    def check_own(self) -> None:
+        """ConflictError in a mirror: only lines of the registry that it copies are added there."""
+        if self.mirrored:
+            raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
         """Add a line that another copy of this log already has; IntegrityError where it does not follow."""
@@ -206,8 +215,7 @@ class Ledger:
                 f"instead of {event.manifest.short}...",
                 "a version never changes: publish under another version",
             )
-        if found is None:
-            self._set(event.version, Entry(event.manifest, event.size, seq))
+        self._set(event.version, found or Entry(event.manifest, event.size, seq))
 
     def _set(self, version: Version, entry: Entry) -> None:
         self.entries[version] = self.recent[version] = entry
@@ -244,7 +252,7 @@ class Ledger:
             self.seq,
             self.head,
             self.channels,
-            self.recent,
+            {**{version: self.entries[version] for version in shown}, **self.recent},
             self.catalog,
             newest,
             {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
@@ -263,6 +271,14 @@ class Ledger:
         """The bytes of the index file."""
         state = canonical.encode(self.state().to_json())
         return b"".join(line + b"\n" for line in (state, *(line.raw for line in self.tail)))
+
+
+def mirror_error(registry: str) -> ConflictError:
+    """What a mirror says to whoever wants to make an event in it."""
+    return ConflictError(
+        f"this is a mirror of registry {registry[:12]}..., and read-only",
+        "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
+    )
 
 
 def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Ledger:
@@ -321,6 +337,15 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[Skimmed]:
         yield from map(Skimmed.read, lines)
     except InputError as error:
         raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+
+
+def _touches(event: Event) -> Version | None:
+    """The version whose entry an event writes."""
+    match event:
+        case Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore():
+            return event.version
+        case _:
+            return None
 
 
 def _check_tail(state: State, lines: Sequence[LogLine]) -> None:

@@ -120,6 +120,11 @@ class IndexReader(Protocol):
         """32 hex digits, random, made once. NotFoundError where there is no registry."""
         ...
 
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it is a verbatim copy of the registry with its id: no event is made in it."""
+        ...
+
     def read_index(self, name: str) -> IndexFile | None:
         """A model's index file as it is now; None where the model is unknown."""
         ...

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError
 from onnxreg.schema.events import Attest, LogLine, Publish, Unyank, Via, Yank
 from onnxreg.schema.version import Version
 
@@ -26,7 +26,8 @@ def missing_lines(
     """
     if source.registry == destination.registry:
         return _suffix(source, destination)
-    _check_versions(source, destination, versions, restore)
+    destination.check_own()
+    check_versions(source, destination, versions, restore)
     chosen = {version: source.entries[version].manifest for version in versions}
     present = {line.event_id for line in destination.skim()}
     held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
@@ -58,9 +59,10 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
             return False
 
 
-def _check_versions(
-    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool
+def check_versions(
+    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool = False
 ) -> None:
+    """Raises what `missing_lines` does where a version may not travel between registries with different ids."""
     for version in versions:
         ours = source.entries.get(version)
         if ours is None or ours.gone is not None:
@@ -85,7 +87,7 @@ def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
     ours, theirs = list(source.skim()), list(destination.skim())
     common = min(len(ours), len(theirs))
     if common and ours[common - 1].digest != theirs[common - 1].digest:
-        raise IntegrityError(
+        raise ForkError(
             f"two copies of registry {source.registry} have different histories of {source.name}: "
             f"heads {source.head.short}... and {destination.head.short}...",
             "one of them was rewritten; nothing was changed",

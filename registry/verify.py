@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
@@ -13,7 +14,7 @@ from onnxreg.registry.ledger import Ledger, replay
 from onnxreg.registry.references import Reference, documents, files, present_versions
 from onnxreg.registry.storage import NOTE, BlobKey, Remote, TreeFile, index_path
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import NotFoundError, RegError
+from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.ref import is_name
 from onnxreg.schema.version import Version
 
@@ -23,7 +24,8 @@ class Damage:
     """One thing that is not as its digest or history says.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `manifest` (not one), and of
-    blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob lies.
+    blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
+    lies, or should lie; `wanted` is what refers to it, None where nothing that could be read does.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Damage:
     detail: str
     digest: Digest | None = None
     key: BlobKey | None = None
+    wanted: Reference | None = None
 
     def to_json(self) -> dict[str, Any]:
         value = {"kind": self.kind, "name": self.name, "detail": self.detail}
@@ -72,7 +75,7 @@ def verify(remote: Remote, progress: Progress | None = None) -> Report:
     found = list(remote.files())
     keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in wanted for key in keys)
-    report.damages += [_stray(file) for file in found if not _belongs(file)]
+    report.damages += _strays(found)
     _check_blobs(remote, wanted, keys, report, progress or Progress())
     return report
 
@@ -112,16 +115,21 @@ def _check_model(remote: Remote, name: str, only: Version | None, report: Report
 
 
 def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, Reference]:
-    """The chain, and the index against a replay of it. Returns the documents that the log refers to."""
+    """The chain, and the index against a replay of it. Returns the documents that the log refers to, as far as it goes."""
+    wanted: dict[Digest, Reference] = {}
     try:
-        lines = list(ledger.lines())
-        wanted = {document.digest: document for document in documents(ledger)}
-        if index != replay(lines, ledger.registry, ledger.name, ledger.fetch).encode():
-            detail = "the state line is not what a replay of the log gives"
-            report.damages.append(Damage("state", ledger.name, detail))
+        for document in documents(ledger):
+            wanted[document.digest] = document
+        replayed = replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch)
     except RegError as error:
         report.damages.append(Damage("log", ledger.name, error.message))
-        return {}
+        return wanted
+    try:
+        if index != replayed.encode():
+            detail = "the state line is not what a replay of the log gives"
+            report.damages.append(Damage("state", ledger.name, detail))
+    except (NotFoundError, IntegrityError):
+        pass  # a manifest that the state line summarises: it is among the documents, and reported as such
     return wanted
 
 
@@ -150,8 +158,9 @@ def _check_blobs(
             report.damages.append(damage)
     present = {key.digest for key in keys}
     for digest in sorted(wanted.keys() - whole - present):
-        what = wanted[digest].what
-        report.damages.append(Damage("missing", what, f"blob {digest} is not there", digest))
+        reference = wanted[digest]
+        detail = f"blob {digest} is not there"
+        report.damages.append(Damage("missing", reference.what, detail, digest, BlobKey(digest), reference))
 
 
 def _check_blob(
@@ -163,13 +172,15 @@ def _check_blob(
             metered = Metered(stream, progress, stop, f"reading blob {digest}")
             found, count = hashing.pump(cast(BinaryIO, metered), None)
     except RegError as error:
-        return 0, Damage("unreadable", what, error.message, digest, key)
+        return 0, Damage("unreadable", what, error.message, digest, key, wanted)
     size = wanted.size if wanted else None
     if found == digest and size in (None, count):
         return count, None
     if size is not None and count < size:
-        return count, Damage("short", what, f"blob {digest} has {count} of {size} bytes", digest, key)
-    return count, Damage("damaged", what, f"blob {digest} has other bytes than its name says", digest, key)
+        detail = f"blob {digest} has {count} of {size} bytes"
+        return count, Damage("short", what, detail, digest, key, wanted)
+    detail = f"blob {digest} has other bytes than its name says"
+    return count, Damage("damaged", what, detail, digest, key, wanted)
 
 
 def _key_of(file: TreeFile) -> BlobKey | None:
@@ -189,6 +200,15 @@ def _belongs(file: TreeFile) -> bool:
         return True
     name = path.removeprefix("index/").removesuffix(".jsonl")
     return is_name(name) and path == index_path(name)
+
+
+def stray_files(remote: Remote) -> list[Damage]:
+    """The files that no registry has, such as a link or a model's index under a name that is none."""
+    return _strays(remote.files())
+
+
+def _strays(files: Iterable[TreeFile]) -> list[Damage]:
+    return [_stray(file) for file in files if not _belongs(file)]
 
 
 def _stray(file: TreeFile) -> Damage:

@@ -69,6 +69,10 @@ class LostRaceError(ConflictError):
     """An index file changed between read and swap; re-read and recompute."""
 
 
+class ForkError(IntegrityError):
+    """Two copies of one log have different lines in the same place."""
+
+
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The one line that a verb prints when the library it needs is not installed."""
     return HostError(f"{purpose} needs {module}, which is not installed", f"pip install 'onnxreg[{extra}]'")

@@ -3,8 +3,9 @@
     {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
      "tombstones"?}
 
-`versions` holds the versions touched since the last sealing; the older ones stand in the catalog, a blob. A version
-that was dropped stands here until then, so that the catalog's older entry of it does not count. `newest` lists the
+`versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all that were
+sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
+catalog's older entry of it does not count. `newest` lists the
 newest usable versions, by SemVer precedence. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
 each. `tombstones` are the blobs that were taken down and must not come back.
 """

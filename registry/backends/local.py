@@ -53,15 +53,19 @@ class LocalRemote:
         return remote
 
     @classmethod
-    def create(cls, root: Path, disk: Disk | None = None) -> "LocalRemote":
-        """Open the registry, or make an empty one. InputError where the directory holds something else."""
+    def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> "LocalRemote":
+        """Open the registry, or make an empty one, which may be a mirror of that with this id.
+
+        InputError where the directory holds something else.
+        """
         remote = cls(root, disk)
         if not (root / "registry.json").exists():
-            remote._initialise()
+            more = {"mirror": True} if mirror_of else {}
+            remote._initialise(new_identity(mirror_of, **more))
         _ = remote.registry_id
         return remote
 
-    def _initialise(self) -> None:
+    def _initialise(self, identity: bytes) -> None:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
@@ -71,7 +75,7 @@ class LocalRemote:
                 if (self.root / "registry.json").exists():
                     return
                 self._refuse_strangers()
-                self.write_file("registry.json", new_identity())
+                self.write_file("registry.json", identity)
 
     def _refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
@@ -102,6 +106,10 @@ class LocalRemote:
     @cached_property
     def registry_id(self) -> str:
         return str(self._identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._identity.get("mirror") is True
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -201,12 +209,20 @@ class LocalRemote:
     def delete(self, keys: Iterable[BlobKey]) -> None:
         paths = [self.root / key.path for key in keys]
         with host_errors(f"deleting blobs of {self.url}"):
+            self._sync_logs()
             for path in paths:
                 self._refuse_link(path.parent)
                 self.disk.unlink(path)
             for directory in sorted({path.parent for path in paths}):
                 if directory.is_dir():
                     self.disk.sync_directory(directory)
+
+    def _sync_logs(self) -> None:
+        """What the logs say now stays so: a power cut must not bring back one that refers to what is deleted next."""
+        index = self.root / "index"
+        for directory in (*sorted(index.glob("*/")), index, self.root):
+            if directory.is_dir():
+                self.disk.sync_directory(directory)
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         path = self.root / note_path(kind, note)
@@ -270,12 +286,12 @@ class LocalRemote:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
 
-    def give_names(self, staged: Mapping[Path, BlobKey]) -> None:
-        """Make staged blobs durable under their final names."""
+    def give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None:
+        """Make staged blobs durable under their final names, and those that were there already under theirs."""
         targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
             self._refuse_link(directory)
-        self.disk.write_all(targets, self.root)
+        self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""
@@ -302,6 +318,7 @@ class LocalPush:
         self._directory = directory
         self._staged: dict[Path, Digest] = {}
         self._placed: set[BlobKey] = set()
+        self._relied: set[BlobKey] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[BlobKey] = frozenset()
         self._lock = threading.Lock()
@@ -326,7 +343,10 @@ class LocalPush:
         }
 
     def _is_present(self, key: BlobKey) -> bool:
-        return key not in self._damaged and self._remote.has_key(key)
+        if key in self._damaged or not self._remote.has_key(key):
+            return False
+        self._relied.add(key)
+        return True
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         temporary = self._directory / os.urandom(8).hex()
@@ -374,8 +394,8 @@ class LocalPush:
     def flush(self) -> None:
         with host_errors(f"writing to {self._remote.url}"):
             keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
-            self._staged = {}
-            self._remote.give_names(keys)
+            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
+            self._remote.give_names(keys, relied)
             self._placed.update(keys.values())
 
 

@@ -48,6 +48,6 @@ class MemoryStore:
         return iter(sorted(found.items()))
 
 
-def memory_remote(registry_id: str | None = None, url: str = "memory:") -> ObjectRemote:
-    """A fresh registry in memory."""
-    return ObjectRemote.create(MemoryStore(url), registry_id)
+def memory_remote(registry_id: str | None = None, url: str = "memory:", mirror: bool = False) -> ObjectRemote:
+    """A fresh registry in memory, which may be a mirror of that with this id."""
+    return ObjectRemote.create(MemoryStore(url), registry_id, mirror)

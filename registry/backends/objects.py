@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from onnxreg.registry import hashing
+from onnxreg.registry.backends.checked import Checked
 from onnxreg.registry.identity import new_identity, read_identity
 from onnxreg.registry.storage import (
     NOTE,
@@ -17,6 +18,7 @@ from onnxreg.registry.storage import (
     Kind,
     TreeFile,
     index_path,
+    keys_of,
     note_path,
     usable_key,
 )
@@ -24,8 +26,8 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError
 from onnxreg.schema.ref import is_name
 
-SPOOL = 8 * 2**20
-"""A blob on its way up is kept in memory up to this many bytes, on disk above."""
+SPOOL = 2 * 2**20
+"""A blob on its way up whose digest is not known is kept in memory up to this many bytes, on disk above."""
 
 
 class ObjectStore(Protocol):
@@ -49,7 +51,11 @@ class ObjectStore(Protocol):
         ...
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        """Write an object that is not there yet; False, and nothing written, where it is."""
+        """Write an object that is not there yet; False, and nothing written, where it is.
+
+        The source is read to its end before anything is visible, and what reading raises is raised: then nothing is
+        written. Of one that is seekable the bytes are known to be right, and may be read more than once.
+        """
         ...
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
@@ -75,40 +81,52 @@ class ObjectRemote:
         self.store = store
 
     @classmethod
-    def create(cls, store: ObjectStore, registry_id: str | None = None) -> "ObjectRemote":
-        """Open the registry, or make an empty one."""
+    def create(
+        cls, store: ObjectStore, registry_id: str | None = None, mirror: bool = False
+    ) -> "ObjectRemote":
+        """Open the registry, or make an empty one, which may be a mirror of that with this id."""
         if store.get("registry.json") is None:
-            store.swap("registry.json", new_identity(registry_id), None)
+            more = {"mirror": True} if mirror else {}
+            store.swap("registry.json", new_identity(registry_id, **more), None)
         return cls(store)
 
     @property
     def url(self) -> str:
         return self.store.url
 
-    @cached_property
+    @property
     def registry_id(self) -> str:
+        return str(self._identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._identity.get("mirror") is True
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
         found = self.store.get("registry.json")
         if found is None:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL")
-        return str(read_identity(found[0], self.url)["id"])
+        return read_identity(found[0], self.url)
 
     def blob_url(self, digest: Digest) -> str:
-        return f"{self.url.rstrip('/')}/{BlobKey(digest).path}"
+        place = self.url.partition("?")[0]
+        return f"{place.rstrip('/')}/{BlobKey(digest).path}"
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         plain = {BlobKey(digest).path: digest for digest in digests}
         present = self.store.has(plain)
-        elsewhere = {digest for path, digest in plain.items() if path not in present and self._keys(digest)}
-        return {plain[path] for path in present} | elsewhere
+        absent = [digest for path, digest in plain.items() if path not in present]
+        return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
 
-    def _keys(self, digest: Digest) -> list[BlobKey]:
-        """Where else than under its plain key a blob lies."""
-        paths = (path for path, _ in self.store.list(f"{BlobKey(digest).path}."))
-        return [key for key in map(BlobKey.of_path, paths) if key is not None]
+    def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
+        """Where else than under their plain keys blobs lie."""
+        keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
+        return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
     def open_blob(self, digest: Digest) -> BinaryIO:
         stream = self.store.open(BlobKey(digest).path)
-        for key in self._keys(digest) if stream is None else ():
+        for key in self._elsewhere([digest]) if stream is None else ():
             stream = stream or self.store.open(key.path)
         if stream is None:
             raise self._absent(digest)
@@ -180,6 +198,14 @@ class ObjectPush:
         return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        if expected is None or (path := usable_key(expected, self._condemned).path) in self._damaged:
+            return self._put_spooled(source, expected)
+        checked = Checked(source, expected)
+        self._store.create(path, cast(BinaryIO, checked))
+        return expected, checked.size
+
+    def _put_spooled(self, source: BinaryIO, expected: Digest | None) -> tuple[Digest, int]:
+        """The bytes are known before anything is sent."""
         with SpooledTemporaryFile(SPOOL) as spool:
             digest, size = hashing.pump(source, spool)
             if expected is not None:

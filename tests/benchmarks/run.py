@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [export]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [verify] [scale] [export]
 """
 
 import json
@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import export
+import scale
 import startup
 import transfer
+import verify
 from measure import Row, table
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,8 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
     "memory": transfer.memory,
+    "verify": verify.benchmark,
+    "scale": lambda: scale.benchmark(CACHE),
     "export": _export,
 }
 

@@ -1,0 +1,156 @@
+"""What a registry costs as it grows: ten models against ten thousand, ten versions against five thousand.
+
+Times are ratios of whole `reg` processes, in pairs; requests and bytes are counted, in this process.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from measure import Row, Run, pairs, rows, run
+from startup import installed
+
+from onnxreg.registry import Registry
+from onnxreg.registry.search import FILE
+from onnxreg.registry.storage import index_path
+from onnxreg.schema.draft import Draft, DraftArtifact
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
+import grow
+from opened import opened
+
+FEW, MANY, VERSIONS, LONG = 10, 10_000, 20, 5_000
+NAME = grow.model_name(0)
+
+QUERY = """
+import gc, json, sys, time
+from pathlib import Path
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.search import Kind, SearchIndex
+gc.disable()
+started = time.perf_counter()
+with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
+    index.matches(Kind(certified=True)) if sys.argv[2] == "filter" else index.models()
+print(time.perf_counter() - started)
+"""
+
+
+def benchmark(cache: Path, count: int = 11) -> list[Row]:
+    python = installed(cache)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        few = grow.grow(Path(directory) / "few", FEW, VERSIONS, whole=[0])
+        many = grow.grow(Path(directory) / "many", MANY, VERSIONS, whole=[0])
+        return [
+            *_one_model(python, few, many, count),
+            *_all_models(python, few, many, count),
+            *_versions(Path(directory)),
+        ]
+
+
+def _one_model(python: Path, few: Registry, many: Registry, count: int) -> Iterator[Row]:
+    """The aim of `models`: what concerns one model costs the same among ten and among ten thousand."""
+    for verb in ("ls", "show", "resolve"):
+
+        def call(registry: Registry, verb: str = verb) -> Run:
+            return run([python.with_name("reg"), "--registry", registry.store.root, verb, NAME])
+
+        measured = pairs(lambda: call(many), lambda: call(few), count)
+        yield rows(f"reg {verb} NAME, {MANY:,} models", f"the same, {FEW} models", measured, "< 1.5")[0]
+
+
+def _all_models(python: Path, few: Registry, many: Registry, count: int) -> Iterator[Row]:
+    """A question over all models, timed inside its process; beside it a bare interpreter, for the scale."""
+    bare = [python, "-c", "pass"]
+    for what in ("filter", "list"):
+        for state, prepare, times in (
+            ("warm", _leave, count),
+            ("one model changed", _touch, count),
+            ("no index yet", _forget, 1),
+        ):
+            ask = _asker(python, many, what, prepare)
+            ask()
+            measured = [(ask(), run(bare)) for _ in range(times)]
+            aim = "< 0.1 s" if state == "warm" else ""
+            yield rows(f"{what} over {MANY:,} models, {state}", "python -c pass", measured, aim)[0]
+
+
+def _asker(
+    python: Path, registry: Registry, what: str, prepare: Callable[[Registry], object]
+) -> Callable[[], Run]:
+    def ask() -> Run:
+        prepare(registry)
+        command = [python, "-c", QUERY, registry.store.root, what]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return Run(float(done.stdout), 0)
+
+    return ask
+
+
+def _leave(registry: Registry) -> None:
+    pass
+
+
+def _touch(registry: Registry) -> None:
+    """As a push does: the index file is replaced."""
+    path = registry.store.root / index_path(NAME)
+    (registry.store.root / "local" / "next").write_bytes(path.read_bytes())
+    (registry.store.root / "local" / "next").replace(path)
+
+
+def _forget(registry: Registry) -> None:
+    (registry.store.root / FILE).unlink(missing_ok=True)
+
+
+def _versions(directory: Path) -> Iterator[Row]:
+    """Requests and bytes of a resolve and of a push, of a model with so many versions."""
+    short = _counted(directory, VERSIONS)
+    long = _counted(directory, LONG)
+    units = {"resolve, files read": "files", "resolve, bytes read": "B"}
+    units |= {"push, files rewritten": "files", "push, bytes rewritten": "B", "push, bytes new": "B"}
+    for what, unit in units.items():
+        ratio = long[what] / short[what]
+        yield Row(
+            f"{what}, {LONG:,} versions",
+            f"the same, {VERSIONS}",
+            long[what],
+            short[what],
+            ratio,
+            ratio,
+            ratio,
+            unit,
+        )
+
+
+def _counted(directory: Path, versions: int) -> dict[str, int]:
+    source = grow.grow(directory / f"source-{versions}", 1, versions)
+    target = grow.grow(directory / f"target-{versions}", 1, versions)
+    with opened(source.store.root) as files:
+        source.resolve(NAME)
+    read = [path for path in files if path != "registry.json"]
+    with source.workspace() as workspace:
+        (workspace / "model.onnx").write_text("new")
+        source.add(Draft(NAME, workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+    before = _tree(target)
+    source.push(NAME, str(target.store.root))
+    after = _tree(target)
+    changed = [path for path in before if after[path] != before[path]]
+    return {
+        "resolve, files read": len(read),
+        "resolve, bytes read": sum((source.store.root / path).stat().st_size for path in read),
+        "push, files rewritten": len(changed),
+        "push, bytes rewritten": sum(after[path][1] for path in changed),
+        "push, bytes new": sum(after[path][1] for path in after.keys() - before.keys()),
+    }
+
+
+def _tree(registry: Registry) -> dict[str, tuple[int, int]]:
+    """Every file but those of `local/`: its number and its size."""
+    found = {}
+    for part in ("registry.json", "index", "blobs"):
+        for path in [registry.store.root / part, *(registry.store.root / part).rglob("*")]:
+            if path.is_file():
+                found[str(path)] = (path.stat().st_ino, path.stat().st_size)
+    return found
