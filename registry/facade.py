@@ -220,9 +220,7 @@ class Registry:
         """The model's whole log, its chain verified."""
         ledger, index = load(self.store, check_name(name))
         if index is None:
-            raise NotFoundError(
-                f"there is no model {name} in {self.store.url}", lookup.near(name, self.store)
-            )
+            raise lookup.unknown(name, self.store)
         return list(ledger.lines())
 
     def verify(self, ref: Ref | str | None = None, progress: Progress | None = None) -> Report:
@@ -230,6 +228,8 @@ class Registry:
         if ref is None:
             return verify(self.store, progress)
         parsed = _ref(ref)
+        if self.store.read_index(parsed.name) is None:
+            raise lookup.unknown(parsed.name, self.store)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(self.store, parsed, yanked=True) if exact else None
         return verify_model(self.store, parsed.name, found.version if found else None, progress)

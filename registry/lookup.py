@@ -32,7 +32,7 @@ def read_state(remote: Remote, name: str) -> State:
     """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
     index = remote.read_index(name)
     if index is None:
-        raise NotFoundError(f"there is no model {name} in {remote.url}", near(name, remote))
+        raise unknown(name, remote)
     first, _, rest = index.data.partition(b"\n")
     try:
         state = State.decode(first)
@@ -47,12 +47,13 @@ def read_state(remote: Remote, name: str) -> State:
     return state
 
 
-def near(name: str, remote: Remote) -> str:
-    """A hint for a name that is not there: the nearest ones that are."""
+def unknown(name: str, remote: Remote) -> NotFoundError:
+    """The error for a model that is not there; the hint has the nearest names that are."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(remote.names()), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
+    hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
+    return NotFoundError(f"there is no model {name} in {remote.url}", hint)
 
 
 def find(remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:

@@ -10,36 +10,73 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.proven import remember
 from onnxreg.registry.storage import Remote
 from onnxreg.schema import canonical
-from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import (
+    ConflictError,
+    HostError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    missing_extra,
+)
 from onnxreg.schema.reading import mapping, required, text
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, Remote] = {}
 
 
-def open_url(url: str, create: bool = False) -> Remote:
-    """Open the registry at a URL (`file://`, `memory:NAME`) or path; `create` makes one where there is none."""
+def open_url(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> Remote:
+    """Open the registry at a URL (`file://`, `s3://`, `hf://`, `memory:NAME`) or path.
+
+    `create` makes one where there is none, which may be a mirror of that with this id. `known_id` is the id that was
+    there before: a place that asks for it in a request may take it on trust until it reads an index file.
+    """
     scheme = _scheme(url)
     if scheme == "memory":
         from onnxreg.registry.backends.memory import memory_remote
 
-        return _MEMORY.setdefault(url, memory_remote(url=url))
+        return _MEMORY.setdefault(url, memory_remote(mirror_of, url, mirror_of is not None))
+    if scheme == "s3":
+        from onnxreg.registry.backends.s3 import s3_remote
+
+        return s3_remote(url, create, mirror_of)
+    if scheme == "hf":
+        remote: Remote = _hub().open_hub(url, create, mirror_of, known_id)
+        return remote
     _check_scheme(url)
     path = _path(url)
-    return LocalRemote.create(path) if create else LocalRemote.open(path)
+    return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
 
 def _check_scheme(url: str) -> None:
     scheme = _scheme(url)
-    if scheme not in ("", "file", "memory") and len(scheme) > 1:
+    if scheme == "s3":
+        from onnxreg.registry.backends.s3client import Place
+
+        Place.parse(url)
+    elif scheme == "hf":
+        _hub().Place.parse(url)
+    elif scheme not in ("", "file", "memory") and len(scheme) > 1:
         raise InputError(f"no backend for {scheme}:", "a registry is a directory: name a path or file:// URL")
+
+
+def _hub() -> ModuleType:
+    """The backend of the Hugging Face Hub. HostError where its library is not installed."""
+    try:
+        return import_module("onnxreg.registry.backends.hub")
+    except ModuleNotFoundError as error:
+        raise missing_extra(error.name or "huggingface_hub", "hf", "a registry on the Hub") from None
 
 
 def _path(place: str) -> Path:
@@ -130,14 +167,14 @@ class Remotes:
             )
         return _absolute(place)
 
-    def open(self, place: str | None, create: bool = False) -> Remote:
+    def open(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
         """Open a remote and check that it is the registry that was there before; a new one is remembered.
 
         A registry that was there before and is gone is not made again: its disk may just not be mounted.
         """
         url = self.url_of(place)
         pinned = self.pins.get(url)
-        remote = open_url(url, create and pinned is None)
+        remote = open_url(url, create and pinned is None, mirror_of, pinned)
         if pinned is None:
             with suppress(HostError), self._changing() as known:
                 known.pins[url] = remote.registry_id
@@ -147,6 +184,7 @@ class Remotes:
                 f"was {pinned[:12]}...",
                 "if that is meant, remove the pin from local/remotes.json of your registry",
             )
+        remember(remote, self.registry)
         return remote
 
 

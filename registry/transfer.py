@@ -24,6 +24,7 @@ def missing_lines(
     `restore` brings expired ones back), IntegrityError where the logs of one registry have forked, NotFoundError where
     the source lacks a version.
     """
+    _check_held(source, versions)
     if source.registry == destination.registry:
         return _suffix(source, destination)
     destination.check_own()
@@ -63,12 +64,9 @@ def check_versions(
     source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool = False
 ) -> None:
     """Raises what `missing_lines` does where a version may not travel between registries with different ids."""
+    _check_held(source, versions)
     for version in versions:
-        ours = source.entries.get(version)
-        if ours is None or ours.gone is not None:
-            how = f"{source.name}:{version} is {ours.gone.how}" if ours and ours.gone else None
-            raise NotFoundError(how or f"{source.name} has no version {version}")
-        theirs = destination.entries.get(version)
+        ours, theirs = source.entries[version], destination.entries.get(version)
         if theirs is not None and theirs.manifest != ours.manifest:
             raise ConflictError(
                 f"{source.name}:{version} exists there with manifest {theirs.manifest.short}..., "
@@ -81,6 +79,15 @@ def check_versions(
                 f"{source.name}:{version} is {gone.how} there",
                 "`reg log` there says why" + ("; --restore brings it back" if gone.how == "expired" else ""),
             )
+
+
+def _check_held(source: Ledger, versions: Collection[Version]) -> None:
+    """NotFoundError where the source lacks a version, or its files."""
+    for version in versions:
+        entry = source.entries.get(version)
+        if entry is None or entry.gone is not None:
+            how = f"{source.name}:{version} is {entry.gone.how}" if entry and entry.gone else None
+            raise NotFoundError(how or f"{source.name} has no version {version}")
 
 
 def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:

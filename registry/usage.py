@@ -10,7 +10,6 @@ from onnxreg.registry.collect import Logs, blob_keys
 from onnxreg.registry.references import present_versions, references
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import NotFoundError
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def usage(remote: Remote, names: Collection[str] = ()) -> Usage:
         versions[ledger.name] = len(list(present_versions(ledger)))
     for name in names:
         if name not in needs:
-            raise NotFoundError(f"there is no model {name} in {remote.url}", lookup.near(name, remote))
+            raise lookup.unknown(name, remote)
     users = Counter(digest for digests in needs.values() for digest in digests)
     models = [
         ModelUsage(

@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [verify] [scale] [export]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [export]
 """
 
 import json
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import durability
 import export
 import scale
 import startup
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
     "memory": transfer.memory,
+    "durability": durability.benchmark,
     "verify": verify.benchmark,
     "scale": lambda: scale.benchmark(CACHE),
     "export": _export,
