@@ -11,7 +11,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import check_name
-from onnxreg.schema.state import State
+from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
@@ -42,13 +42,14 @@ def run(
     """Both lanes end here; for the shape of the JSON see `command`."""
     place = session.place()
     one = name is not None and not set("*?[") & set(name)
-    state = lookup.read_state(place, check_name(name)) if name is not None and one else None
     if formats or precision or certified:
+        if name is not None and one:
+            lookup.read_state(place, check_name(name))
         from onnxreg.registry.search import Kind
 
         _matches(session, place, name or "*", Kind(tuple(formats), precision, certified), as_json)
-    elif state is not None:
-        _versions(session, place, state, as_json)
+    elif name is not None and one:
+        _versions(session, place, check_name(name), as_json)
     else:
         _models(session, place, name or "*", as_json)
 
@@ -135,11 +136,9 @@ def _match(match: "Match") -> dict[str, Any]:
     }
 
 
-def _versions(session: Session, place: Remote, state: State, as_json: bool) -> None:
-    versions = [
-        _version(state, version, str(entry.manifest), entry.yanked)
-        for version, entry in sorted(lookup.all_versions(place, state).items(), reverse=True)
-    ]
+def _versions(session: Session, place: Remote, name: str, as_json: bool) -> None:
+    state, entries = lookup.read_versions(place, name)
+    versions = [_version(state, version, entry) for version, entry in sorted(entries.items(), reverse=True)]
     if as_json:
         output.write_json({"name": state.name, "registry": state.registry, "versions": versions})
         return
@@ -151,20 +150,21 @@ def _versions(session: Session, place: Remote, state: State, as_json: bool) -> N
                 item["manifest"][7:19],
                 output.size(item["size"]) if "size" in item else "",
                 ", ".join(item["channels"]),
-                "yanked" if item["yanked"] else "",
+                item["state"],
             )
             for item in versions
         ],
     )
 
 
-def _version(state: State, version: Version, manifest: str, yanked: bool) -> dict[str, Any]:
+def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
     summary = lookup.held_summary(state, version)
     return {
         "version": str(version),
-        "manifest": manifest,
+        "manifest": str(entry.manifest),
         **({} if summary is None else {"size": _total(summary)}),
-        "yanked": yanked,
+        "state": entry.status,
+        "yanked": entry.yanked,
         "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
     }
 
@@ -208,7 +208,8 @@ def command() -> Callable[..., None]:
         artifacts; the newest four releases of a model and what its channels hold are looked at.
 
         With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-        null; for one model {name, registry, versions: [{version, manifest, size?, yanked, channels}]}. The size is
+        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, channels}]}; state is
+        empty, yanked, pinned, expired or purged. The size is
         that of all files in bytes, where the index file knows it. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """

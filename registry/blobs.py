@@ -1,11 +1,14 @@
 """Reading small blobs (manifests, segments, catalogs, operator sets) whole, always checked."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import BlobReader
+from onnxreg.registry.storage import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
+
+Value = TypeVar("Value")
 
 MAX_BLOB = 64 * 2**20
 """No catalog, segment or manifest has more bytes."""
@@ -22,6 +25,22 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> 
             f"blob {digest} is damaged: its bytes have another digest", "run reg verify to see the extent"
         )
     return data
+
+
+def steady(remote: IndexReader, name: str, read: Callable[[IndexFile | None], Value]) -> Value:
+    """Read a model's index file and blobs that it names; anew where one is missing and the index has moved on.
+
+    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the manifest of
+    a dropped version) while somebody still reads by the one before.
+    """
+    index = remote.read_index(name)
+    while True:
+        try:
+            return read(index)
+        except MissingBlobError:
+            index, before = remote.read_index(name), index
+            if index == before:
+                raise
 
 
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:

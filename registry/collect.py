@@ -6,15 +6,16 @@ the other half; `docs/format.md` has the rule and why it holds.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from onnxreg.registry.blobs import fetcher
-from onnxreg.registry.commit import commit
+from onnxreg.registry.blobs import steady
+from onnxreg.registry.commit import commit, read_ledger
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import references
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import BlobKey, Push, Remote, note_path
+from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, note_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
@@ -53,9 +54,13 @@ def collect(
     found = {key: size for key, size in blob_keys(remote).items() if only is None or key.digest in only}
     candidates = _without(found, live)
     with remote.push() as push:
-        condemn(remote, push, candidates)
-        fenced = settle(remote, push, patience)
-        live = logs.referred()
+        try:
+            condemn(remote, push, candidates)
+            fenced = settle(remote, push, patience)
+            live = logs.referred()
+        except BaseException:
+            remote.remove_note("condemned", push.id)
+            raise
         doomed = _without(candidates, live)
         remote.delete(doomed)
         remote.remove_note("condemned", push.id)
@@ -141,28 +146,25 @@ def _clear_dead(remote: Remote) -> None:
 
 
 class Logs:
-    """All logs of a registry. A model whose index did not change is not read twice."""
+    """What all logs of a registry refer to. A model whose index did not change is not read twice."""
 
     def __init__(self, remote: Remote, assume: Callable[[Ledger], None] | None = None) -> None:
         self._remote = remote
         self._assume = assume or (lambda ledger: None)
-        self._known: dict[str, tuple[str, frozenset[Digest]]] = {}
-
-    def ledgers(self) -> Iterator[Ledger]:
-        """Each model's ledger as it is now."""
-        return (ledger for ledger, _ in self._changed())
+        self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
 
     def referred(self) -> set[Digest]:
         """Every blob that some model needs now. IntegrityError or NotFoundError where a document cannot be read."""
-        for ledger, token in self._changed():
-            self._assume(ledger)
-            self._known[ledger.name] = token, frozenset(item.digest for item in references(ledger))
+        for name in self._remote.names():
+            self._known[name] = steady(self._remote, name, partial(self._refers, name))
         return {digest for _, digests in self._known.values() for digest in digests}
 
-    def _changed(self) -> Iterator[tuple[Ledger, str]]:
-        """The ledgers of the models whose index is not the known one."""
-        for name in self._remote.names():
-            index = self._remote.read_index(name)
-            if index is not None and self._known.get(name, ("",))[0] != index.token:
-                fetch = fetcher(self._remote)
-                yield Ledger.read(index.data, self._remote.registry_id, name, fetch), index.token
+    def _refers(self, name: str, index: IndexFile | None) -> tuple[str | None, frozenset[Digest]]:
+        """What a model refers to by an index file, and the token of that file."""
+        token = index.token if index else None
+        known = self._known.get(name)
+        if known is not None and known[0] == token:
+            return known
+        ledger = read_ledger(self._remote, name, index)
+        self._assume(ledger)
+        return token, frozenset(item.digest for item in references(ledger))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from io import BytesIO
 
-from onnxreg.registry.blobs import fetcher
+from onnxreg.registry.blobs import fetcher, steady
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote
 from onnxreg.schema import canonical
@@ -37,14 +37,18 @@ def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFil
 
     `more` are further places where manifests may be read that the remote does not hold yet.
     """
-    index = remote.read_index(name)
+    return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index))
+
+
+def read_ledger(remote: Remote, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
+    """The ledger of an index file that was read; see `load`."""
     fetch = fetcher(remote, *more)
     if index is None:
         ledger = Ledger.empty(remote.registry_id, name, fetch)
     else:
         ledger = Ledger.read(index.data, remote.registry_id, name, fetch)
     ledger.mirrored = remote.is_mirror
-    return ledger, index
+    return ledger
 
 
 def commit(

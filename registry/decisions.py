@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from onnxreg.registry import lookup
-from onnxreg.registry.collect import Logs
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.manifests import read_manifest
@@ -53,8 +52,7 @@ class Decisions:
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> lookup.Found:
         """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
-        state = lookup.read_state(self.store, ref.name)
-        found = lookup.find_in(self.store, state, ref)
+        found, state = lookup.find_with_state(self.store, ref)
         held = state.channels.get(check_channel(channel))
         if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
             expects = held.manifest if held else None
@@ -171,7 +169,8 @@ class Decisions:
     def _users(self, blobs: Collection[Digest]) -> dict[Digest, set[Ref]]:
         """Which versions of all models use each of these blobs."""
         users: dict[Digest, set[Ref]] = {}
-        for ledger in Logs(self.store).ledgers():
+        for name in list(self.store.names()):
+            ledger, _ = load(self.store, name)
             for version, entry in present_versions(ledger):
                 for digest in {file.digest for file in files(ledger, version, entry)}.intersection(blobs):
                     users.setdefault(digest, set()).add(Ref(ledger.name, str(version)))

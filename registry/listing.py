@@ -26,8 +26,8 @@ class Model(NamedTuple):
 
 def read_model(remote: Remote, name: str) -> Model:
     """One model, from its index file. IntegrityError, NotFoundError and HostError where that cannot be read."""
-    state = lookup.read_state(remote, name)
-    return Model(name, newest(state), len(lookup.all_versions(remote, state)), channels(state))
+    state, versions = lookup.read_versions(remote, name)
+    return Model(name, newest(state), len(versions), channels(state))
 
 
 def newest(state: State) -> str | None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.registry.blobs import MAX_BLOB, read_blob
-from onnxreg.registry.storage import Remote
+from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
+from onnxreg.registry.storage import IndexFile, Remote
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -30,7 +30,11 @@ class Found:
 
 def read_state(remote: Remote, name: str) -> State:
     """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
-    index = remote.read_index(name)
+    return state_of(remote, name, remote.read_index(name))
+
+
+def state_of(remote: Remote, name: str, index: IndexFile | None) -> State:
+    """The state in an index file that was read; see `read_state`."""
     if index is None:
         raise unknown(name, remote)
     first, _, rest = index.data.partition(b"\n")
@@ -62,7 +66,19 @@ def find(remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False) -> 
     NotFoundError where there is none; where it is yanked and not named by digest (`yanked` allows it); where its files
     expired or were taken down (`gone` allows it). IntegrityError where tag and digest name different manifests.
     """
-    return find_in(remote, read_state(remote, ref.name), ref, yanked, gone)
+    return find_with_state(remote, ref, yanked, gone)[0]
+
+
+def find_with_state(
+    remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False
+) -> tuple[Found, State]:
+    """As `find`, and the state that it was found in."""
+
+    def read(index: IndexFile | None) -> tuple[Found, State]:
+        state = state_of(remote, ref.name, index)
+        return find_in(remote, state, ref, yanked, gone), state
+
+    return steady(remote, ref.name, read)
 
 
 def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
@@ -121,6 +137,16 @@ def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
         raise NotFoundError(f"{state.name} has no version with the manifest {digest}")
     version = max(found, key=lambda version: (entries[version].usable, version.precedence))
     return Found(state.name, version, entries[version])
+
+
+def read_versions(remote: Remote, name: str) -> tuple[State, dict[Version, Entry]]:
+    """A model's state and every version of it. NotFoundError where the model is unknown."""
+
+    def read(index: IndexFile | None) -> tuple[State, dict[Version, Entry]]:
+        state = state_of(remote, name, index)
+        return state, all_versions(remote, state)
+
+    return steady(remote, name, read)
 
 
 def all_versions(remote: Remote, state: State) -> dict[Version, Entry]:
@@ -202,8 +228,7 @@ class Resolution:
 
 def resolve(remote: Remote, ref: Ref, query: Query) -> Resolution:
     """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
-    state = read_state(remote, ref.name)
-    found = find_in(remote, state, ref)
+    found, state = find_with_state(remote, ref)
     summary = read_summary(remote, state, found)
     choice: Choice = choose(summary.artifacts, query)
     if choice.artifact is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import RemoteError
+from onnxreg.schema.errors import NotFoundError, RemoteError
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
@@ -92,6 +92,13 @@ class IndexFile:
     token: str
 
 
+class MissingBlobError(NotFoundError):
+    """A blob that some document named is not there: lost, or freed since the document was read."""
+
+    def __init__(self, digest: Digest, where: str) -> None:
+        super().__init__(f"blob {digest} is not in {where}", "run reg verify to see what else is missing")
+
+
 @dataclass(frozen=True, slots=True)
 class TreeFile:
     """A file of the tree: its path there and its size in bytes, None where it is no regular file."""
@@ -108,7 +115,7 @@ class BlobReader(Protocol):
         ...
 
     def open_blob(self, digest: Digest) -> BinaryIO:
-        """A stream over the blob's bytes; the caller closes it. NotFoundError where it is absent."""
+        """A stream over the blob's bytes; the caller closes it. MissingBlobError where it is absent."""
         ...
 
 
@@ -211,7 +218,7 @@ class Collectable(Protocol):
         ...
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        """A stream over the blob that lies under exactly this key. NotFoundError where there is none."""
+        """A stream over the blob that lies under exactly this key. MissingBlobError where there is none."""
         ...
 
     def delete(self, keys: Iterable[BlobKey]) -> None:

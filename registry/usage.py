@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry import lookup
-from onnxreg.registry.collect import Logs, blob_keys
+from onnxreg.registry.collect import blob_keys
+from onnxreg.registry.commit import load
 from onnxreg.registry.references import present_versions, references
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
@@ -62,7 +63,7 @@ def usage(remote: Remote, names: Collection[str] = ()) -> Usage:
         sizes[key.digest] += size
     needs: dict[str, set[Digest]] = {}
     versions: dict[str, int] = {}
-    for ledger in Logs(remote).ledgers():
+    for ledger in (load(remote, name)[0] for name in list(remote.names())):
         needs[ledger.name] = {reference.digest for reference in references(ledger)}
         versions[ledger.name] = len(list(present_versions(ledger)))
     for name in names:

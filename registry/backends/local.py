@@ -24,6 +24,7 @@ from onnxreg.registry.storage import (
     BlobKey,
     IndexFile,
     Kind,
+    MissingBlobError,
     TreeFile,
     index_path,
     keys_of,
@@ -169,9 +170,7 @@ class LocalRemote:
             try:
                 return _open_regular(self.root / key.path)
             except FileNotFoundError:
-                raise NotFoundError(
-                    f"blob {key.digest} is not in {self.url}", "run reg verify to see what else is missing"
-                ) from None
+                raise MissingBlobError(key.digest, self.url) from None
 
     def read_index(self, name: str) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
@@ -336,16 +335,15 @@ class LocalPush:
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         staged = set(self._staged.values())
-        return {
-            digest
-            for digest in digests
-            if digest in staged or self._is_present(usable_key(digest, self._condemned))
-        }
+        return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
-    def _is_present(self, key: BlobKey) -> bool:
-        if key in self._damaged or not self._remote.has_key(key):
+    def _is_present(self, digest: Digest) -> bool:
+        """Under any key that nobody condemned: an earlier attempt may have had to avoid the plain one."""
+        usable = [key for key in keys_of(digest) if key not in self._condemned]
+        found = next((key for key in usable if self._remote.has_key(key)), None)
+        if found is None or not self._damaged.isdisjoint(usable):
             return False
-        self._relied.add(key)
+        self._relied.add(found)
         return True
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:

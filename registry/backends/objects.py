@@ -16,6 +16,7 @@ from onnxreg.registry.storage import (
     BlobKey,
     IndexFile,
     Kind,
+    MissingBlobError,
     TreeFile,
     index_path,
     keys_of,
@@ -129,19 +130,14 @@ class ObjectRemote:
         for key in self._elsewhere([digest]) if stream is None else ():
             stream = stream or self.store.open(key.path)
         if stream is None:
-            raise self._absent(digest)
+            raise MissingBlobError(digest, self.url)
         return stream
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         stream = self.store.open(key.path)
         if stream is None:
-            raise self._absent(key.digest)
+            raise MissingBlobError(key.digest, self.url)
         return stream
-
-    def _absent(self, digest: Digest) -> NotFoundError:
-        return NotFoundError(
-            f"blob {digest} is not in {self.url}", "run reg verify to see what else is missing"
-        )
 
     def read_index(self, name: str) -> IndexFile | None:
         found = self.store.get(index_path(name))
