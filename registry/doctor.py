@@ -15,8 +15,9 @@ from onnxreg.registry.backends.staging import is_held, staging
 from onnxreg.registry.commit import load
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import read_identity
+from onnxreg.registry.local_probes import LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.lookup import read_state
-from onnxreg.registry.probes import LocalSwapper, probe_disk, probe_lock, probe_swap
+from onnxreg.registry.probes import probe_swap
 from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.storage import LAYOUT_VERSION, Remote, note_path
 from onnxreg.registry.transfer import missing_lines
@@ -26,6 +27,8 @@ from onnxreg.schema.errors import IntegrityError, RegError
 GIB = 2**30
 SHOWN = 5
 """So many paths are named where there are more."""
+PROBE = "probe-"
+"""Begins the name of a probe's scratch, which the next probe sweeps."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ def _notes(remote: Remote) -> Iterator[Finding]:
 def _scratch(remote: LocalRemote) -> Iterator[Finding]:
     """What killed commands left in `local/tmp`; those that run hold their lock."""
     with host_errors(f"looking at {remote.scratch}"):
-        found = sorted(remote.scratch.iterdir()) if remote.scratch.is_dir() else []
+        paths = sorted(remote.scratch.iterdir()) if remote.scratch.is_dir() else []
+        found = [path for path in paths if not path.name.startswith(PROBE)]
         markers = [path for path in found if path.suffix == ".lock" and not path.is_symlink()]
         dead = [path for path in markers if not is_held(path)]
         owned = {path.with_suffix("") for path in markers}
@@ -190,14 +194,14 @@ def _scratch(remote: LocalRemote) -> Iterator[Finding]:
     faults = [f"{path.name.removesuffix('.lock')} was left by a command that died" for path in dead]
     faults += [f"{path.name} is of no command" for path in lost]
     fix = f"rm -r {' '.join(quote(str(path)) for path in lost[:SHOWN])}" if lost else swept
-    yield _summary("scratch", faults, f"{len(markers) - len(dead)} commands are running", fix)
+    yield _summary("scratch", faults, "nothing that a command left", fix)
 
 
 def _local_probes(remote: LocalRemote) -> Iterator[Finding]:
     """Locks, compare-and-swap and renames, tried in the registry's own scratch space."""
     with host_errors(f"writing to {remote.url}"):
         remote.make_scratch()
-        with staging(remote.scratch, remote.disk, "probe-") as directory:
+        with staging(remote.scratch, remote.disk, PROBE) as directory:
             devices = {
                 part: (remote.root / part).stat().st_dev
                 for part in ("local/tmp", "blobs", "index")
@@ -215,7 +219,7 @@ def _local_probes(remote: LocalRemote) -> Iterator[Finding]:
 
 
 def _object_probes(remote: ObjectRemote) -> Iterator[Finding]:
-    faults = list(probe_swap(remote.store, f"gc/probe-{os.urandom(8).hex()}"))
+    faults = list(probe_swap(remote.store, f"gc/{PROBE}{os.urandom(8).hex()}"))
     fix = "keep to one writer at a time, or move: reg mirror SRC DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
 

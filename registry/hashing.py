@@ -48,5 +48,5 @@ def check(found: Digest, expected: Digest, what: str) -> None:
     if found != expected:
         raise IntegrityError(
             f"{what} is damaged: its bytes have the digest {found.short}..., not {expected.short}...",
-            "remove the damaged blob and push the version again from a registry that has it (reg verify names all damage)",
+            "fetch a good copy: reg verify --repair --from REMOTE",
         )

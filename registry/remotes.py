@@ -10,14 +10,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.proven import remember
 from onnxreg.registry.storage import Remote
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import (
@@ -37,7 +34,7 @@ _MEMORY: dict[str, Remote] = {}
 def open_url(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> Remote:
-    """Open the registry at a URL (`file://`, `s3://`, `hf://`, `memory:NAME`) or path.
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ..., `memory:NAME`) or path.
 
     `create` makes one where there is none, which may be a mirror of that with this id. `known_id` is the id that was
     there before: a place that asks for it in a request may take it on trust until it reads an index file.
@@ -51,10 +48,19 @@ def open_url(
         from onnxreg.registry.backends.s3 import s3_remote
 
         return s3_remote(url, create, mirror_of)
+    if scheme in ("http", "https"):
+        from onnxreg.registry.backends.http import http_remote
+
+        return http_remote(url)
     if scheme == "hf":
-        remote: Remote = _hub().open_hub(url, create, mirror_of, known_id)
-        return remote
+        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+            from onnxreg.registry.backends.hub import open_hub
+        return open_hub(url, create, mirror_of, known_id)
     _check_scheme(url)
+    if scheme != "file" and len(scheme) > 1:
+        from onnxreg.registry.backends.filesystem import file_remote
+
+        return file_remote(url, create, mirror_of)
     path = _path(url)
     return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
@@ -65,18 +71,31 @@ def _check_scheme(url: str) -> None:
         from onnxreg.registry.backends.s3client import Place
 
         Place.parse(url)
+    elif scheme in ("http", "https"):
+        from onnxreg.registry.backends import http
+
+        http.check_url(url)
     elif scheme == "hf":
-        _hub().Place.parse(url)
+        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+            from onnxreg.registry.backends.hubclient import Place as HubPlace
+
+        HubPlace.parse(url)
     elif scheme not in ("", "file", "memory") and len(scheme) > 1:
-        raise InputError(f"no backend for {scheme}:", "a registry is a directory: name a path or file:// URL")
+        from onnxreg.registry.backends import filesystem
+
+        if scheme not in filesystem.PROTOCOLS:
+            known = "s3, https, hf, file, " + ", ".join(sorted(filesystem.PROTOCOLS))
+            raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {known}")
+        filesystem.check_url(url)
 
 
-def _hub() -> ModuleType:
-    """The backend of the Hugging Face Hub. HostError where its library is not installed."""
+@contextmanager
+def _needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Where the library of a backend is not installed: a HostError that names the extra."""
     try:
-        return import_module("onnxreg.registry.backends.hub")
+        yield
     except ModuleNotFoundError as error:
-        raise missing_extra(error.name or "huggingface_hub", "hf", "a registry on the Hub") from None
+        raise missing_extra((error.name or "").partition(".")[0], extra, purpose) from None
 
 
 def _path(place: str) -> Path:
@@ -184,7 +203,10 @@ class Remotes:
                 f"was {pinned[:12]}...",
                 "if that is meant, remove the pin from local/remotes.json of your registry",
             )
-        remember(remote, self.registry)
+        if not isinstance(remote, LocalRemote):
+            from onnxreg.registry.backends.proven import remember
+
+            remember(remote, self.registry)
         return remote
 
 

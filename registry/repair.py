@@ -4,7 +4,7 @@ Nothing here invents bytes or events: a blob must have its digest, a line must s
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import BinaryIO, cast
@@ -89,7 +89,8 @@ class _Repair:
         return len(self.done) > before
 
     def explain(self, damage: Damage) -> Damage:
-        reason = self.failed.get(damage.key or damage.name)
+        reason = "a repair leaves it alone" if damage.kind == "stray" else None
+        reason = self.failed.get(damage.key or damage.name, reason)
         return damage if reason is None else replace(damage, detail=f"{damage.detail}; {reason}")
 
     def _blobs(self, damages: Iterable[Damage]) -> None:
@@ -99,27 +100,29 @@ class _Repair:
         if self.source is None or not found:
             self.failed |= dict.fromkeys(found, "no remote is named to fetch it from")
             return
-        sizes = {key: (damage.wanted and damage.wanted.size) or 0 for key, damage in found.items()}
-        self.progress.plan(len(sizes), sum(sizes.values()))
+        sizes = {key: damage.wanted.size if damage.wanted else None for key, damage in found.items()}
+        self.progress.plan(len(sizes), sum(size or 0 for size in sizes.values()))
         with self.remote.push() as push:
             push.avoid({BlobKey(key.digest, lower) for key in found for lower in range(key.generation)})
             push.distrust(found.keys())
-            brought = self._bring(self.source, push, sorted(found, key=lambda key: -sizes[key]))
+            brought = self._bring(self.source, push, sizes)
             push.flush()
         self.done += [
             replace(found[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
             for key in brought
         ]
 
-    def _bring(self, source: Remote, push: Push, keys: Sequence[BlobKey]) -> list[BlobKey]:
+    def _bring(self, source: Remote, push: Push, sizes: Mapping[BlobKey, int | None]) -> list[BlobKey]:
         """Stream blobs, several at a time, verified. The keys of those that could be had."""
         stop = threading.Event()
+        keys = sorted(sizes, key=lambda key: -(sizes[key] or 0))
 
         def bring(key: BlobKey) -> str:
             try:
                 with source.open_blob(key.digest) as stream:
                     what = f"reading blob {key.digest} from {source.url}"
-                    push.put(cast(BinaryIO, Metered(stream, self.progress, stop, what)), key.digest)
+                    metered = Metered(stream, self.progress, stop, what, sizes[key])
+                    push.put(cast(BinaryIO, metered), key.digest)
             except RegError as error:
                 return error.message
             return ""

@@ -46,6 +46,7 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
         "version": "0.1.0",
         "manifest": str(published.digest),
         "size": size,
+        "state": "",
         "yanked": False,
         "channels": ["stable"],
     }

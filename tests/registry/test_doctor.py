@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pytest
 from filelock import FileLock
 
-from onnxreg.registry import Registry, doctor, probes
+from onnxreg.registry import Registry, doctor, local_probes, probes
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore, memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote
@@ -106,6 +106,13 @@ def test_a_collection_cures_what_died(filled: Registry, what: str) -> None:
     (filled.store.root / "gc/intents/0123456789abcdef-0123456789abcdef").unlink(missing_ok=True)
     filled.gc()
     assert faults(filled.store) == {}
+
+
+def test_a_probe_sweeps_what_a_killed_one_left(filled: Registry) -> None:
+    (filled.store.scratch / "probe-0123456789abcdef").mkdir()
+    _file(filled.store.root, "local/tmp/probe-0123456789abcdef.lock", b"")
+    assert faults(filled.store) == {}
+    assert list(filled.store.scratch.iterdir()) == []
 
 
 def test_what_runs_is_no_finding(filled: Registry) -> None:
@@ -259,11 +266,11 @@ def test_a_careless_store_is_a_finding_for_writers(filled: Registry) -> None:
 
 
 def test_locks_that_do_not_exclude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(probes.probe_lock(tmp_path)) == []
-    monkeypatch.setattr(probes, "exclusive", lambda path: threading.Lock())
-    assert list(probes.probe_lock(tmp_path)) == ["two processes can hold the same lock"]
+    assert list(local_probes.probe_lock(tmp_path)) == []
+    monkeypatch.setattr(local_probes, "exclusive", lambda path: threading.Lock())
+    assert list(local_probes.probe_lock(tmp_path)) == ["two processes can hold the same lock"]
     with FileLock(tmp_path / "probe.lock"):
-        assert "still held" in "".join(probes.probe_lock(tmp_path))
+        assert "still held" in "".join(local_probes.probe_lock(tmp_path))
 
 
 def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
@@ -271,9 +278,9 @@ def test_a_disk_that_cannot_sync(tmp_path: Path) -> None:
         def sync_directory(self, path: Path) -> None:
             raise OSError(22, "Invalid argument")
 
-    assert list(probes.probe_disk(tmp_path, Disk())) == []
+    assert list(local_probes.probe_disk(tmp_path, Disk())) == []
     shutil.rmtree(tmp_path / "deep")
-    assert "fails: Invalid argument" in "".join(probes.probe_disk(tmp_path, Broken()))
+    assert "fails: Invalid argument" in "".join(local_probes.probe_disk(tmp_path, Broken()))
 
 
 def test_an_unknown_collection_of_an_object_store_needs_a_person() -> None:

@@ -232,6 +232,18 @@ def test_the_same_id(case: str) -> None:
     assert not verify(destination).damages
 
 
+def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
+    original = memory_remote()
+    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), expire):
+        act(original)
+    collect(original)
+    copied = memory_remote(original.registry_id, mirror=True)
+    mirror(original, copied)
+    with pytest.raises(NotFoundError, match="is expired"):
+        send(copied, original, "1.0.0", restore=True)
+    assert not verify(original).damages
+
+
 VERSIONS = ("1.0.0", "1.1.0", "2.0.0")
 OWN, COPIES = 3, 2
 
@@ -391,4 +403,4 @@ def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
 
 
 TestRegistries = Registries.TestCase
-TestRegistries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRegistries.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
