@@ -47,8 +47,14 @@ def read_ledger(remote: Remote, name: str, index: IndexFile | None, *more: BlobR
         ledger = Ledger.empty(remote.registry_id, name, fetch)
     else:
         ledger = Ledger.read(index.data, remote.registry_id, name, fetch)
-    ledger.mirrored = remote.is_mirror
     return ledger
+
+
+def load_own(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+    """As `load`, for a ledger that is going to be changed: it refuses events where the place is a mirror."""
+    ledger, index = load(remote, name, *more)
+    ledger.mirrored = remote.is_mirror
+    return ledger, index
 
 
 def commit(
@@ -59,30 +65,30 @@ def commit(
     Returns the ledger as it is then. ConflictError where the change contradicts what is there; NotFoundError where a
     blob is missing and nobody brings it.
     """
-    intent: str | None = None
+    intents: list[str] = []
+    lost = LostRaceError("")
     try:
         for attempt in range(TRIES):
-            ledger, index = load(remote, name, *more)
+            ledger, index = load_own(remote, name, *more)
             wanted = change(ledger)
             if wanted is None:
+                remote.confirm(name)
                 return ledger
-            if wanted or ledger.blobs:
-                earlier, intent = intent, _announce(remote, push, name)
-                if earlier is not None:
-                    remote.remove_note("intents", earlier)
-                push.avoid(read_condemned(remote))
-                _secure(push, ledger, wanted, bring)
             try:
+                if wanted or ledger.blobs:
+                    intents.append(_announce(remote, push, name))
+                    push.avoid(read_condemned(remote))
+                    _secure(push, ledger, wanted, bring)
+                    _retract(remote, intents, keep=1)
                 push.publish(name, ledger.encode(), index.token if index else None)
                 return ledger
-            except LostRaceError:
+            except LostRaceError as error:
+                lost = error
                 time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))
     finally:
-        if intent is not None:
-            remote.remove_note("intents", intent)
-    raise LostRaceError(
-        f"{name} in {remote.url} is being changed by others without end", "run the command again"
-    )
+        _retract(remote, intents)
+    hint = lost.hint or "others change it without end: run the command again"
+    raise LostRaceError(f"gave up after {TRIES} tries in {remote.url}: {lost.message}", hint)
 
 
 def _announce(remote: Notes, push: Push, name: str) -> str:
@@ -90,6 +96,12 @@ def _announce(remote: Notes, push: Push, name: str) -> str:
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     return note
+
+
+def _retract(remote: Notes, intents: list[str], keep: int = 0) -> None:
+    """Take intents back, but for the latest ones."""
+    while len(intents) > keep:
+        remote.remove_note("intents", intents.pop(0))
 
 
 def read_condemned(remote: Notes) -> set[BlobKey]:

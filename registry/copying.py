@@ -8,7 +8,9 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar, cast
 
-from onnxreg.registry.commit import commit, load
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.blobs import fetcher
+from onnxreg.registry.commit import commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
@@ -64,7 +66,9 @@ def copy(
     visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours, _ = load(source, name)
-    theirs, _ = load(destination, name, source)
+    if isinstance(destination, LocalRemote):
+        ours.fetch = fetcher(destination, source)
+    theirs, _ = load_own(destination, name, source)
     lines = missing_lines(ours, theirs, versions, restore is not None)
     wanted = blobs_of(ours, lines, versions)
     present = destination.has(wanted)
@@ -98,6 +102,8 @@ def copy(
                 move_blobs(source, push, {digest: wanted[digest] for digest in missing}, watching)
 
             commit(destination, push, name, change, source, bring=bring)
+    else:
+        destination.confirm(name)
     return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
 
 

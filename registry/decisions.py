@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from onnxreg.registry import lookup
-from onnxreg.registry.commit import commit, load
+from onnxreg.registry.commit import commit, load, load_own
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.references import files, present_versions
@@ -57,6 +57,8 @@ class Decisions:
         if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
             expects = held.manifest if held else None
             self._append(found.name, [self._about(Tag, found, reason, tag=channel, expects=expects)])
+        else:
+            self.store.confirm(found.name)
         return found
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
@@ -151,7 +153,7 @@ class Decisions:
         taken = [found, *(lookup.find(self.store, other, yanked=True) for other in others)]
         events = [self._about(Purge, each, reason, blobs=tuple(sorted(blobs))) for each in taken]
         for event in events:
-            load(self.store, event.name)[0].append(event)
+            load_own(self.store, event.name)[0].append(event)
         for event in events:
             self._append(event.name, [event])
         return taken, blobs

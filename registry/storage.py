@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import NotFoundError, RemoteError
+from onnxreg.schema.errors import LostRaceError, NotFoundError
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
@@ -64,11 +64,11 @@ def keys_of(digest: Digest) -> list[BlobKey]:
 
 
 def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
-    """The first key of a blob that nobody condemned. RemoteError where all of them are."""
+    """The first key of a blob that nobody condemned. LostRaceError where all of them are, by collectors under way."""
     for key in keys_of(digest):
         if key not in condemned:
             return key
-    raise RemoteError(
+    raise LostRaceError(
         f"every key of blob {digest.short}... is condemned by some collector",
         "reg doctor names the collectors that never ended",
     )
@@ -236,6 +236,10 @@ class Remote(BlobReader, IndexReader, Notes, Collectable, Protocol):
 
     def blob_url(self, digest: Digest) -> str:
         """Where a client that knows nothing of registries fetches the blob."""
+        ...
+
+    def confirm(self, name: str) -> None:
+        """What the index of a model says now survives a power cut when this returns, whoever wrote it."""
         ...
 
     def push(self) -> AbstractContextManager[Push]:

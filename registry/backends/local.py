@@ -216,6 +216,12 @@ class LocalRemote:
                 if directory.is_dir():
                     self.disk.sync_directory(directory)
 
+    def confirm(self, name: str) -> None:
+        path = self.root / index_path(name)
+        with host_errors(f"writing to {self.url}"):
+            for directory in path.parents[: len(path.relative_to(self.root).parts)]:
+                self.disk.sync_directory(directory)
+
     def _sync_logs(self) -> None:
         """What the logs say now stays so: a power cut must not bring back one that refers to what is deleted next."""
         index = self.root / "index"

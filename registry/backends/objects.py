@@ -169,6 +169,9 @@ class ObjectRemote:
     def is_alive(self, note: str) -> bool | None:
         return None
 
+    def confirm(self, name: str) -> None:
+        """What an object store answered is durable."""
+
     @contextmanager
     def push(self) -> Iterator["ObjectPush"]:
         yield ObjectPush(self.store)

@@ -63,9 +63,9 @@ PULL = """
     except (ConflictError, NotFoundError):
         pass
 """
-COLLECT = "registry.gc(patience=5)"
+COLLECT = "registry.gc()"
 FLICKER = """
-    made = publish(f"flicker {number % 3}")
+    made = publish(f"flicker {number // 3}")
     registry.drop(str(made.ref))
 """
 """Versions that come and go, so that collectors find what other publishers are about to need again."""

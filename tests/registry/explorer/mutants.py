@@ -9,21 +9,24 @@ from types import CodeType, FunctionType, ModuleType
 from onnxreg.registry import collect, commit, storage
 
 ANNOUNCE = """\
-                earlier, intent = intent, _announce(remote, push, name)
-                if earlier is not None:
-                    remote.remove_note("intents", earlier)
+                    intents.append(_announce(remote, push, name))
 """
 AVOID = """\
-                push.avoid(read_condemned(remote))
+                    push.avoid(read_condemned(remote))
 """
 SECURE = """\
-                _secure(push, ledger, wanted, bring)
+                    _secure(push, ledger, wanted, bring)
 """
 LOAD = """\
-            ledger, index = load(remote, name, *more)
+            ledger, index = load_own(remote, name, *more)
             wanted = change(ledger)
             if wanted is None:
+                remote.confirm(name)
                 return ledger
+"""
+NEEDED = """\
+            try:
+                if wanted or ledger.blobs:
 """
 DELETE = """\
         remote.delete(doomed)
@@ -50,7 +53,7 @@ class Mutant:
 
 
 SINGLE = {
-    "a push leaves no intent": Mutant(commit, "intent, _announce(remote, push, name)", "intent, None"),
+    "a push leaves no intent": Mutant(commit, ANNOUNCE, ""),
     "a push leaves its intent after it read the condemned": Mutant(
         commit, ANNOUNCE + AVOID, AVOID + ANNOUNCE
     ),
@@ -59,7 +62,7 @@ SINGLE = {
     "presence is not checked again": Mutant(commit, "set(wanted) - push.has(wanted)", "()"),
     "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
     "a push reads the head again before it swaps": Mutant(
-        commit, SECURE, SECURE + LOAD.replace("            ", "                ")
+        commit, SECURE, SECURE + LOAD.replace(" " * 12, " " * 20)
     ),
     "a collector condemns after it settled the pushes": Mutant(collect, CONDEMN + SETTLE, SETTLE + CONDEMN),
     "a collector reads the logs before it settles the pushes": Mutant(collect, SETTLE + READ, READ + SETTLE),
@@ -81,15 +84,15 @@ SINGLE = {
 DOUBLE = {
     "a push leaves its intent before it reads the head": Mutant(
         commit,
-        LOAD + "            if wanted or ledger.blobs:\n" + ANNOUNCE,
-        "            if True:\n" + ANNOUNCE + LOAD + "            if wanted or ledger.blobs:\n",
+        LOAD + NEEDED + ANNOUNCE,
+        ANNOUNCE.replace(" " * 20, " " * 12) + LOAD + NEEDED,
     ),
     "an intent keeps its name in the next attempt": Mutant(
         commit,
         ANNOUNCE,
         """\
-                intent = f"{push.id}-{'0' * 16}"
-                remote.add_note("intents", intent, canonical.encode({"name": name}))
+                    intents[:] = [f"{push.id}-{'0' * 16}"]
+                    remote.add_note("intents", intents[0], canonical.encode({"name": name}))
 """,
     ),
     "a collector clears the entries of others": Mutant(

@@ -1,0 +1,57 @@
+"""The power fails at every step of every command, also after another command that was killed or stands still."""
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import STATES
+from invariants import BlockedError, check, record, record_pair
+from workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
+
+SAMPLE = 25
+STOPS = 2
+
+STOPPED = [*itertools.product(PAIRS, (True, False)), (AGAIN[0], True)]
+"""A pair, and whether its first command is killed or stands still."""
+
+Recorded = Callable[[str, int], None]
+
+
+@pytest.mark.parametrize("size", [SAMPLE, pytest.param(None, marks=pytest.mark.large)])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=str)
+def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:
+    trace = record(tmp_path, workload.before, workload.command)
+    record_property(STATES, check(trace, workload.command, size))
+
+
+@pytest.mark.parametrize("size", [STOPS, pytest.param(None, marks=pytest.mark.large)])
+@pytest.mark.parametrize(("pair", "killed"), STOPPED, ids=str)
+def test_a_power_cut_behind_another_command(
+    pair: Pair, killed: bool, size: int | None, tmp_path: Path, record_property: Recorded
+) -> None:
+    """What the second command acknowledged is there, although it built on what the first one had not made durable."""
+    record_property(STATES, check_pair(pair, killed, size, tmp_path))
+
+
+def check_pair(pair: Pair, killed: bool, size: int | None, place: Path) -> int:
+    """Stop the first command before each of its steps, or before `size` of them."""
+    whole = record(place / "whole", pair.before, pair.first)
+    stops: list[int] = list(range(whole.end - whole.start))
+    if size is not None:
+        stops = random.Random(pair.name).sample(stops, size)
+    checked = 0
+    for stop in stops:
+        try:
+            trace = record_pair(place / str(stop), pair, stop, killed)
+        except BlockedError:
+            continue
+        checked += check(trace, pair.second, None if size is None else 4, [trace.end])
+    return checked
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("pair", AGAIN, ids=str)
+def test_nothing_to_do_behind_a_command_that_stands_still(pair: Pair, tmp_path: Path) -> None:
+    check_pair(pair, False, None, tmp_path)
