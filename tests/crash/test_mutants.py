@@ -1,6 +1,7 @@
 """The layer finds what it is there to find: each of these mistakes leaves a registry that is damaged, or lost something."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -90,7 +91,16 @@ def careless(name: str) -> Callable[[], Any]:
         case "logs that allow a deletion":
             return lambda: patch.object(LocalRemote, "_sync_logs", nothing)
         case _:
-            return lambda: patch.object(Recorder, "sync_all", nothing)
+
+            @contextmanager
+            def both() -> Iterator[None]:
+                with (
+                    patch.object(Recorder, "sync_all", nothing),
+                    patch.object(LocalRemote, "confirm", nothing),
+                ):
+                    yield
+
+            return both
 
 
 @pytest.mark.parametrize(
