@@ -27,7 +27,7 @@ class Swapper(Protocol):
 def probe_swap(store: Swapper, key: str) -> Iterator[str]:
     """Create-only writes and compare-and-swap, alone and by eight at once. The key is absent before and after."""
     try:
-        yield from _alone(store, key)
+        yield from probe_conditions(store, key)
         yield from _raced(store, key, "creating", lambda: None)
         yield from _raced(store, key, "swapping", lambda: (store.get(key) or (b"", ""))[1])
     finally:
@@ -36,7 +36,7 @@ def probe_swap(store: Swapper, key: str) -> Iterator[str]:
         yield "an object that was deleted is still there"
 
 
-def _alone(store: Swapper, key: str) -> Iterator[str]:
+def probe_conditions(store: Swapper, key: str) -> Iterator[str]:
     if not store.create(key, BytesIO(b"first")):
         yield "an object that is not there cannot be created"
     if store.create(key, BytesIO(b"second")) or store.swap(key, b"second", None):

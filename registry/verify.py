@@ -188,7 +188,7 @@ def _key_of(file: TreeFile) -> BlobKey | None:
 
 
 _FIXED = frozenset({"registry.json", "policy.jsonl"})
-_NOTES = re.compile(rf"gc/(intents|condemned)/{NOTE.pattern}")
+_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}})")
 
 
 def _belongs(file: TreeFile) -> bool:

@@ -1,0 +1,35 @@
+"""A stream whose end is not reached where its bytes are not the ones that were promised."""
+
+import hashlib
+import io
+from typing import Any, BinaryIO
+
+from onnxreg.registry import hashing
+from onnxreg.schema.digest import Digest
+
+
+class Checked(io.RawIOBase):
+    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError where they are others."""
+
+    def __init__(self, source: BinaryIO, expected: Digest) -> None:
+        self._source: Any = source
+        self._expected = expected
+        self._hasher = hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if hasattr(self._source, "readinto"):
+            count: int = self._source.readinto(buffer)
+        else:
+            data = self._source.read(len(buffer))
+            count = len(data)
+            buffer[:count] = data
+        if not count:
+            found = Digest(self._hasher.hexdigest())
+            hashing.check(found, self._expected, f"blob {self._expected}")
+        self._hasher.update(memoryview(buffer)[:count])
+        self.size += count
+        return count

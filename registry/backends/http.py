@@ -1,0 +1,219 @@
+"""A registry on any static web server or CDN, for reading: the same tree below an `https://` URL.
+
+A web server lists nothing, so models are asked for by name. An index file is asked for with the ETag that it had, and
+large files in ranges, each on the condition that the file is still the same. Proxies are those of the environment.
+"""
+
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
+from functools import cached_property
+from ipaddress import ip_address
+from typing import BinaryIO, NoReturn, cast
+from urllib.parse import urlsplit
+
+from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
+from onnxreg.registry.backends.retrying import retrying
+from onnxreg.schema.errors import InputError, RemoteError
+
+TIMEOUT = 60
+"""Seconds without a byte after which a server counts as gone."""
+SMALL = 64 * 2**20
+"""An object that is read at once and has more bytes than this is refused."""
+WORKERS = 8
+PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class RefusedError(RemoteError):
+    """The server answered with another status than asked for."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, _hint(status))
+        self.status = status
+
+
+class UnansweredError(RemoteError):
+    """No answer came, or half of one."""
+
+
+class HttpStore:
+    """An `ObjectStore` that refuses to write."""
+
+    def __init__(self, url: str) -> None:
+        self.url = check_url(url)
+        self._ahead = ReadAhead()
+        self._known: dict[str, tuple[bytes, str]] = {}
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        return urllib.request.build_opener()
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        known = self._known.get(key)
+        conditions = {"If-None-Match": known[1]} if known and known[1] else {}
+        try:
+            data, headers = self._fetch("GET", key, SMALL, conditions)
+        except RefusedError as error:
+            if error.status == 304 and known:
+                return known
+            if error.status in (404, 410):
+                return None
+            raise
+        if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
+            raise RemoteError(
+                f"{self.url}/{key} is a web page, and no file of a registry",
+                "check the URL; is there a login page or a proxy in between?",
+            )
+        self._known[key] = bytes(data), headers.get("ETag", "")
+        return self._known[key]
+
+    def open(self, key: str) -> BinaryIO | None:
+        try:
+            first, headers = self._fetch("GET", key, BLOCK, {"Range": f"bytes=0-{BLOCK - 1}"})
+        except RefusedError as error:
+            if error.status in (404, 410):
+                return None
+            if error.status != 416:
+                raise
+            first, headers = bytearray(), Message()
+        size = int(headers.get("Content-Range", f"/{len(first)}").rpartition("/")[2])
+        tag = headers.get("ETag", "")
+        same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
+
+        def fetch(start: int, stop: int) -> bytearray:
+            wanted = {"Range": f"bytes={start}-{stop - 1}", **same}
+            data, headers = self._fetch("GET", key, stop - start, wanted)
+            if headers.get("Content-Range", "") != f"bytes {start}-{stop - 1}/{size}":
+                raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
+            return data
+
+        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead))
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        wanted = list(keys)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            found = list(pool.map(self._is_there, wanted))
+        return {key for key, there in zip(wanted, found, strict=True) if there}
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self._fetch("HEAD", key, 0, {})
+        except RefusedError as error:
+            if error.status in (404, 410):
+                return False
+            raise
+        return True
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        self._refuse(f"writing {key}")
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self._refuse(f"writing {key}")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._refuse("deleting")
+
+    def _refuse(self, doing: str) -> NoReturn:
+        raise RemoteError(
+            f"{doing} at {self.url}: a registry on a web server is only read",
+            "push to the place that it is served from",
+        )
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        raise RemoteError(
+            f"a web server does not list what it has, so neither does {self.url}", "name the model"
+        )
+
+    def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:
+        """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes."""
+        request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
+
+        def attempt() -> tuple[bytearray, Message]:
+            try:
+                with self._opener.open(request, timeout=TIMEOUT) as answer:
+                    return _body(answer, request.full_url, limit), answer.headers
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise RefusedError(
+                        f"{request.full_url} answers {error.code} {error.reason}", error.code
+                    ) from None
+            except (OSError, http.client.HTTPException) as error:
+                reason = getattr(error, "reason", error)
+                raise UnansweredError(
+                    f"reading {request.full_url} failed: {type(reason).__name__}: {reason}",
+                    _trust(reason) or "check the network and the URL",
+                ) from error
+
+        return retrying(attempt, _is_passing)
+
+
+def _body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytearray:
+    """The whole body, read no further than `limit` bytes and one."""
+    size = limit + 1 if answer.length is None else answer.length
+    if answer.length is not None and size > limit:
+        raise RemoteError(
+            f"{url} has {size:,} bytes where at most {limit:,} were asked for",
+            "does the server honour Range?",
+        )
+    data = bytearray(size)
+    view = memoryview(data)
+    end = 0
+    while count := answer.readinto(view[end:]):
+        end += count
+    if answer.length:
+        raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
+    if end > limit:
+        raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
+    view.release()
+    del data[end:]
+    return data
+
+
+def _is_passing(error: Exception) -> bool:
+    if isinstance(error, RefusedError):
+        return error.status in PASSING_STATUS
+    return isinstance(error, UnansweredError) and not isinstance(
+        getattr(error.__cause__, "reason", None), ssl.SSLCertVerificationError
+    )
+
+
+def _hint(status: int) -> str:
+    return "check that the URL may be read without logging in" if status in (401, 403) else "check the URL"
+
+
+def _trust(reason: object) -> str:
+    untrusted = isinstance(reason, ssl.SSLCertVerificationError)
+    return "if the server is right, name its certificate in SSL_CERT_FILE" if untrusted else ""
+
+
+def check_url(url: str) -> str:
+    """The URL without a slash at its end. InputError where it holds credentials, or is open to anybody on the way."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise InputError(
+            "the URL holds credentials, which would be written to disk and shown", "leave them out"
+        )
+    if parts.query or parts.fragment or not parts.hostname:
+        raise InputError(f"not the URL of a registry: {url[:80]!r}", "write https://host/path")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise InputError("http:// shows and hands anybody on the way what is read", "write https://")
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def http_remote(url: str) -> ObjectRemote:
+    """The registry at an `https://` URL, or at an `http://` one on this machine."""
+    remote = ObjectRemote(HttpStore(url))
+    _ = remote.registry_id
+    return remote

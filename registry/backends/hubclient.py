@@ -1,0 +1,435 @@
+"""What the Hugging Face Hub is asked, through huggingface_hub. Its errors, and those of HTTP, end here.
+
+A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is tried again here, but for that of a commit:
+whether it was applied after all is for the caller to find out.
+"""
+
+import io
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging import ERROR
+from typing import Any, BinaryIO, TypeVar, cast
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile, RepoFolder
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    disable_progress_bars,
+    get_session,
+    hf_raise_for_status,
+    logging,
+    validate_repo_id,
+)
+
+from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.storage import CHUNK
+from onnxreg.schema.errors import HostError, InputError, IntegrityError, RegError, RemoteError
+
+MAX_PATHS = 1000
+"""The Hub takes no more paths in one request."""
+LONGEST_PAUSE = 300
+"""Seconds that a `Retry-After` is obeyed; the Hub counts requests in windows of so many."""
+LONGEST_SILENCE = 120.0
+"""Seconds without a byte after which a request counts as lost."""
+MAX_DOCUMENT = 64 * 2**20
+"""No index file has more bytes."""
+
+Operation = CommitOperationAdd | CommitOperationDelete
+Result = TypeVar("Result")
+
+_URL = re.compile(
+    r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
+)
+_LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
+
+
+class NoRepositoryError(RemoteError):
+    """There is no such repository, or none that this token may see."""
+
+
+class StaleParentError(Exception):
+    """A commit was not applied and never will be: its parent is no longer the head."""
+
+
+class UnansweredError(RemoteError):
+    """Nobody said whether a commit was applied, or the Hub wants no more of them now."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository and the branch (for reading: any revision) that holds the registry."""
+
+    repo: str
+    repo_type: str = "model"
+    revision: str = constants.DEFAULT_REVISION
+
+    @classmethod
+    def parse(cls, url: str) -> "Place":
+        """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
+        hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
+        found = _URL.fullmatch(url)
+        if found is None:
+            raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
+        try:
+            validate_repo_id(found["repo"])
+        except HFValidationError as error:
+            raise InputError(f"the Hugging Face Hub has no such name: {_one_line(error)}", hint) from error
+        if found["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
+            raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
+        repo_type = "dataset" if found["type"] == "datasets/" else "model"
+        return cls(found["repo"], repo_type, found["revision"] or constants.DEFAULT_REVISION)
+
+    @property
+    def url(self) -> str:
+        kind = "datasets/" if self.repo_type == "dataset" else ""
+        branch = "" if self.revision == constants.DEFAULT_REVISION else f"@{self.revision}"
+        return f"hf://{kind}{self.repo}{branch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a commit, or a folder: then `size` is None.
+
+    `oid` is the SHA-256 of a file in LFS, else the git object id.
+    """
+
+    path: str
+    size: int | None
+    oid: str
+
+    @classmethod
+    def of(cls, found: RepoFile | RepoFolder) -> "Entry":
+        if isinstance(found, RepoFolder):
+            return cls(found.path, None, found.tree_id)
+        return cls(found.path, found.size, found.lfs.sha256 if found.lfs else found.blob_id)
+
+
+class Hub:
+    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
+        self.api = HfApi(endpoint=endpoint, library_name="onnxreg")
+        self._names: dict[str, Any] = {"repo_id": place.repo, "repo_type": place.repo_type}
+        _quieten()
+
+    def file_url(self, path: str, revision: str | None = None) -> str:
+        """Where a file is fetched by a client that knows nothing of registries."""
+        return hf_hub_url(
+            self.place.repo,
+            path,
+            repo_type=self.place.repo_type,
+            revision=revision or self.place.revision,
+            endpoint=self.api.endpoint,
+        )
+
+    def read(self, path: str, revision: str | None = None) -> tuple[bytes | None, str]:
+        """A small file, None where there is none, and the commit that it was read from."""
+        stream, commit = self.open(path, revision)
+        if stream is None:
+            return None, commit
+        with stream:
+            data = stream.read(MAX_DOCUMENT + 1)
+        if len(data) > MAX_DOCUMENT:
+            raise IntegrityError(f"{path} of {self.place.url} is larger than {MAX_DOCUMENT} bytes")
+        return data, commit
+
+    def open(self, path: str, revision: str | None = None) -> tuple[BinaryIO | None, str]:
+        """A stream over a file, None where there is none, and the commit that it is read from."""
+        with self._errors(f"reading {path}"):
+            try:
+                stream = Download(self, path, revision or self.place.revision)
+            except RemoteEntryNotFoundError as error:
+                return None, error.response.headers.get(
+                    constants.HUGGINGFACE_HEADER_X_REPO_COMMIT
+                ) or self._head()
+        return cast(BinaryIO, io.BufferedReader(stream, CHUNK)), stream.commit
+
+    def _head(self) -> str:
+        info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
+        return str(info.sha)
+
+    def get(self, path: str, revision: str, offset: int) -> httpx2.Response:
+        """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200)."""
+        headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        url = self.file_url(path, revision)
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+
+        def attempt() -> httpx2.Response:
+            client = get_session()
+            request = client.build_request("GET", url, headers=headers, timeout=timeout)
+            response = client.send(request, stream=True, follow_redirects=True)
+            try:
+                hf_raise_for_status(response)
+            except BaseException:
+                response.close()
+                raise
+            return response
+
+        return self._again(attempt)
+
+    def entries(self, revision: str, paths: Sequence[str]) -> list[Entry]:
+        """Those of these files and folders that a commit has. One request for a thousand."""
+        found: list[Entry] = []
+        with self._errors("looking for files"):
+            for start in range(0, len(paths), MAX_PATHS):
+                part = list(paths[start : start + MAX_PATHS])
+                answer = self._again(
+                    lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self._names)  # type: ignore[misc]
+                )
+                found += map(Entry.of, answer)
+        return found
+
+    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[Entry]:
+        """Everything in a folder of a commit; nothing where there is no such folder."""
+        with self._errors("listing files"):
+            try:
+                answer = self.api.list_repo_tree(
+                    path_in_repo=folder or None, recursive=recursive, revision=revision, **self._names
+                )
+                return list(map(Entry.of, answer))
+            except RemoteEntryNotFoundError:
+                return []
+
+    def create(self, private: bool | None) -> None:
+        """Make the repository; nothing happens where it is there."""
+        with self._errors("making the repository"):
+            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._names))
+
+    def commit(self, operations: list[Operation], message: str, parent: str) -> str:
+        """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
+
+        StaleParentError where it was not applied, UnansweredError where nobody knows.
+        """
+        additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
+        with self._errors("uploading"):
+            if additions:
+                self.api.preupload_lfs_files(
+                    additions=additions,
+                    revision=self.place.revision,
+                    free_memory=False,
+                    gitignore_content="",
+                    **self._names,
+                )
+            self._refuse_ignored(additions)
+        with self._errors("committing"):
+            try:
+                info = self.api.create_commit(
+                    operations=operations,
+                    commit_message=message,
+                    parent_commit=parent,
+                    revision=self.place.revision,
+                    **self._names,
+                )
+            except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
+                self._refused(error)
+                raise
+        return str(info.oid)
+
+    def _refuse_ignored(self, additions: Iterable[CommitOperationAdd]) -> None:
+        """The client leaves out of a commit, without a word, what the Hub says is ignored."""
+        for addition in additions:
+            if addition._should_ignore:
+                raise RemoteError(
+                    f"the .gitignore of {self.place.url} hides {addition.path_in_repo}",
+                    "remove that rule there, then push again",
+                )
+
+    def _refused(self, error: Exception) -> None:
+        """Say of a commit that failed whether it may be there; returns where it was refused for good."""
+        if isinstance(error, HfHubHTTPError):
+            status = error.response.status_code
+            if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
+                raise StaleParentError from error
+            if status == 429:
+                _obey_pause(error)
+                raise UnansweredError(*_too_many(f"committing: {self.place.url}")) from error
+            if status != 408 and status < 500:
+                return
+        elif "README.md" in str(error):
+            raise RemoteError(
+                f"the Hub refuses the README.md of {self.place.url}: {_one_line(error)}",
+                "repair the metadata between its first two lines of dashes, then push again",
+            ) from error
+        raise UnansweredError(
+            f"{self.place.url} did not say whether it took a commit: {_one_line(error)}",
+            "run the command again; what is there already is not sent again",
+        ) from error
+
+    def _again(self, attempt: Callable[[], Result]) -> Result:
+        return retrying(attempt, _is_passing)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
+        _bound(get_session())
+        try:
+            yield
+        except (RegError, RemoteEntryNotFoundError, StaleParentError):
+            raise
+        except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise translated(error, f"{what}: {self.place.url}", self.place.revision) from error
+
+
+def _bound(client: httpx2.Client) -> None:
+    """Wait no longer for a Hub that is silent; the client itself would wait for ever."""
+    if client.timeout == httpx2.Timeout(None):
+        client.timeout = httpx2.Timeout(LONGEST_SILENCE)
+
+
+def _quieten() -> None:
+    """No bars and warnings of the client among our lines, unless its variables ask for them; they name signed addresses."""
+    if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
+        disable_progress_bars()
+    if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
+        logging.set_verbosity(ERROR)
+
+
+def translated(error: Exception, what: str, revision: str) -> RegError:
+    """The error of ours that a foreign one means. Holds no header and no URL, so no token nor signed address."""
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    match error:
+        case HFValidationError():
+            return InputError(f"{what}: {_one_line(error)}", "write hf://ORG/NAME")
+        case OfflineModeIsEnabled():
+            return RemoteError(f"{what} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
+        case GatedRepoError():
+            return RemoteError(f"{what} is gated", f"ask for access on its page, then {_LOGIN}")
+        case RepositoryNotFoundError():
+            hint = f"check the name; if it is private, {_LOGIN}"
+            return NoRepositoryError(f"{what} does not exist, or you may not see it", hint)
+        case RevisionNotFoundError():
+            return RemoteError(f"{what} has no revision {revision}", "check it, or make the branch first")
+        case HfHubHTTPError():
+            return _of_status(error, what)
+        case httpx2.HTTPError() | ConnectionError() | TimeoutError():
+            return RemoteError(
+                f"{what} cannot be reached: {_one_line(error) or type(error).__name__}",
+                "check the network and HF_ENDPOINT, then run the command again",
+            )
+        case OSError():
+            return HostError(f"{what}: {error.strerror or type(error).__name__}", "check this machine's disk")
+    return RemoteError(
+        f"{what}: the answer is none of the Hub's ({type(error).__name__})",
+        "check HF_ENDPOINT; is there a proxy in between?",
+    )
+
+
+def _of_status(error: HfHubHTTPError, what: str) -> RemoteError:
+    status = error.response.status_code
+    match status:
+        case 401:
+            return RemoteError(f"{what}: the Hub does not know this token (401)", _LOGIN)
+        case 403:
+            return RemoteError(f"{what}: no permission (403)", _LOGIN)
+        case 429:
+            return RemoteError(*_too_many(what))
+        case _ if status >= 500:
+            return RemoteError(f"{what}: the Hub fails ({status})", "run the command again later")
+    said = f": {error.server_message}" if error.server_message else ""
+    return RemoteError(f"{what}: the Hub refuses ({status}){_one_line(said)[:200]}")
+
+
+def _too_many(what: str) -> tuple[str, str]:
+    return f"{what}: too many requests (429)", "wait some minutes, then run the command again"
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether to ask again, and then not before the Hub wants to be asked."""
+    if isinstance(error, HfHubHTTPError):
+        _obey_pause(error)
+        return error.response.status_code in (408, 429) or error.response.status_code >= 500
+    return isinstance(error, httpx2.TransportError)
+
+
+def _obey_pause(error: HfHubHTTPError) -> None:
+    wanted = error.response.headers.get("Retry-After", "")
+    if wanted.isdigit():
+        time.sleep(min(int(wanted), LONGEST_PAUSE))
+
+
+def _one_line(error: object) -> str:
+    """The first line with something on it, without addresses: those of uploads are signed."""
+    line = next((line for line in str(error).splitlines() if line.strip()), "")
+    return re.sub(r"https?://\S+", "...", line).strip()
+
+
+class Download(io.RawIOBase):
+    """A file's bytes, which lie at one commit. Where the connection breaks off, the rest is asked for."""
+
+    def __init__(self, hub: Hub, path: str, revision: str) -> None:
+        super().__init__()
+        self._hub = hub
+        self._path = path
+        self._offset = 0
+        self._response = hub.get(path, revision, 0)
+        self.commit = self._commit()
+        self._blocks = self._response.iter_raw(CHUNK)
+        self._block = memoryview(b"")
+
+    def _commit(self) -> str:
+        """The commit that the Hub says it reads from: with a redirect, it says so there."""
+        for response in (*self._response.history, self._response):
+            commit = response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT)
+            if commit and constants.REGEX_COMMIT_OID.fullmatch(commit):
+                return str(commit)
+        self._response.close()
+        raise ValueError("an answer without a commit")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            with self._hub._errors(f"reading {self._path}"):
+                self._block = memoryview(retrying(self._next, self._resumed))
+        target = memoryview(buffer).cast("B")
+        piece = self._block[: len(target)]
+        target[: len(piece)] = piece
+        self._block = self._block[len(piece) :]
+        return len(piece)
+
+    def _next(self) -> bytes:
+        block = next(self._blocks, b"")
+        self._offset += len(block)
+        return block
+
+    def _resumed(self, error: Exception) -> bool:
+        """After a broken connection: ask for the rest. A Hub that ignores the range sends all of it again."""
+        if not isinstance(error, httpx2.TransportError):
+            return False
+        self._response.close()
+        self._response = self._hub.get(self._path, self.commit, self._offset)
+        self._blocks = self._response.iter_raw(CHUNK)
+        if self._response.status_code == 200:
+            self._blocks = _without_first(self._blocks, self._offset)
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._response.close()
+        super().close()
+
+
+def _without_first(blocks: Iterable[bytes], count: int) -> Iterator[bytes]:
+    for block in blocks:
+        rest, count = block[count:], max(0, count - len(block))
+        if rest:
+            yield rest

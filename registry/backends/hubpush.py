@@ -1,0 +1,131 @@
+"""A push to a repository on the Hub: one commit of everything."""
+
+import secrets
+import stat
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from huggingface_hub import CommitOperationAdd
+
+from onnxreg.registry import hashing
+from onnxreg.registry.backends import repocard
+from onnxreg.registry.backends.hubclient import Operation
+from onnxreg.registry.backends.hubhead import Head, Snapshot, is_file, token_of
+from onnxreg.registry.disk import host_errors
+from onnxreg.registry.storage import BlobKey, index_path, usable_key
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import LostRaceError
+
+
+class HubPush:
+    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
+
+    def __init__(self, head: Head, url: str, directory: Path) -> None:
+        self.id = secrets.token_hex(8)
+        self._head = head
+        self._url = url
+        self._directory = directory
+        self._staged: dict[Digest, Path] = {}
+        self._relied: set[Digest] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        self._condemned = frozenset(condemned)
+        self._relied = set()
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(key.path for key in keys)
+
+    def _path(self, digest: Digest) -> str:
+        return usable_key(digest, self._condemned).path
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        wanted = set(digests)
+        paths = {self._path(digest): digest for digest in wanted - self._staged.keys()}
+        found = {paths[path] for path in self._head.now().blobs(paths.keys() - self._damaged)}
+        self._relied |= found
+        return found | (wanted & self._staged.keys())
+
+    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        temporary = self._directory / secrets.token_hex(8)
+        try:
+            with host_errors("writing a temporary file"), temporary.open("xb") as file:
+                digest, size = hashing.pump(source, file)
+            if expected is not None:
+                hashing.check(digest, expected, f"blob {expected}")
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._keep(temporary, digest)
+        return digest, size
+
+    def put_file(self, path: Path) -> tuple[Digest, int]:
+        temporary = self._directory / secrets.token_hex(8)
+        with host_errors(f"reading {path.name}"):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _renamed(path, temporary):
+                with temporary.open("rb") as source:
+                    digest, size = hashing.pump(source, None)
+                self._keep(temporary, digest)
+                return digest, size
+            with path.open("rb") as source:
+                return self.put(source)
+
+    def _keep(self, temporary: Path, digest: Digest) -> None:
+        with self._lock, host_errors("writing a temporary file"):
+            temporary.replace(self._directory / digest.hex)
+            self._staged[digest] = self._directory / digest.hex
+
+    def flush(self) -> None:
+        self._head.transact(
+            f"Restore {len(self._staged)} blobs", lambda at, doubt: self._additions(at) or None
+        )
+
+    def _additions(self, at: Snapshot) -> list[Operation]:
+        """The staged blobs that are not there, their digests known. None is held to be there that is damaged."""
+        paths = {self._path(digest): digest for digest in self._staged}
+        found: list[Operation] = []
+        for path in sorted(paths.keys() - (at.blobs(paths) - self._damaged)):
+            addition = CommitOperationAdd(path, self._staged[paths[path]])
+            addition.upload_info.sha256 = bytes.fromhex(paths[path].hex)
+            found.append(addition)
+        return found
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        path = index_path(name)
+
+        def decide(at: Snapshot, doubt: bool) -> list[Operation] | None:
+            relied = {self._path(digest) for digest in self._relied - self._staged.keys()}
+            staged = {self._path(digest) for digest in self._staged}
+            found = at.entries([path, *sorted(relied | staged)])
+            if doubt and is_file(found.get(path), token_of(index)):
+                return None
+            if not is_file(found.get(path), expected):
+                raise LostRaceError(f"the index of {name} changed meanwhile")
+            if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
+                raise LostRaceError(f"a collector came between the push of {name} and its blobs")
+            return [*self._additions(at), CommitOperationAdd(path, index), *self._card(at, name, index)]
+
+        self._head.transact(f"Publish {name}", decide)
+
+    def _card(self, at: Snapshot, name: str, index: bytes) -> list[Operation]:
+        """The repository's card, where this changes it. One that is no text is left alone."""
+        try:
+            card = (at.read(repocard.PATH) or b"").decode()
+        except UnicodeDecodeError:
+            return []
+        new = repocard.updated(card or None, name, index, self._url)
+        return [] if new in (None, card) else [CommitOperationAdd(repocard.PATH, str(new).encode())]
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether a file could be moved without a copy: not so across file systems."""
+    try:
+        source.rename(target)
+    except OSError:
+        return False
+    return True

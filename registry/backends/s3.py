@@ -1,0 +1,238 @@
+"""Objects in a bucket of S3, or of a server that speaks its protocol and honours conditions.
+
+    s3://bucket/prefix
+    s3://bucket/prefix?profile=lab&endpoint=https://minio.lab:9000&region=eu-central-1&path_style=yes
+    s3://bucket/prefix?anonymous=yes            read a public bucket, unsigned
+
+Credentials, endpoint, region and profile are found as every AWS client finds them (`AWS_PROFILE`, `AWS_ENDPOINT_URL`,
+`~/.aws/config`, roles, ...); an option of the URL comes before them. A URL with credentials in it is refused.
+
+Every object is written under a condition: blobs where nothing is yet, index files over the bytes that were read.
+Checksums go along, so that the server refuses bytes that were changed on their way.
+"""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from io import BytesIO
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, cast
+
+from onnxreg.registry import hashing
+from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.proven import Proven
+from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
+from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
+from onnxreg.registry.backends.s3upload import Uploader
+from onnxreg.registry.storage import CHUNK, BlobKey, blob_path
+from onnxreg.schema.errors import InputError, RemoteError
+
+SINGLE = 64 * 2**20
+"""Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
+SPOOL = 2**19
+"""A stream on its way up is kept in memory up to this many bytes, on disk above."""
+SMALL = 64 * 2**20
+"""An object that is read at once and has more bytes than this is refused."""
+WORKERS = 16
+"""So many small requests are made at a time."""
+BATCH = 1000
+"""So many keys S3 deletes in one request."""
+
+
+class S3Store:
+    """An `ObjectStore`. The server must honour conditions: see `proven`."""
+
+    def __init__(self, place: Place) -> None:
+        self._client = S3Client(place)
+        self._ahead = ReadAhead()
+        self._uploader = Uploader(self._client)
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(WORKERS, thread_name_prefix="s3")
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        try:
+            data, answer = self._client.read(f"reading {key}", SMALL, Key=self._client.path(key))
+        except RejectedError as error:
+            if error.is_absence:
+                return None
+            raise
+        self._refuse_page(answer, data)
+        return bytes(data), self._tag(answer)
+
+    def open(self, key: str) -> BinaryIO | None:
+        doing, path = f"reading {key}", self._client.path(key)
+        try:
+            first, answer = self._client.read(doing, BLOCK, Key=path, Range=f"bytes=0-{BLOCK - 1}")
+        except RejectedError as error:
+            if error.is_absence:
+                return None
+            if error.status != 416:
+                raise
+            return BytesIO(b"")
+        tag = self._tag(answer)
+        size = int(answer.get("ContentRange", f"/{len(first)}").rpartition("/")[2])
+
+        def fetch(start: int, stop: int) -> bytearray:
+            wanted = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": tag}
+            data, _ = self._client.read(doing, stop - start, Key=path, **wanted)
+            if len(data) != stop - start:
+                raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
+            return data
+
+        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead))
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """One request for each blob, whether one of its keys is asked for or all."""
+        groups: dict[str, set[str]] = {}
+        for key in keys:
+            blob = BlobKey.of_path(key)
+            groups.setdefault(blob_path(blob.digest) if blob else key, set()).add(key)
+        return {key for found in self._pool.map(self._present, groups.values()) for key in found}
+
+    def _present(self, keys: set[str]) -> set[str]:
+        """Which of the keys of one blob are there."""
+        if len(keys) == 1:
+            return {key for key in keys if self._is_there(key)}
+        return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self._tag(self._client.call(f"looking for {key}", "head_object", Key=self._client.path(key)))
+        except RejectedError as error:
+            if error.is_absence:
+                return False
+            raise
+        return True
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        if source.seekable():
+            return self._create(key, source)
+        with SpooledTemporaryFile(SPOOL) as spool:
+            size = 0
+            while size <= SINGLE and (data := source.read(CHUNK)):
+                size += spool.write(data)
+            if size <= SINGLE:
+                return self._create(key, cast(BinaryIO, spool))
+            spool.seek(0)
+            return self._uploader.upload(key, cast(BinaryIO, spool), source)
+
+    def _create(self, key: str, source: BinaryIO) -> bool:
+        """Create an object from a file whose bytes are known to be right."""
+        if source.seek(0, 2) > SINGLE:
+            source.seek(0)
+            return self._uploader.upload(key, source)
+        source.seek(0)
+        blob = BlobKey.of_path(key)
+        digest = blob.digest if blob else hashing.pump(source, None)[0]
+        return self._put(key, source, digest.hex, IfNoneMatch="*")
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        if self._put(key, BytesIO(data), hashlib.sha256(data).hexdigest(), **condition):
+            return True
+        found = self.get(key)
+        return found is not None and found[0] == data
+
+    def _put(self, key: str, body: BinaryIO, sha256: str, **condition: str) -> bool:
+        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours."""
+        checksum = b64encode(bytes.fromhex(sha256)).decode()
+        target = {"Key": self._client.path(key), "ChecksumSHA256": checksum}
+        try:
+            self._tag(self._client.call(f"writing {key}", "put_object", **target, Body=body, **condition))
+        except RejectedError as error:
+            if error.status == 412 or error.is_absence:
+                return False
+            raise
+        return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        wanted = list(keys)
+        for start in range(0, len(wanted), BATCH):
+            batch = wanted[start : start + BATCH]
+            if len(batch) == 1 or not self._delete_many(batch):
+                list(self._pool.map(self._delete_one, batch))
+
+    def _delete_many(self, keys: list[str]) -> bool:
+        """Whether one request deleted all of them; some servers know none for many."""
+        objects = [{"Key": self._client.path(key)} for key in keys]
+        wanted = {"Objects": objects, "Quiet": True}
+        try:
+            answer = self._client.call_once(f"deleting {len(keys)} objects", "delete_objects", Delete=wanted)
+        except RejectedError:
+            return False
+        return not answer.get("Errors")
+
+    def _delete_one(self, key: str) -> None:
+        """A request for a blob that was not answered is not made again: it might be done at any time later."""
+        ask = self._client.call_once if BlobKey.of_path(key) else self._client.call
+        try:
+            ask(f"deleting {key}", "delete_object", Key=self._client.path(key))
+        except RejectedError as error:
+            if not error.is_absence:
+                raise
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return iter(sorted(self._listed(prefix)))
+
+    def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """In the server's own order, which is not always that of the keys."""
+        start = len(self._client.path(""))
+        wanted = {"Prefix": self._client.path(prefix)}
+        while True:
+            answer = self._client.call(f"listing {prefix or 'the registry'}", "list_objects_v2", **wanted)
+            if "KeyCount" not in answer and "Name" not in answer:
+                raise self._no_answer()
+            for found in answer.get("Contents", ()):
+                yield found["Key"][start:], int(found["Size"])
+            if not answer.get("IsTruncated"):
+                return
+            wanted["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def _tag(self, answer: dict[str, Any]) -> str:
+        """The object's ETag, which every answer of S3 about an object has."""
+        if "ETag" not in answer:
+            raise self._no_answer()
+        return str(answer["ETag"])
+
+    def _refuse_page(self, answer: dict[str, Any], data: bytearray) -> None:
+        if answer.get("ContentType", "").startswith("text/html") and data.lstrip()[:1] == b"<":
+            raise self._no_answer()
+
+    def _no_answer(self) -> RemoteError:
+        return RemoteError(
+            f"what answers at {self.url} is no S3 server",
+            "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
+        )
+
+    def holds_something_else(self) -> bool:
+        """Whether there are objects below the prefix, and no registry. What a probe left does not count."""
+        wanted = {"Prefix": self._client.path(""), "MaxKeys": 100}
+        answer = self._client.call("listing the registry", "list_objects_v2", **wanted)
+        scratch = self._client.path("gc/probe-")
+        others = [
+            found["Key"] for found in answer.get("Contents", ()) if not found["Key"].startswith(scratch)
+        ]
+        return bool(others) and self.get("registry.json") is None
+
+
+def s3_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRemote:
+    """The registry at an `s3://` URL; `create` makes one where there is nothing."""
+    store = S3Store(Place.parse(url))
+    if create and store.get("registry.json") is None:
+        if store.holds_something_else():
+            raise InputError(
+                f"{store.url} is not a registry and not empty",
+                "name a registry, or a prefix with nothing below it",
+            )
+        return ObjectRemote.create(Proven(store), mirror_of, mirror_of is not None)
+    remote = ObjectRemote(Proven(store))
+    _ = remote.registry_id
+    return remote

@@ -1,0 +1,291 @@
+"""Requests to an S3 server: where it is, who asks, what is asked again, and what an error means.
+
+Requests go through the client of s3fs, since file systems have no words for conditions and checksums. Retries are ours
+alone: what a 412 means depends on whether the request may have been done before.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.storage import CHUNK
+from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
+
+CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
+"""Seconds."""
+CONNECTIONS = 32
+OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset(
+    {
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "SlowDown",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+_HINTS = {
+    "AuthorizationHeaderMalformed": "check the region (AWS_REGION, or ?region= in the URL)",
+    "ExpiredToken": "the credentials have expired: get new ones, then run the command again",
+    "InvalidAccessKeyId": "check which credentials are used (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
+    "NoSuchBucket": "check the bucket's name and the endpoint (AWS_ENDPOINT_URL)",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
+}
+_DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an `s3://bucket/prefix?option=value` URL names. It never holds a secret."""
+
+    bucket: str
+    prefix: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, url: str) -> "Place":
+        """InputError where the URL is none of S3's, names no possible bucket, or holds credentials."""
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise InputError(
+                "the URL holds credentials, which would be written to disk and shown",
+                "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
+            )
+        if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
+            raise InputError(
+                f"no bucket can be called {parts.netloc!r}",
+                "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
+            )
+        prefix = unquote(parts.path).strip("/")
+        if parts.fragment or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+            raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        for name, _ in options:
+            if name not in OPTIONS:
+                raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
+        return cls(parts.netloc, prefix, tuple(sorted(options)))
+
+    @property
+    def url(self) -> str:
+        below = f"/{quote(self.prefix)}" if self.prefix else ""
+        options = f"?{urlencode(self.options)}" if self.options else ""
+        return f"s3://{self.bucket}{below}{options}"
+
+    def option(self, name: str) -> str | None:
+        return dict(self.options).get(name)
+
+    def flag(self, name: str) -> bool:
+        return (self.option(name) or "no").lower() not in ("no", "0", "false")
+
+
+class RejectedError(RemoteError):
+    """The server answered, and refused. `status` is that of HTTP, `code` is S3's word for it."""
+
+    def __init__(self, message: str, hint: str, status: int, code: str) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.code = code
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether the object is not there, in a bucket that is."""
+        return self.status == 404 and self.code != "NoSuchBucket"
+
+    @property
+    def passing(self) -> bool:
+        return self.status in _PASSING_STATUS or self.code in _PASSING_CODES
+
+
+class UnansweredError(RemoteError):
+    """No answer came, or one that is none of S3's. The request may have been done all the same."""
+
+
+class S3Client:
+    """Makes requests below one prefix of a bucket, from any number of threads."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    @property
+    def url(self) -> str:
+        return self.place.url
+
+    def path(self, key: str) -> str:
+        return f"{self.place.prefix}/{key}" if self.place.prefix else key
+
+    def call(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make a request, again where it failed for a passing reason. `doing` completes 'while ...'.
+
+        A `Body`, which is a stream, is read from its beginning each time. RejectedError for an answer that refuses,
+        UnansweredError where none came.
+        """
+        body: Any = parameters.get("Body")
+
+        def attempt() -> dict[str, Any]:
+            if hasattr(body, "seek"):
+                body.seek(0)
+            return self._ask(
+                doing, lambda: self._files.call_s3(operation, Bucket=self.place.bucket, **parameters)
+            )
+
+        return retrying(attempt, is_passing)
+
+    def call_once(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make a request, again only where the server said that it did not do it."""
+
+        def attempt() -> dict[str, Any]:
+            return self._ask(
+                doing, lambda: self._files.call_s3(operation, Bucket=self.place.bucket, **parameters)
+            )
+
+        return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
+
+    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
+        """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
+        from fsspec.asyn import sync
+
+        def attempt() -> tuple[bytearray, dict[str, Any]]:
+            received: tuple[bytearray, dict[str, Any]] = self._ask(
+                doing, lambda: sync(self._files.loop, self._receive, limit, parameters)
+            )
+            return received
+
+        return retrying(attempt, is_passing)
+
+    async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[bytearray, dict[str, Any]]:
+        answer = await self._files._call_s3("get_object", Bucket=self.place.bucket, **parameters)
+        size, body = answer["ContentLength"], answer["Body"]
+        try:
+            if size > limit:
+                raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
+            data = bytearray(size)
+            end = 0
+            while chunk := await body.read(CHUNK):
+                data[end : end + len(chunk)] = chunk
+                end += len(chunk)
+        finally:
+            body.close()
+        if end != size:
+            raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
+        return data, answer
+
+    def _ask(self, doing: str, request: Callable[[], Result]) -> Result:
+        """Make a request and turn what may go wrong with it into one family of errors."""
+        from aiohttp import ClientError as HttpError
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        try:
+            return request()
+        except RegError:
+            raise
+        except (BotoCoreError, ClientError, ResponseParserError, HttpError, OSError, ValueError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, ClientError) else error
+            raise self._translated(doing, cause) from error
+
+    def _translated(self, doing: str, error: BaseException) -> RegError:
+        from botocore import exceptions as boto
+        from botocore.parsers import ResponseParserError
+
+        what = f"{doing} at {self.url} failed"
+        if isinstance(error, boto.ClientError):
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            code = str(error.response.get("Error", {}).get("Code", status))
+            hint = _HINTS.get(code, _DENIED if status in (401, 403) else "")
+            said = str(error.response.get("Error", {}).get("Message", ""))[:200]
+            return RejectedError(f"{what}: {code} {said}".rstrip(), hint, status, code)
+        if isinstance(
+            error, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)
+        ):
+            hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
+            return RemoteError(f"{what}: no credentials were found", hint)
+        if isinstance(error, ResponseParserError):
+            return UnansweredError(f"{what}: the answer is none of S3's", "is there a proxy in between?")
+        if isinstance(error, (*_mistakes(), ValueError)):
+            return InputError(f"{what}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL")
+        hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
+        return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
+
+    @cached_property
+    def _files(self) -> Any:
+        """The file system of s3fs. Its own retries, caches and checksums are off: they are ours."""
+        try:
+            from s3fs import S3FileSystem
+        except ModuleNotFoundError as error:
+            raise missing_extra(error.name or "s3fs", "s3", "a registry in S3") from None
+        place = self.place
+        style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
+        client = {"region_name": place.option("region")} if place.option("region") else {}
+        files = S3FileSystem(
+            anon=place.flag("anonymous"),
+            endpoint_url=place.option("endpoint"),
+            client_kwargs=client,
+            config_kwargs={
+                "connect_timeout": CONNECT_TIMEOUT,
+                "read_timeout": READ_TIMEOUT,
+                "max_pool_connections": CONNECTIONS,
+                "retries": {"total_max_attempts": 1},
+                "request_checksum_calculation": "when_required",
+                "response_checksum_validation": "when_required",
+                **style,
+            },
+            skip_instance_cache=True,
+            use_listings_cache=False,
+            session=_session(place.option("profile")),
+        )
+        files.retries = 1
+        return files
+
+
+def _session(profile: str | None) -> Any:
+    """A session of its own for each client; the descriptions of the service, which are large, are read once."""
+    from aiobotocore.session import AioSession
+
+    session = AioSession(profile=profile)
+    session.register_component("data_loader", _loader())
+    return session
+
+
+@cache
+def _loader() -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a request that failed so may succeed the next time."""
+    return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.passing)
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What botocore raises where the request, or the configuration that it follows, can never work."""
+    from botocore import exceptions as boto
+
+    return (
+        boto.ConfigNotFound,
+        boto.ConfigParseError,
+        boto.InvalidRegionError,
+        boto.NoRegionError,
+        boto.ParamValidationError,
+        boto.ProfileNotFound,
+        boto.ValidationError,
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,158 @@
+"""An HTTP proxy between a client and a server that does to a request what a bad day does."""
+
+import http.client
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+Plan = Callable[[str, str], str | None]
+"""Method and path of a request -> the fault it meets, None where it passes unharmed. Asked once for each request."""
+
+FAULTS = ("reset", "lost", "slow-down", "error", "truncated", "garbled", "page")
+"""reset: the connection breaks before the server sees the request; lost: after it has done it; slow-down, error: 503,
+500; truncated: half of the answer's body, then the connection breaks; garbled: one byte of the body on its way up, or of
+the answer's, is another; page: a web page with status 200. Also stalled: no answer until the proxy ends."""
+
+HOP = {"connection", "transfer-encoding", "keep-alive", "expect"}
+PAGE = b"<!doctype html><html><title>Please log in</title></html>"
+
+
+class Proxy:
+    """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `answers` the status of each."""
+
+    def __init__(self, url: str, upstream: str) -> None:
+        self.url = url
+        self.upstream = urlsplit(upstream)
+        self.plan: Plan = lambda method, path: None
+        self.seen: list[tuple[str, str]] = []
+        self.met: list[str] = []
+        self.answers: list[int] = []
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+
+    def fault(self, method: str, path: str) -> str | None:
+        with self.lock:
+            self.seen.append((method, path))
+            fault = self.plan(method, path)
+            if fault is not None:
+                self.met.append(fault)
+            return fault
+
+    def requests(self, method: str, part: str = "") -> int:
+        return sum(seen == method and part in path for seen, path in self.seen)
+
+
+@contextmanager
+def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
+    """A proxy in front of a server, in this process; with a certificate it is spoken to over TLS."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    scheme = "http" if certificate is None else "https"
+    running = Proxy(f"{scheme}://127.0.0.1:{server.server_address[1]}", upstream)
+    cast(Any, server).proxy = running
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.ended.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def serve(self) -> None:
+        proxy: Proxy = cast(Any, self.server).proxy
+        fault = proxy.fault(self.command, self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        match fault:
+            case "reset":
+                return self.break_off()
+            case "slow-down":
+                return self.refuse(503, "SlowDown")
+            case "error":
+                return self.refuse(500, "InternalError")
+            case "page":
+                return self.answer(200, [("Content-Type", "text/html")], PAGE)
+            case "stalled":
+                proxy.ended.wait()
+                return self.break_off()
+        if fault == "garbled" and body:
+            body = garbled(body)
+        status, headers, data = self.ask(proxy, body)
+        if fault == "lost":
+            return self.break_off()
+        if fault == "garbled" and self.command == "GET" and data:
+            data = garbled(data)
+        self.answer(status, headers, data, cut=fault == "truncated")
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve  # noqa: N815
+
+    def ask(self, proxy: Proxy, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection(cast(str, proxy.upstream.netloc), timeout=30)
+        try:
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in HOP:
+                    connection.putheader(name, value)
+            connection.endheaders(body or None)
+            answer = connection.getresponse()
+            data = answer.read()
+            headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP]
+            return answer.status, headers, data
+        finally:
+            connection.close()
+
+    def answer(self, status: int, headers: list[tuple[str, str]], data: bytes, cut: bool = False) -> None:
+        cast(Any, self.server).proxy.answers.append(status)
+        self.send_response_only(status)
+        named = {name.lower() for name, _ in headers}
+        for name, value in headers:
+            self.send_header(name, value)
+        if "content-length" not in named and status != 304:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        if cut:
+            self.wfile.flush()
+            self.break_off()
+
+    def refuse(self, status: int, code: str) -> None:
+        data = f"<Error><Code>{code}</Code><Message>a bad day</Message></Error>".encode()
+        self.answer(status, [("Content-Type", "application/xml")], data)
+
+    def break_off(self) -> None:
+        """Reset the connection, as a machine that goes down does."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+
+
+def garbled(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]

@@ -1,0 +1,221 @@
+"""Real S3 servers on ports of their own, for as long as a `with` block runs."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUCKET = "models"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server answers, and a key that may do everything there."""
+
+    endpoint: str
+    key: str
+    secret: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an AWS client finds; nothing of the machine's user is left in it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def client(self, service: str = "s3") -> Any:
+        from botocore.session import Session
+
+        return Session().create_client(
+            service,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+            region_name="us-east-1",
+        )
+
+    def fresh(self) -> str:
+        """The URL of a prefix below which nothing is."""
+        return f"s3://{BUCKET}/{secrets.token_hex(6)}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def program(name: str) -> str:
+    """A server's program in this environment; the test is skipped where it is not installed."""
+    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@contextmanager
+def running(
+    command: Sequence[object], directory: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """A server process, killed at the end: stopping gracefully takes some of them 15 seconds."""
+    with (directory / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def make_bucket(server: Server, patience: float = 60) -> Server:
+    """Create the tests' bucket as soon as the server answers."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = server.client()
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+            client.delete_object(Bucket=BUCKET, Key="ready")
+            return server
+        except (BotoCoreError, ClientError) as error:
+            if "BucketAlreadyOwnedByYou" in str(error):
+                return server
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        finally:
+            client.close()
+
+
+@contextmanager
+def ministack(directory: Path, port: int | None = None) -> Iterator[Server]:
+    """MiniStack with its root key, whose signature it does not check: `user` makes one whose it checks."""
+    root = Server(f"http://127.0.0.1:{port or free_port()}", "rootkey12345", "rootsecret")
+    environment = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": root.endpoint.rpartition(":")[2],
+        "SERVICES": "s3,iam,sts",
+        "AUTH": "true",
+        "AWS_ACCESS_KEY_ID": root.key,
+        "AWS_SECRET_ACCESS_KEY": root.secret,
+        "S3_PERSIST": "1",
+        "S3_DATA_DIR": str(directory / "data"),
+        "LOG_LEVEL": "WARNING",
+    }
+    with running([program("ministack")], directory, environment):
+        yield make_bucket(root)
+
+
+def user(root: Server, name: str, actions: Sequence[str]) -> tuple[str, str]:
+    """The key of a new IAM user who may do only this."""
+    client = root.client("iam")
+    try:
+        client.create_user(UserName=name)
+        allowed = [{"Effect": "Allow", "Action": list(actions), "Resource": "*"}]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": allowed})
+        client.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy)
+        key = client.create_access_key(UserName=name)["AccessKey"]
+        return key["AccessKeyId"], key["SecretAccessKey"]
+    finally:
+        client.close()
+
+
+@contextmanager
+def seaweedfs(directory: Path) -> Iterator[Server]:
+    """One process that is master, volume server, filer and S3 gateway."""
+    master, volume, filer, gateway = (_low_port() for _ in range(4))
+    server = Server(f"http://127.0.0.1:{gateway}", "testkey12345", "testsecret12345")
+    credentials = [{"accessKey": server.key, "secretKey": server.secret}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    identities = [{"name": "tester", "credentials": credentials, "actions": actions}]
+    (directory / "s3.json").write_text(json.dumps({"identities": identities}))
+    (directory / "data").mkdir()
+    command = [program("weed"), "server", f"-dir={directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-filer", "-s3"]
+    command += [f"-s3.port={gateway}", f"-s3.config={directory / 's3.json'}", "-s3.port.iceberg=0"]
+    command += ["-master.volumeSizeLimitMB=128", "-volume.max=100", "-volume.preStopSeconds=0"]
+    with running(command, directory):
+        yield make_bucket(server)
+
+
+def _low_port() -> int:
+    """A port for which the one 10,000 above is free too: SeaweedFS takes that for gRPC."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        try:
+            for number in (port, port + 10_000):
+                socket.create_server(("127.0.0.1", number)).close()
+            return port
+        except OSError:
+            continue
+
+
+@contextmanager
+def juicefs(directory: Path) -> Iterator[Server]:
+    """A gateway that accepts conditional writes and ignores the condition."""
+    server = Server(f"http://127.0.0.1:{free_port()}", "testkey12345", "testsecret12345")
+    data = f"sqlite3://{directory / 'meta.db'}"
+    juice = program("juicefs")
+    make = [juice, "format", "--storage", "file", "--bucket", f"{directory}/objects/", "--no-update"]
+    subprocess.run([*make, data, "testvol"], check=True, capture_output=True, cwd=directory)
+    command = [juice, "gateway", "--no-usage-report", "--multi-buckets", "--keep-etag", "--object-meta"]
+    command += ["--log", directory / "gateway.log", "--cache-dir", directory / "cache", data]
+    environment = {"MINIO_ROOT_USER": server.key, "MINIO_ROOT_PASSWORD": server.secret}
+    with running([*command, server.endpoint.removeprefix("http://")], directory, environment):
+        yield make_bucket(server)
+
+
+def certificate(directory: Path) -> Path:
+    """A file with a fresh certificate for 127.0.0.1 and its key."""
+    path = directory / "server.pem"
+    make = [
+        program("openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=test",
+    ]
+    make += [
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(path),
+        "-out",
+        str(directory / "cert.pem"),
+    ]
+    subprocess.run(make, check=True, capture_output=True)
+    with path.open("ab") as file:
+        file.write((directory / "cert.pem").read_bytes())
+    return path
