@@ -16,6 +16,9 @@ REPOSITORY = Path(__file__).parents[1]
 CODE = ("cli", "converters", "registry", "schema")
 EXTRAS = (
     "torch",
+    "s3fs",
+    "aiobotocore",
+    "botocore",
     "transformers",
     "onnx",
     "onnxruntime",
