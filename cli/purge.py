@@ -31,8 +31,8 @@ def command(
     Without --path these are the files that no other version uses. The manifest and a tombstone in the log stay, so that
     verify and mirrors know. Other registries keep their own copies: purge there too.
 
-    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, still_used}; still_used counts the blobs that
-    another model refers to.
+    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing are the versions that
+    have some of the same files and keep them.
     """
     session: Session = context.obj
     done = session.open().purge(ref, reason, path or (), everywhere)
@@ -40,7 +40,10 @@ def command(
     if as_json:
         value = {"versions": [str(each) for each in done.versions], "blobs": sorted(map(str, done.blobs))}
         bytes_freed = {"blobs": len(freed.freed), "bytes": freed.size}
-        output.write_json({**value, "freed": bytes_freed, "still_used": freed.kept})
+        output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, done.sharing))})
         return
     session.say(*(f"took down {each}" for each in done.versions))
     session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
+    if done.sharing:
+        names = ", ".join(sorted(map(str, done.sharing)))
+        session.say(f"files that {names} use too stay; --everywhere takes those versions down as well")

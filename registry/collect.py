@@ -6,7 +6,7 @@ the other half; `docs/format.md` has the rule and why it holds.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,12 +15,12 @@ from onnxreg.registry.commit import commit, read_ledger
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import references
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, note_path
+from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, TreeFile, index_path, note_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.events import Fence
-from onnxreg.schema.ref import check_name
+from onnxreg.schema.ref import check_name, is_name
 
 PATIENCE = 60.0
 """Seconds that a collector waits for a push that may still run, before it makes it start over."""
@@ -51,7 +51,9 @@ def collect(
     """
     logs = Logs(remote)
     live = logs.referred()
-    found = {key: size for key, size in blob_keys(remote).items() if only is None or key.digest in only}
+    files = list(remote.files())
+    _check_index(files)
+    found = {key: size for key, size in keys_in(files).items() if only is None or key.digest in only}
     candidates = _without(found, live)
     with remote.push() as push:
         try:
@@ -82,7 +84,24 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 def blob_keys(remote: Remote) -> dict[BlobKey, int]:
     """Every key under which a blob lies, with its size in bytes."""
-    sized = ((BlobKey.of_path(file.path), file.size) for file in remote.files())
+    return keys_in(remote.files())
+
+
+def _check_index(files: Iterable[TreeFile]) -> None:
+    """IntegrityError where something stands for an index file that is none: a model may be hidden behind it."""
+    for file in files:
+        name = file.path.removeprefix("index/").removesuffix(".jsonl")
+        model = file.size is not None and is_name(name) and file.path == index_path(name)
+        if file.path.startswith("index/") and not model:
+            raise IntegrityError(
+                f"{file.path} is no model's index file: what it refers to is not known, and nothing was deleted",
+                "move it away or put it right (reg doctor names all of them), then collect again",
+            )
+
+
+def keys_in(files: Iterable[TreeFile]) -> dict[BlobKey, int]:
+    """The blobs among the files of a tree."""
+    sized = ((BlobKey.of_path(file.path), file.size) for file in files)
     return {key: size for key, size in sized if key is not None and size is not None}
 
 

@@ -8,7 +8,8 @@ read. `collect` has the other half; `docs/format.md` has the rule and why it hol
 import random
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher, steady
@@ -98,6 +99,16 @@ def _announce(remote: Notes, push: Push, name: str) -> str:
     return note
 
 
+@contextmanager
+def announced(remote: Notes, push: Push, name: str) -> Iterator[None]:
+    """A collector waits for, or fences, what is done meanwhile to a model's log."""
+    note = _announce(remote, push, name)
+    try:
+        yield
+    finally:
+        remote.remove_note("intents", note)
+
+
 def _retract(remote: Notes, intents: list[str], keep: int = 0) -> None:
     """Take intents back, but for the latest ones."""
     while len(intents) > keep:
@@ -112,14 +123,19 @@ def read_condemned(remote: Notes) -> set[BlobKey]:
     return {key for key in keys if key is not None}
 
 
-def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring | None) -> None:
-    """Make sure that the push has every blob, or that it lies under a key that nobody condemned."""
+def check_buried(ledger: Ledger, wanted: Iterable[Digest]) -> None:
+    """ConflictError where one of these blobs was taken down in this log."""
     buried = sorted(set(wanted).intersection(ledger.tombstones))
     if buried:
         raise ConflictError(
-            f"blob {buried[0].short}... of {ledger.name} was taken down and may not come back",
-            f"`reg log {ledger.name}` says why",
+            f"blob {buried[0].short}... of {ledger.name} was taken down there and may not come back",
+            f"`reg log {ledger.name}` there says why",
         )
+
+
+def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring | None) -> None:
+    """Make sure that the push has every blob, or that it lies under a key that nobody condemned."""
+    check_buried(ledger, wanted)
     for blob in ledger.blobs:
         push.put(BytesIO(blob))
     missing = sorted(set(wanted) - push.has(wanted))

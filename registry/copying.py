@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
-from onnxreg.registry.commit import commit, load, load_own
+from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
@@ -71,6 +71,7 @@ def copy(
     theirs, _ = load_own(destination, name, source)
     lines = missing_lines(ours, theirs, versions, restore is not None)
     wanted = blobs_of(ours, lines, versions)
+    check_buried(theirs, wanted)
     present = destination.has(wanted)
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
     watching = progress or Progress()
@@ -121,7 +122,7 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
 def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
     """Every blob that these lines and versions refer to and that is to be had, with its size in bytes."""
     events = [line.event for line in lines]
-    published = {event.version for event in events if isinstance(event, Publish)} | set(versions)
+    published = {event.version for event in events if isinstance(event, Publish | Restore)} | set(versions)
     kept = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)} & kept
     wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
@@ -155,10 +156,10 @@ def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: 
 
 
 def run_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event
+    work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = WORKERS
 ) -> list[Result]:
     """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         try:
             futures = [pool.submit(work, item) for item in items]
             wait(futures, return_when=FIRST_EXCEPTION)

@@ -34,6 +34,10 @@ from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
 Made = TypeVar("Made", bound=Event)
+PURGED = 500
+"""So many blobs are named by one purge event, which is a line of bounded length."""
+
+
 Decide = Callable[[Ledger], Iterable[Event]]
 """The events that a decision needs, given the log as it is."""
 
@@ -79,15 +83,15 @@ class Decisions:
         if undo:
             yanks = sorted(found.entry.yanks)
             self._append(found.name, [self._about(Unyank, found, reason, yank=yank) for yank in yanks])
-        elif not found.entry.yanked:
-            self._append(found.name, [self._about(Yank, found, reason)])
+        else:
+            self._append(found.name, [] if found.entry.yanked else [self._about(Yank, found, reason)])
         return found
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> lookup.Found:
         """No retention policy expires this version; `undo` takes that back."""
         found = self._exactly(ref)
-        if found.entry.pinned == undo:
-            self._append(found.name, [self._about(Unpin if undo else Pin, found, reason)])
+        changes = found.entry.pinned == undo
+        self._append(found.name, [self._about(Unpin if undo else Pin, found, reason)] if changes else [])
         return found
 
     def drop(self, ref: Ref, left: Callable[[lookup.Found], bool], reason: str | None = None) -> lookup.Found:
@@ -130,11 +134,12 @@ class Decisions:
 
     def purge(
         self, ref: Ref, reason: str, paths: Collection[str] = (), everywhere: bool = False
-    ) -> tuple[list[lookup.Found], set[Digest]]:
-        """Take a version down. Returns the versions taken down and the blobs that may not come back.
+    ) -> tuple[list[lookup.Found], set[Digest], set[Ref]]:
+        """Take a version down. Returns the versions taken down, the blobs that may not come back, and other versions
+        that share files with it, which stay.
 
-        Those are the files that no other version uses; or, with `paths`, exactly these files: then ConflictError where
-        other versions use them too, unless `everywhere` takes those down as well.
+        The blobs are the files that no other version uses; or, with `paths`, exactly these files: then ConflictError
+        where other versions use them too. `everywhere` takes down all files, or these, with every version that uses them.
         """
         found = self._exactly(ref, gone=True)
         blobs = self._blobs(found, paths)
@@ -142,8 +147,9 @@ class Decisions:
             digest: versions for digest, versions in self._users(blobs).items() if versions != {found.ref}
         }
         others = sorted({other for versions in users.values() for other in versions} - {found.ref}, key=str)
-        if not paths:
-            blobs, others = blobs - users.keys(), []
+        sharing: set[Ref] = set()
+        if not paths and not everywhere:
+            blobs, others, sharing = blobs - users.keys(), [], set(others)
         if others and not everywhere:
             raise ConflictError(
                 f"{', '.join(map(str, others[:5]))}{' ...' if len(others) > 5 else ''} "
@@ -151,12 +157,15 @@ class Decisions:
                 "--everywhere takes those versions down too",
             )
         taken = [found, *(lookup.find(self.store, other, yanked=True) for other in others)]
-        events = [self._about(Purge, each, reason, blobs=tuple(sorted(blobs))) for each in taken]
+        ordered = sorted(blobs)
+        starts = range(0, max(len(ordered), 1), PURGED)
+        parts = [tuple(ordered[start : start + PURGED]) for start in starts]
+        events = [self._about(Purge, each, reason, blobs=part) for each in taken for part in parts]
         for event in events:
             load_own(self.store, event.name)[0].append(event)
         for event in events:
             self._append(event.name, [event])
-        return taken, blobs
+        return taken, blobs, sharing
 
     def _blobs(self, found: lookup.Found, paths: Collection[str]) -> set[Digest]:
         """The files of a version; only those at these paths, where given. NotFoundError where a path is none of its."""

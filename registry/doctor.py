@@ -92,7 +92,7 @@ def _identity(remote: LocalRemote) -> Iterator[Finding]:
     try:
         _ = remote.registry_id
     except IntegrityError as error:
-        fix = f"cp MIRROR/registry.json {quote(str(path))}"
+        fix = f'sed \'s/"mirror": true/"mirror": false/\' MIRROR/registry.json > {quote(str(path))}'
         yield Finding("registry.json", False, error.message, fix, "integrity")
         return
     writer = read_identity(path.read_bytes(), remote.url).get("min_writer", LAYOUT_VERSION)
@@ -145,7 +145,7 @@ def _space(remote: LocalRemote) -> Iterator[Finding]:
     least = max(GIB, min(disk.total // 20, 16 * GIB))
     detail = f"{disk.free / 10**9:.1f} GB of {disk.total / 10**9:.1f} GB are free"
     faults = [detail] if disk.free < least else []
-    yield _summary("space", faults, detail, f"reg --registry {quote(remote.url)} gc --keep-versions 3")
+    yield _summary("space", faults, detail, f"reg --registry {quote(remote.url)} gc")
 
 
 def _stray(remote: Remote) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def _place(remote: Remote, path: str) -> str:
 
 def _notes(remote: Remote) -> Iterator[Finding]:
     """What pushes and collectors left. Whose owner is dead, a collection clears; whose cannot be asked, only people."""
-    gc = f"reg --registry {_place(remote, '')[:-1]} gc"
+    gc = f"reg --registry {quote(remote.url)} gc"
     for kind, what in (("intents", "push"), ("condemned", "collection")):
         alive = {note: remote.is_alive(note) for note in remote.notes(kind)}  # type: ignore[arg-type]
         dead = [note for note, known in alive.items() if known is False]

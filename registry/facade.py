@@ -61,11 +61,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Purged:
-    """What a takedown did: versions, the blobs that may not come back, and what was deleted at once."""
+    """What a takedown did: versions, the blobs that may not come back, what was deleted at once, and which other
+    versions keep files that they share with the one taken down."""
 
     versions: list[Ref]
     blobs: set[Digest]
     collected: Collected
+    sharing: set[Ref]
 
 
 class Registry:
@@ -186,8 +188,8 @@ class Registry:
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
-        taken, blobs = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs))
+        taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
+        return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -355,9 +357,14 @@ def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tu
     """The version to publish, and whether it is not there yet."""
     if asked is not None:
         held = ledger.entries.get(asked)
+        if held is not None and held.manifest == digest and held.gone is not None:
+            raise ConflictError(
+                f"{ledger.name}:{asked} is {held.gone.how}",
+                "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
+            )
         return asked, held is None or held.manifest != digest
     if not ledger.entries:
         return FIRST, True
     newest = max(ledger.entries, key=lambda version: (version.precedence, ledger.entries[version].seq))
-    same = ledger.entries[newest].manifest == digest and not ledger.entries[newest].yanked
+    same = ledger.entries[newest].manifest == digest and ledger.entries[newest].usable
     return (newest, False) if same else (newest.next_patch(), True)

@@ -135,7 +135,12 @@ def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
     found = [version for version, entry in entries.items() if entry.manifest == digest]
     if not found:
         raise NotFoundError(f"{state.name} has no version with the manifest {digest}")
-    version = max(found, key=lambda version: (entries[version].usable, version.precedence))
+
+    def rank(version: Version) -> tuple[Any, ...]:
+        entry = entries[version]
+        return entry.usable, entry.gone is None, version.precedence
+
+    version = max(found, key=rank)
     return Found(state.name, version, entries[version])
 
 

@@ -11,11 +11,11 @@ from typing import BinaryIO, cast
 
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.collect import collect
-from onnxreg.registry.commit import load
+from onnxreg.registry.commit import announced, load, read_condemned
 from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.ledger import Fetch, Ledger, replay
 from onnxreg.registry.salvage import Salvage
-from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Push, Remote
+from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Push, Remote, usable_key
 from onnxreg.registry.verify import Damage, Report
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
@@ -195,11 +195,14 @@ class _Repair:
 
     def _publish(self, push: Push, ledger: Ledger, index: IndexFile | None) -> None:
         """The index, with the segments and the catalog that it names."""
-        sealed = {BlobKey(Digest.of(blob)): blob for blob in ledger.blobs}
-        push.distrust([key for key in sealed if not _is_good(self.remote, key.digest)])
-        for blob in sealed.values():
-            push.put(BytesIO(blob))
-        push.publish(ledger.name, ledger.encode(), index.token if index else None)
+        sealed = {Digest.of(blob): blob for blob in ledger.blobs}
+        with announced(self.remote, push, ledger.name):
+            condemned = read_condemned(self.remote)
+            push.avoid(condemned)
+            push.distrust([usable_key(each, condemned) for each in sealed if not _is_good(self.remote, each)])
+            for blob in sealed.values():
+                push.put(BytesIO(blob))
+            push.publish(ledger.name, ledger.encode(), index.token if index else None)
 
 
 def _is_good(remote: BlobReader, digest: Digest) -> bool:

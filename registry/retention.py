@@ -1,6 +1,6 @@
 """Which versions a retention policy gives up. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from onnxreg.registry.ledger import Ledger
@@ -17,7 +17,8 @@ class Policy:
     """Keep the newest so many releases (with the pre-releases above them), and what was published in the last days.
 
     A version is kept by either; so are pinned versions and those that a channel holds. The newest release is always
-    kept. InputError where a number makes no sense.
+    kept. A yanked version takes no place among the newest, and is kept where it would be one of them if it were not
+    yanked. InputError where a number makes no sense.
     """
 
     versions: int | None = None
@@ -38,7 +39,9 @@ class Policy:
 
     def expiring(self, ledger: Ledger, now: datetime) -> list[Version]:
         """The versions to give up, in the order of their publication."""
-        kept = set(newest_of(ledger.entries, self.versions or 1)) | self._young(ledger, now)
+        unyanked = {version: replace(entry, yanks=frozenset()) for version, entry in ledger.entries.items()}
+        kept = {*newest_of(ledger.entries, self.versions or 1), *newest_of(unyanked, self.versions or 1)}
+        kept |= self._young(ledger, now)
         kept |= {channel.version for channel in ledger.channels.values()}
         gone = [
             (entry.seq, version)

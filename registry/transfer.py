@@ -32,9 +32,13 @@ def missing_lines(
     chosen = {version: source.entries[version].manifest for version in versions}
     present = {line.event_id for line in destination.skim()}
     held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
-    found = (line for line in source.skim() if line.manifest in held and line.event_id not in present)
+    found = (
+        line
+        for line in source.skim()
+        if line.manifest in held and (line.event_id not in present or line.kind == Publish.kind)
+    )
     lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
-    return [line for line in lines if _travels(line, chosen, destination)]
+    return [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
@@ -58,6 +62,14 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
             return manifest in (chosen.get(version), held and held.manifest)
         case _:
             return False
+
+
+def _outdated(line: LogLine, source: Ledger) -> bool:
+    """Whether a yank is older than its version there: of one that was dropped, and published again since."""
+    if not isinstance(line.event, Yank | Unyank):
+        return False
+    entry = source.entries.get(line.event.version)
+    return entry is not None and line.seq < entry.seq
 
 
 def check_versions(

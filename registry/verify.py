@@ -1,22 +1,25 @@
 """Reading a registry again from end to end, and naming every damage found."""
 
+import os
 import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
-from onnxreg.registry import hashing
+from onnxreg.registry import copying, hashing
 from onnxreg.registry.collect import blob_keys
 from onnxreg.registry.commit import load
 from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.ledger import Ledger, replay
 from onnxreg.registry.references import Reference, documents, files, present_versions
-from onnxreg.registry.storage import NOTE, BlobKey, Remote, TreeFile, index_path
+from onnxreg.registry.storage import NOTE, BlobKey, MissingBlobError, Remote, TreeFile, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.ref import is_name
 from onnxreg.schema.version import Version
+
+WORKERS = max(copying.WORKERS, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ def _check_blobs(
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
     whole = set()
-    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop), strict=True):
+    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop, WORKERS), strict=True):
         report.blobs += 1
         report.size += count
         if damage is None:
@@ -171,6 +174,10 @@ def _check_blob(
         with remote.open_key(key) as stream:
             metered = Metered(stream, progress, stop, f"reading blob {digest}")
             found, count = hashing.pump(cast(BinaryIO, metered), None)
+    except MissingBlobError:
+        if wanted is None:
+            return 0, None  # a collector freed it since it was listed
+        return 0, Damage("missing", what, f"blob {digest} is not there", digest, key, wanted)
     except RegError as error:
         return 0, Damage("unreadable", what, error.message, digest, key, wanted)
     size = wanted.size if wanted else None

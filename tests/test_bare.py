@@ -16,6 +16,8 @@ REPOSITORY = Path(__file__).parents[1]
 CODE = ("cli", "converters", "registry", "schema")
 EXTRAS = (
     "torch",
+    "httpx2",
+    "huggingface_hub",
     "s3fs",
     "aiobotocore",
     "botocore",

@@ -162,14 +162,14 @@ class LocalRemote:
         with host_errors(f"reading blob {digest}"):
             try:
                 return _open_regular(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return self.open_key(self._key(digest))
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         with host_errors(f"reading blob {key.digest}"):
             try:
                 return _open_regular(self.root / key.path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 raise MissingBlobError(key.digest, self.url) from None
 
     def read_index(self, name: str) -> IndexFile | None:
@@ -191,7 +191,7 @@ class LocalRemote:
 
     def files(self) -> Iterator[TreeFile]:
         with host_errors(f"listing {self.url}"):
-            for directory, folders, names in os.walk(self.root):
+            for directory, folders, names in os.walk(self.root, onerror=_raise):
                 if directory == str(self.root):
                     folders[:] = [folder for folder in folders if folder != "local"]
                 linked = [
@@ -419,6 +419,12 @@ def _is_regular(path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _raise(error: OSError) -> None:
+    """A directory that cannot be listed hides files; one that is gone has none."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _size(path: Path) -> int | None:

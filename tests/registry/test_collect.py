@@ -14,12 +14,14 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.collect import blob_keys, collect
 from onnxreg.registry.commit import commit, load
+from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.retention import Policy
 from onnxreg.registry.storage import BlobKey, Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.ref import Ref
 
 MakeDraft = Callable[..., Draft]
 
@@ -120,10 +122,49 @@ def test_a_policy_that_keeps_nothing_is_refused(numbers: dict[str, int]) -> None
         Policy(**numbers)
 
 
-def test_a_yanked_version_does_not_count_as_kept(filled: Registry) -> None:
+def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Registry) -> None:
     filled.yank("acme/pii:0.1.4")
+    filled.yank("acme/pii:0.1.0")
     filled.gc(Policy(versions=1))
-    assert versions(filled) == ["0.1.3"]
+    assert versions(filled) == ["0.1.3", "0.1.4"]
+
+
+def test_nothing_is_deleted_where_a_model_hides_behind_a_link(filled: Registry, tmp_path: Path) -> None:
+    gone = stray(filled.store)
+    path = filled.store.root / "index" / "acme" / "pii.jsonl"
+    path.rename(tmp_path / "pii.jsonl")
+    path.symlink_to(tmp_path / "pii.jsonl")
+    with pytest.raises(IntegrityError, match="nothing was deleted"):
+        filled.gc()
+    assert filled.store.has([gone])
+
+
+def test_an_expired_version_is_not_added_again_by_accident(filled: Registry, make_draft: MakeDraft) -> None:
+    filled.gc(Policy(versions=1))
+    with pytest.raises(ConflictError, match="expired"):
+        filled.add(make_draft(seed="a"), "0.1.0")
+
+
+def test_a_dropped_version_can_be_pulled_back(filled: Registry, other: Registry) -> None:
+    other.pull("acme/pii:0.1.4", str(filled.store.root))
+    filled.drop("acme/pii:0.1.4")
+    filled.pull("acme/pii:0.1.4", str(other.store.root))
+    assert "0.1.4" in versions(filled)
+    assert not filled.verify().damages
+
+
+def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_draft: MakeDraft) -> None:
+    from onnxreg.registry.copying import copy
+
+    remote = memory_remote()
+    copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:0.1.2").version])
+    weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
+    Decisions(remote).purge(Ref.parse("acme/pii:0.1.2"), "leak")
+    collect(remote)
+    filled.add(make_draft(seed="c"), "9.0.0")
+    with pytest.raises(ConflictError, match="taken down"):
+        copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:9.0.0").version])
+    assert not remote.has([weights])
 
 
 def test_an_expired_version_comes_back_only_when_asked(filled: Registry, other: Registry) -> None:
