@@ -95,7 +95,7 @@ def _check_index(files: Iterable[TreeFile]) -> None:
         if file.path.startswith("index/") and not model:
             raise IntegrityError(
                 f"{file.path} is no model's index file: what it refers to is not known, and nothing was deleted",
-                "move it away or put it right (reg doctor names all of them), then collect again",
+                "put the real file in its place, then collect again; a model whose index is not there loses its blobs",
             )
 
 

@@ -142,6 +142,8 @@ class Decisions:
         where other versions use them too. `everywhere` takes down all files, or these, with every version that uses them.
         """
         found = self._exactly(ref, gone=True)
+        if found.entry.gone is not None and found.entry.gone.how == "purged":
+            raise ConflictError(f"{found.ref} is taken down already", f"`reg log {found.name}` says why")
         blobs = self._blobs(found, paths)
         users = {
             digest: versions for digest, versions in self._users(blobs).items() if versions != {found.ref}

@@ -148,16 +148,22 @@ def _space(remote: LocalRemote) -> Iterator[Finding]:
     yield _summary("space", faults, detail, f"reg --registry {quote(remote.url)} gc")
 
 
+IN_PLACE = (
+    "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; "
+    "while it is not there, reg gc may free that model's blobs"
+)
+
+
 def _stray(remote: Remote) -> Iterator[Finding]:
     """Files that no registry has; those below `index/` are models that nobody can name."""
     strays = stray_files(remote)
     for check, fine, named in (
         ("stray files", "no file that does not belong here", False),
-        ("index names", "every index file has a model's name", True),
+        ("index and blobs", "every file there has the name and kind of one", True),
     ):
-        found = [damage for damage in strays if damage.name.startswith("index/") == named]
+        found = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == named]
         paths = [_place(remote, damage.name) for damage in found]
-        fix = f"mv {' '.join(paths[:SHOWN])} ~"
+        fix = IN_PLACE if named else f"mv {' '.join(paths[:SHOWN])} ~"
         yield _summary(check, [damage.detail for damage in found], fine, fix, "integrity")
 
 

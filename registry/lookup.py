@@ -90,7 +90,7 @@ def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False, gone: 
     if found.entry.gone is not None and not gone:
         raise NotFoundError(
             f"{found.ref} is {found.entry.gone.how}: its files are no longer here",
-            f"`reg log {found.name}` says why and by whom",
+            f"`reg log {found.name}` there says why; what expired can be brought back from a copy: --restore",
         )
     return found
 

@@ -193,7 +193,15 @@ class Remotes:
         """
         url = self.url_of(place)
         pinned = self.pins.get(url)
-        remote = open_url(url, create and pinned is None, mirror_of, pinned)
+        try:
+            remote = open_url(url, create and pinned is None, mirror_of, pinned)
+        except NotFoundError as error:
+            if pinned is None:
+                raise
+            raise NotFoundError(
+                f"registry {pinned[:12]}..., which was at {url} before, is gone",
+                "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
+            ) from error
         if pinned is None:
             with suppress(HostError), self._changing() as known:
                 known.pins[url] = remote.registry_id

@@ -35,6 +35,8 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name
 
+IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+
 MAX_INDEX = 64 * 2**20
 """An index file larger than this many bytes is refused unread."""
 
@@ -296,7 +298,16 @@ class LocalRemote:
         targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
             self._refuse_link(directory)
+        for _, target in targets:
+            self._set_aside(target)
         self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
+
+    def _set_aside(self, path: Path) -> None:
+        """A directory that stands where a blob belongs goes to `local/damaged`, where somebody may look at it."""
+        if path.is_dir() and not path.is_symlink():
+            damaged = self.root / "local" / "damaged"
+            self.disk.make_directory(damaged)
+            self.disk.rename(path, damaged / f"{path.name}-{os.urandom(4).hex()}")
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree, atomically and durably."""
@@ -445,11 +456,11 @@ def _open_regular(path: Path) -> BinaryIO:
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise IntegrityError(f"{path.name} is not a regular file") from error
+            raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise IntegrityError(f"{path.name} is not a regular file")
+        raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR)
     return os.fdopen(descriptor, "rb")
 
 

@@ -306,7 +306,7 @@ class Registries(RuleBasedStateMachine):
     @rule(at=own, version=version)
     def purge(self, at: int, version: str) -> None:
         def act() -> None:
-            _, blobs = Decisions(self.own_ones[at]).purge(Ref(NAME, version), "leaked")
+            _, blobs, _ = Decisions(self.own_ones[at]).purge(Ref(NAME, version), "leaked")
             collect(self.own_ones[at], only=blobs)
 
         self.attempt(act)
