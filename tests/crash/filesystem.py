@@ -14,6 +14,7 @@ come back in any of the ways that `Leftovers` lists, whatever was synced.
 import itertools
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path, PurePosixPath
@@ -166,7 +167,8 @@ class Recorder(Disk):
                 elif path.name.endswith(MARKERS):
                     found[relative] = b""
                 else:
-                    found[relative] = self._seen.setdefault(relative, path.read_bytes())
+                    with suppress(FileNotFoundError):  # another thread of the command just renamed it
+                        found[relative] = self._seen.setdefault(relative, path.read_bytes())
         notes = {path: data for path, data in self._seen.items() if path.parts[1] == "gc"}
         return found | notes
 
