@@ -15,12 +15,12 @@ from onnxreg.registry.commit import commit, read_ledger
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import references
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, TreeFile, index_path, note_path
+from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, TreeFile, model_of, note_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.events import Fence
-from onnxreg.schema.ref import check_name, is_name
+from onnxreg.schema.ref import check_name
 
 PATIENCE = 60.0
 """Seconds that a collector waits for a push that may still run, before it makes it start over."""
@@ -51,9 +51,7 @@ def collect(
     """
     logs = Logs(remote)
     live = logs.referred()
-    files = list(remote.files())
-    _check_index(files)
-    found = {key: size for key, size in keys_in(files).items() if only is None or key.digest in only}
+    found = {key: size for key, size in _collectable(remote).items() if only is None or key.digest in only}
     candidates = _without(found, live)
     with remote.push() as push:
         try:
@@ -73,7 +71,7 @@ def collect(
 def survey(remote: Remote, assume: Callable[[Ledger], None] | None = None) -> Collected:
     """What `collect` would delete now, with each log as `assume` changes it in memory."""
     live = Logs(remote, assume).referred()
-    found = blob_keys(remote)
+    found = _collectable(remote)
     doomed = _without(found, live)
     return Collected(doomed, len(found) - len(doomed))
 
@@ -84,22 +82,22 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 def blob_keys(remote: Remote) -> dict[BlobKey, int]:
     """Every key under which a blob lies, with its size in bytes."""
-    return keys_in(remote.files())
+    return _keys(remote.files())
 
 
-def _check_index(files: Iterable[TreeFile]) -> None:
-    """IntegrityError where something stands for an index file that is none: a model may be hidden behind it."""
+def _collectable(remote: Remote) -> dict[BlobKey, int]:
+    """As `blob_keys`. IntegrityError where something stands for an index file that is none: it may hide a model."""
+    files = list(remote.files())
     for file in files:
-        name = file.path.removeprefix("index/").removesuffix(".jsonl")
-        model = file.size is not None and is_name(name) and file.path == index_path(name)
-        if file.path.startswith("index/") and not model:
+        if file.path.startswith("index/") and (file.size is None or model_of(file.path) is None):
             raise IntegrityError(
                 f"{file.path} is no model's index file: what it refers to is not known, and nothing was deleted",
                 "put the real file in its place, then collect again; a model whose index is not there loses its blobs",
             )
+    return _keys(files)
 
 
-def keys_in(files: Iterable[TreeFile]) -> dict[BlobKey, int]:
+def _keys(files: Iterable[TreeFile]) -> dict[BlobKey, int]:
     """The blobs among the files of a tree."""
     sized = ((BlobKey.of_path(file.path), file.size) for file in files)
     return {key: size for key, size in sized if key is not None and size is not None}

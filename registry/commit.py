@@ -45,10 +45,8 @@ def read_ledger(remote: Remote, name: str, index: IndexFile | None, *more: BlobR
     """The ledger of an index file that was read; see `load`."""
     fetch = fetcher(remote, *more)
     if index is None:
-        ledger = Ledger.empty(remote.registry_id, name, fetch)
-    else:
-        ledger = Ledger.read(index.data, remote.registry_id, name, fetch)
-    return ledger
+        return Ledger.empty(remote.registry_id, name, fetch)
+    return Ledger.read(index.data, remote.registry_id, name, fetch)
 
 
 def load_own(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:

@@ -16,6 +16,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError
+from onnxreg.schema.ref import is_name
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
@@ -82,6 +83,12 @@ def note_path(kind: Kind, note: str) -> str:
 def index_path(name: str) -> str:
     """Where a model's index file lies in the tree."""
     return f"index/{name}.jsonl"
+
+
+def model_of(path: str) -> str | None:
+    """The model whose index file lies there; None where no model's does."""
+    name = path.removeprefix("index/").removesuffix(".jsonl")
+    return name if is_name(name) and path == index_path(name) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from onnxreg.registry.commit import load
 from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.ledger import Ledger, replay
 from onnxreg.registry.references import Reference, documents, files, present_versions
-from onnxreg.registry.storage import NOTE, BlobKey, MissingBlobError, Remote, TreeFile, index_path
+from onnxreg.registry.storage import NOTE, BlobKey, MissingBlobError, Remote, TreeFile, model_of
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
-from onnxreg.schema.ref import is_name
 from onnxreg.schema.version import Version
 
 WORKERS = max(copying.WORKERS, os.cpu_count() or 1)
@@ -205,8 +204,7 @@ def _belongs(file: TreeFile) -> bool:
         return False
     if path in _FIXED or _key_of(file) is not None or _NOTES.fullmatch(path):
         return True
-    name = path.removeprefix("index/").removesuffix(".jsonl")
-    return is_name(name) and path == index_path(name)
+    return model_of(path) is not None
 
 
 def stray_files(remote: Remote) -> list[Damage]:

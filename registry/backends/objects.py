@@ -20,12 +20,12 @@ from onnxreg.registry.storage import (
     TreeFile,
     index_path,
     keys_of,
+    model_of,
     note_path,
     usable_key,
 )
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError
-from onnxreg.schema.ref import is_name
 
 SPOOL = 2 * 2**20
 """A blob on its way up whose digest is not known is kept in memory up to this many bytes, on disk above."""
@@ -144,9 +144,8 @@ class ObjectRemote:
         return None if found is None else IndexFile(*found)
 
     def names(self) -> Iterator[str]:
-        paths = [path for path, _ in self.store.list("index/") if path.endswith(".jsonl")]
-        names = (path.removeprefix("index/").removesuffix(".jsonl") for path in paths)
-        return iter(sorted(filter(is_name, names)))
+        names = (model_of(path) for path, _ in self.store.list("index/"))
+        return iter(sorted(name for name in names if name is not None))
 
     def files(self) -> Iterator[TreeFile]:
         return (TreeFile(path, size) for path, size in self.store.list(""))
