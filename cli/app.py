@@ -16,6 +16,7 @@ from onnxreg.cli import (
     drop,
     du,
     export,
+    fetch_index,
     gc,
     importing,
     log,
@@ -48,6 +49,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("push", push.command, push.EXAMPLES),
         ("pull", pull.command, pull.EXAMPLES),
         ("mirror", mirror.command, mirror.EXAMPLES),
+        ("fetch-index", fetch_index.command, fetch_index.EXAMPLES),
     ),
     "Find and compare": (
         ("ls", ls.command(), ls.EXAMPLES),

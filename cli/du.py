@@ -29,7 +29,7 @@ def command(
     from onnxreg.registry.usage import usage
 
     session: Session = context.obj
-    found = usage(session.place(), names or ())
+    found = usage(session.open().store, names or ())
     if as_json:
         output.write_json(found.to_json())
         return

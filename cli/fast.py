@@ -23,6 +23,8 @@ VERBS: dict[str, Options] = {
         "--format": ("formats", LIST),
         "--precision": ("precision", VALUE),
         "--certified": ("certified", FLAG),
+        "--remote": ("remote", VALUE),
+        "--offline": ("offline", FLAG),
     },
     "resolve": {
         "--json": ("as_json", FLAG),

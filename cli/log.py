@@ -5,26 +5,38 @@ from typing import Any
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, NameArgument
+from onnxreg.cli.options import Json, NameArgument, Offline, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.events import LogLine
 
-EXAMPLES = ("reg log acme/pii-small", "reg log acme/pii-small --json")
+EXAMPLES = (
+    "reg log acme/pii-small",
+    "reg log acme/pii-small --json",
+    "reg log acme/pii-small --remote origin --offline",
+)
 
 
-def command(context: typer.Context, name: NameArgument, as_json: Json = False) -> None:
+def command(
+    context: typer.Context,
+    name: NameArgument,
+    remote: RemoteOption = None,
+    offline: Offline = False,
+    as_json: Json = False,
+) -> None:
     """Show every event of a model, oldest first; the chain is verified. Actors are shown as they claimed to be.
 
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?}]}.
     """
+    from onnxreg.registry.facade import read_log
+
     session: Session = context.obj
-    registry = session.open()
-    lines = registry.log(name)
+    place = session.place(remote, offline)
+    lines = read_log(place, name)
     if as_json:
         head = str(lines[-1].digest)
         value = {
             "name": name,
-            "registry": registry.id,
+            "registry": place.registry_id,
             "head": head,
             "lines": [_json(line) for line in lines],
         }

@@ -8,8 +8,8 @@ from onnxreg.cli import output
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import Remote
-from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.registry.storage import Source
+from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import VersionSummary
@@ -23,6 +23,7 @@ EXAMPLES = (
     "reg ls",
     "reg ls acme/pii-small",
     "reg ls 'acme/*' --format onnx-int8 --certified",
+    "reg ls acme/pii-small --remote origin",
     "reg --registry /srv/models ls --json",
 )
 FEW = 50
@@ -37,12 +38,16 @@ def run(
     formats: Sequence[str] = (),
     precision: str | None = None,
     certified: bool = False,
+    remote: str | None = None,
+    offline: bool = False,
     as_json: bool = False,
 ) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
-    place = session.place()
-    one = name is not None and not set("*?[") & set(name)
+    place = session.place(remote, offline)
+    one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
+        if not isinstance(place, LocalRemote):
+            raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
         if name is not None and one:
             lookup.read_state(place, check_name(name))
         from onnxreg.registry.search import Kind
@@ -54,14 +59,14 @@ def run(
         _models(session, place, name or "*", as_json)
 
 
-def _index(place: Remote) -> "SearchIndex":
+def _index(place: Source) -> "SearchIndex":
     from onnxreg.registry.search import SearchIndex
 
-    assert isinstance(place, LocalRemote), "session.place() without a remote is the registry on this machine"
+    assert isinstance(place, LocalRemote)
     return SearchIndex(place)
 
 
-def _models(session: Session, place: Remote, pattern: str, as_json: bool) -> None:
+def _models(session: Session, place: Source, pattern: str, as_json: bool) -> None:
     from onnxreg.registry import scan
 
     if isinstance(place, LocalRemote) and scan.has_more(place.root, FEW):
@@ -82,7 +87,7 @@ def _models(session: Session, place: Remote, pattern: str, as_json: bool) -> Non
     _fail(damages)
 
 
-def _read_models(place: Remote, pattern: str) -> "tuple[list[Model], list[str]]":
+def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":
     """The models, and what is wrong with those that cannot be read."""
     from onnxreg.registry.listing import read_model
 
@@ -108,7 +113,7 @@ def _channels(channels: dict[str, str]) -> str:
     return ", ".join(f"{tag}={version}" for tag, version in channels.items())
 
 
-def _matches(session: Session, place: Remote, pattern: str, kind: "Kind", as_json: bool) -> None:
+def _matches(session: Session, place: Source, pattern: str, kind: "Kind", as_json: bool) -> None:
     with _index(place) as index:
         matches, damages = index.matches(kind, pattern), index.damages(pattern)
     if as_json:
@@ -136,7 +141,7 @@ def _match(match: "Match") -> dict[str, Any]:
     }
 
 
-def _versions(session: Session, place: Remote, name: str, as_json: bool) -> None:
+def _versions(session: Session, place: Source, name: str, as_json: bool) -> None:
     state, entries = lookup.read_versions(place, name)
     versions = [_version(state, version, entry) for version, entry in sorted(entries.items(), reverse=True)]
     if as_json:
@@ -183,7 +188,7 @@ def command() -> Callable[..., None]:
 
     import typer
 
-    from onnxreg.cli.options import Json, complete_name
+    from onnxreg.cli.options import Json, Offline, RemoteOption, complete_name
 
     def ls(
         context: typer.Context,
@@ -200,6 +205,8 @@ def command() -> Callable[..., None]:
         ] = None,
         precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
         certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
+        remote: RemoteOption = None,
+        offline: Offline = False,
         as_json: Json = False,
     ) -> None:
         """List the models of the registry, or the versions of one of them, newest first.
@@ -213,6 +220,6 @@ def command() -> Callable[..., None]:
         that of all files in bytes, where the index file knows it. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
-        run(context.obj, name, formats or (), precision, certified, as_json)
+        run(context.obj, name, formats or (), precision, certified, remote, offline, as_json)
 
     return ls

@@ -38,6 +38,12 @@ RemoteArgument = Annotated[
 RemoteOption = Annotated[
     str | None, typer.Option(help="Read this remote (a name, path or URL) instead of the registry.")
 ]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="What was last seen of the remote, without asking it; says how old it is."
+    ),
+]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
 NewVersion = Annotated[
     str | None, typer.Option(help="A SemVer version; without it the next patch, or 0.1.0.")

@@ -14,7 +14,7 @@ COLOURS = {
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""
 
-NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
+NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "EVENTS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
 """Columns that are aligned to the right."""
 
 
@@ -63,6 +63,14 @@ def size(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
     return f"{count} B"
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people: the largest unit that fits, `3 hours`"""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            return counted(int(seconds // length), unit)
+    return counted(int(seconds), "second")
 
 
 def counted(count: int, noun: str) -> str:

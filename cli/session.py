@@ -1,5 +1,6 @@
 """What the global options say, and how every verb opens its registry and talks."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from onnxreg.cli import output
 if TYPE_CHECKING:
     from onnxreg.registry.copying import Progress
     from onnxreg.registry.facade import Registry
-    from onnxreg.registry.storage import Remote
+    from onnxreg.registry.storage import Source
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,24 @@ class Session:
 
         return Registry(self.registry, create)
 
-    def place(self, remote: str | None = None) -> "Remote":
-        """The registry, or a remote of it, for reading. Light: for the verbs that must start at once."""
+    def place(self, remote: str | None = None, offline: bool = False) -> "Source":
+        """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
+
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr.
+        """
         from onnxreg.registry.backends.local import LocalRemote
         from onnxreg.registry.home import default_root
 
         root = self.registry or default_root()
-        if remote is None:
+        if remote is None and not offline:
             return LocalRemote.open(root)
         from onnxreg.registry.remotes import Remotes
 
-        return Remotes.load(LocalRemote(root)).open(remote)
+        return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age)
+
+    def _tell_age(self, name: str, age: float) -> None:
+        if not self.quiet:
+            print(f"offline: {name} as it was {output.duration(age)} ago", file=sys.stderr)
 
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""

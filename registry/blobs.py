@@ -44,7 +44,10 @@ def steady(remote: IndexReader, name: str, read: Callable[[IndexFile | None], Va
 
 
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
-    """Read a blob from the first of several places that has it; each is read once."""
+    """Read a blob from the first of several places that has it, those on this machine first; each is read once."""
+    from onnxreg.registry.backends.local import LocalRemote
+
+    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalRemote)))
     known: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:

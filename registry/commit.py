@@ -14,7 +14,7 @@ from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher, steady
 from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote
+from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, LostRaceError, NotFoundError
@@ -33,7 +33,7 @@ Bring = Callable[[Collection[Digest]], None]
 """Puts blobs into the push that the place turns out to lack."""
 
 
-def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+def load(remote: Source, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
     """A model's ledger, empty where the model is new, and the index file that it was read from.
 
     `more` are further places where manifests may be read that the remote does not hold yet.
@@ -41,7 +41,7 @@ def load(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFil
     return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index))
 
 
-def read_ledger(remote: Remote, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
+def read_ledger(remote: Source, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
     """The ledger of an index file that was read; see `load`."""
     fetch = fetcher(remote, *more)
     if index is None:

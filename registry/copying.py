@@ -1,20 +1,19 @@
 """One copy is push, pull and mirror: blobs in parallel, verified while they stream; then manifest; then the index."""
 
+import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar, cast
 
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
-from onnxreg.registry.storage import Push, Remote
+from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
@@ -41,38 +40,45 @@ class Progress:
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and what it read."""
+    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and the log as it is there now."""
 
     name: str
     versions: tuple[Version, ...]
     events: int
     blobs: int
     size: int
-    source: Ledger
+    ledger: Ledger
 
 
 def copy(
-    source: Remote,
+    source: Source,
     destination: Remote,
     name: str,
     versions: Collection[Version],
     progress: Progress | None = None,
     restore: Callable[[str, Version, Entry], Restore] | None = None,
+    heal: bool = True,
+    known: Ledger | None = None,
+    near: Collection[BlobReader] = (),
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
-    Blobs of these versions that the destination has lost are brought again; with `restore`, which makes the event, so
-    are those of versions that it expired. Raises what `transfer.missing_lines` and the two places raise. Nothing is
+    With `restore`, which makes the event, files of versions that the destination expired are brought back. With `heal`,
+    so are those of these versions that it has lost; without, a destination whose log lacks nothing is believed to have
+    them, and not asked. `known` is the model's ledger at the source, where it was read before; `near` are further places where
+    documents of the destination's may be read. Raises what `transfer.missing_lines` and the two places raise. Nothing is
     visible at the destination before all of it is there; running it again transfers nothing.
     """
-    ours, _ = load(source, name)
-    if isinstance(destination, LocalRemote):
-        ours.fetch = fetcher(destination, source)
-    theirs, _ = load_own(destination, name, source)
+    ours = known or load(source, name, destination)[0]
+    theirs, _ = load_own(destination, name, source, *near)
     lines = missing_lines(ours, theirs, versions, restore is not None)
-    wanted = blobs_of(ours, lines, versions)
+    returning = restore is not None and any(
+        version in theirs.entries and theirs.entries[version].gone is not None for version in versions
+    )
+    asking = bool(lines) or returning or heal
+    wanted = blobs_of(ours, lines, versions) if asking else {}
     check_buried(theirs, wanted)
-    present = destination.has(wanted)
+    present = destination.has(wanted) if wanted else set()
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
     watching = progress or Progress()
     appended = 0
@@ -90,9 +96,6 @@ def copy(
         appended = ledger.seq - before
         return wanted
 
-    returning = restore is not None and any(
-        version in theirs.entries and theirs.entries[version].gone is not None for version in versions
-    )
     if not lines:
         _check_arrived(ours, theirs, versions)
     if lines or moving or returning:
@@ -102,10 +105,10 @@ def copy(
             def bring(missing: Collection[Digest]) -> None:
                 move_blobs(source, push, {digest: wanted[digest] for digest in missing}, watching)
 
-            commit(destination, push, name, change, source, bring=bring)
+            theirs = commit(destination, push, name, change, source, *near, bring=bring)
     else:
         destination.confirm(name)
-    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
+    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), theirs)
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
@@ -139,20 +142,43 @@ def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Versio
     return wanted
 
 
-def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: Progress) -> None:
-    """Stream blobs, several at a time, the large ones first. The first failure stops the rest."""
+def move_blobs(source: Source, push: Push, moving: dict[Digest, int], progress: Progress) -> None:
+    """Stream blobs, several at a time, the large ones first. The first failure stops the rest.
+
+    Bytes may be garbled on their way: a blob that is not what its name says is fetched once more.
+    """
     progress.plan(len(moving), sum(moving.values()))
     stop = threading.Event()
 
     def move(digest: Digest) -> None:
-        with source.open_blob(digest) as stream:
-            what = f"reading blob {digest} from {source.url}"
-            metered = Metered(stream, progress, stop, what, moving[digest])
-            found, size = push.put(cast(BinaryIO, metered), digest)
-        if size != moving[digest]:
-            raise IntegrityError(f"blob {found} has {size} bytes, its manifest says {moving[digest]}")
+        blob = Moving(source, digest, moving[digest], progress, stop)
+        try:
+            size = push.fetch(blob)
+        except IntegrityError:
+            size = push.fetch(blob)
+        if size != blob.size:
+            raise IntegrityError(f"blob {digest} has {size} bytes, its manifest says {blob.size}")
 
     run_parallel(move, sorted(moving, key=lambda digest: -moving[digest]), stop)
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A blob at its source, whose bytes are counted as they come."""
+
+    source: Source
+    digest: Digest
+    size: int
+    progress: Progress
+    stop: threading.Event
+
+    def open(self, start: int) -> BinaryIO:
+        what = f"reading blob {self.digest} from {self.source.url}"
+        stream = self.source.open_blob(self.digest, start)
+        return cast(BinaryIO, Metered(stream, self.progress, self.stop, what, self.size - start))
+
+    def pieces(self) -> Sequence[Piece]:
+        return self.source.pieces(self.digest)
 
 
 def run_parallel(
@@ -171,7 +197,7 @@ def run_parallel(
             raise
 
 
-class Metered:
+class Metered(io.RawIOBase):
     """A stream that reports the bytes read from it, names its side where reading fails, and ends when stopped.
 
     With a `size` it gives no more bytes than that: IntegrityError where there are more.
@@ -191,7 +217,14 @@ class Metered:
         self._stop = stop
         self._what = what
 
-    def readinto(self, block: bytearray) -> int:
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+    def readinto(self, block: Any, /) -> int:
         if self._stop.is_set():
             raise InterruptedError("stopped")
         with host_errors(self._what):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from onnxreg.schema.errors import HostError
 
@@ -37,6 +37,8 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 MANY = 32
 """From so many files on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
@@ -47,6 +49,21 @@ class Disk:
     def create(self, path: Path) -> BinaryIO:
         """A new file for writing; FileExistsError where there is one."""
         return path.open("xb")
+
+    def extend(self, path: Path) -> BinaryIO:
+        """A file for reading and writing anywhere, made where there is none."""
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
+
+    def reserve(self, file: BinaryIO, size: int) -> None:
+        """Take the space for a file of so many bytes, which keeps its size; where that is not known, nothing happens."""
+        libc = _libc()
+        if libc is None or not hasattr(libc, "fallocate64"):
+            return
+        import ctypes
+
+        offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
+        if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets) and ctypes.get_errno() == errno.ENOSPC:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def mkdir(self, path: Path) -> None:
         """A directory in one that exists; nothing happens where it is there."""
@@ -136,11 +153,18 @@ def _between(path: Path, root: Path) -> Iterator[Path]:
             return
 
 
+def _libc() -> Any:
+    """The C library of Linux; None elsewhere."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
 def _sync_file_system(path: Path) -> bool:
     """Sync the whole file system that a file lies on, as syncfs(2) does since Linux 5.8, errors included."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    libc = _libc()
     if libc is None or not hasattr(libc, "syncfs"):
         return False
     descriptor = os.open(path, os.O_RDONLY)

@@ -10,9 +10,9 @@ from typing import Any
 
 from onnxreg.registry import copying, lookup, pushed
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.collect import PATIENCE, Collected, collect, survey
-from onnxreg.registry.commit import commit, load
+from onnxreg.registry.commit import commit, load, read_ledger
 from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
@@ -25,9 +25,9 @@ from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.repair import Repaired, gone_models, repair
 from onnxreg.registry.retention import Policy
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import IndexFile, Push, Remote
+from onnxreg.registry.storage import IndexFile, Push, Source
+from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.verify import Report, verify, verify_model
-from onnxreg.schema import canonical
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
@@ -173,6 +173,7 @@ class Registry:
         Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
         if not dry_run:
+            self.store.clear_partial()
             expired = self._decisions.expire(policy) if policy else []
             return expired, collect(self.store, patience=patience)
         would: list[Ref] = []
@@ -197,19 +198,15 @@ class Registry:
     def state(self, name: str) -> State:
         return lookup.read_state(self.store, check_name(name))
 
-    def find(self, ref: Ref | str, remote: Remote | None = None) -> lookup.Found:
+    def find(self, ref: Ref | str, remote: Source | None = None) -> lookup.Found:
         return lookup.find(remote or self.store, _ref(ref))
 
-    def get(self, ref: Ref | str, remote: Remote | None = None) -> Published:
+    def get(self, ref: Ref | str, remote: Source | None = None) -> Published:
         """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-        place = remote or self.store
-        found = lookup.find(place, _ref(ref), gone=True)
-        data = read_blob(place, found.entry.manifest)
-        manifest = read_manifest(data, found.entry.manifest, found.name)
-        return Published(found.name, found.version, found.entry.manifest, manifest, data)
+        return read_version(remote or self.store, _ref(ref))
 
     def resolve(
-        self, ref: Ref | str, query: Query | None = None, remote: Remote | None = None
+        self, ref: Ref | str, query: Query | None = None, remote: Source | None = None
     ) -> lookup.Resolution:
         """Pick the artifact of a version that answers a query. NotFoundError with the reasons where none does."""
         return lookup.resolve(remote or self.store, _ref(ref), query or Query())
@@ -220,10 +217,7 @@ class Registry:
 
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
-        ledger, index = load(self.store, check_name(name))
-        if index is None:
-            raise lookup.unknown(name, self.store)
-        return list(ledger.lines())
+        return read_log(self.store, name)
 
     def verify(self, ref: Ref | str | None = None, progress: Progress | None = None) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
@@ -267,17 +261,32 @@ class Registry:
         to: str | None = None,
         progress: Progress | None = None,
         restore: bool = False,
+        heal: bool = False,
     ) -> Transferred:
         """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
 
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
+        A remote whose log has the version is believed to have its files, unless `heal` asks for each of them; one on
+        this machine is always asked.
         """
         parsed = _ref(ref)
         found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
         pushed.record(self.store, found, remote.registry_id)
-        return self._copy(self.store, remote, found, progress, restore)
+        tracking = Tracking(self.store, remote.registry_id)
+        done = copy(
+            self.store,
+            remote,
+            found.name,
+            [found.version],
+            progress,
+            self._decisions.restore if restore else None,
+            heal or isinstance(remote, LocalRemote),
+            near=[tracking.store],
+        )
+        tracking.keep_log(done.ledger)
+        return done
 
     def pull(
         self,
@@ -287,32 +296,44 @@ class Registry:
         restore: bool = False,
     ) -> Transferred:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here."""
+        parsed = _ref(ref)
         remote = self.remotes.open(source)
         self._not_self(remote)
-        done = self._copy(remote, self.store, self.find(ref, remote), progress, restore)
-        self._track(remote, done.source)
+        tracking = Tracking(self.store, remote.registry_id)
+        tracked = Tracked(remote, tracking)
+
+        def read(index: IndexFile | None) -> tuple[lookup.Found, Ledger]:
+            found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
+            return found, read_ledger(tracked, parsed.name, index, self.store)
+
+        found, ledger = steady(tracked, parsed.name, read)
+        bring_back = self._decisions.restore if restore else None
+        done = copy(tracked, self.store, found.name, [found.version], progress, bring_back, known=ledger)
+        tracking.keep_log(ledger)
         return done
 
-    def _copy(
-        self,
-        source: Remote,
-        destination: Remote,
-        found: lookup.Found,
-        progress: Progress | None,
-        restore: bool,
-    ) -> Transferred:
-        bring_back = self._decisions.restore if restore else None
-        return copy(source, destination, found.name, [found.version], progress, bring_back)
+    def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
+        """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
 
-    def _not_self(self, remote: Remote) -> None:
+        Returns their states. A name may be a pattern such as `acme/*`.
+        """
+        tracked = self.remotes.read(source)
+        tracking = Tracking(self.store, tracked.registry_id)
+
+        def fetch(name: str) -> State:
+            def read(index: IndexFile | None) -> tuple[State, Ledger]:
+                state = lookup.state_of(tracked, name, index)
+                return state, read_ledger(tracked, name, index, self.store)
+
+            state, ledger = steady(tracked, name, read)
+            tracking.keep_log(ledger)
+            return state
+
+        return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
+
+    def _not_self(self, remote: Source) -> None:
         if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():
             raise ConflictError("that remote is this registry itself", "name another place")
-
-    def _track(self, remote: Remote, ledger: Ledger) -> None:
-        """Keep the source's state and whole log beside ours: the proof behind `via`, and an index for offline use."""
-        state = canonical.encode(ledger.state().to_json())
-        data = b"".join(line + b"\n" for line in (state, *(line.raw for line in ledger.skim())))
-        self.store.write_file(f"local/tracking/{remote.registry_id}/{ledger.name}.jsonl", data)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files into a directory; an earlier export there is replaced as a whole."""
@@ -320,6 +341,22 @@ class Registry:
         published = self.get(ref)
         materialize(self.store, published.manifest, published.data, output, progress)
         return published
+
+
+def read_version(place: Source, ref: Ref) -> Published:
+    """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
+    found = lookup.find(place, ref, gone=True)
+    data = read_blob(place, found.entry.manifest)
+    manifest = read_manifest(data, found.entry.manifest, found.name)
+    return Published(found.name, found.version, found.entry.manifest, manifest, data)
+
+
+def read_log(place: Source, name: str) -> list[LogLine]:
+    """A model's whole log, its chain verified. NotFoundError where the model is unknown."""
+    ledger, index = load(place, check_name(name))
+    if index is None:
+        raise lookup.unknown(name, place)
+    return list(ledger.lines())
 
 
 class _Held:
@@ -331,10 +368,10 @@ class _Held:
     def has(self, digests: Any) -> set[Digest]:
         return {digest for digest in digests if digest in self._blobs}
 
-    def open_blob(self, digest: Digest) -> BytesIO:
+    def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
         if digest not in self._blobs:
             raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
-        return BytesIO(self._blobs[digest])
+        return BytesIO(self._blobs[digest][start:])
 
 
 def _ref(ref: Ref | str) -> Ref:

@@ -13,14 +13,24 @@ class Sink(Protocol):
     def write(self, data: memoryview, /) -> object: ...
 
 
+class Hasher(Protocol):
+    def update(self, data: memoryview, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
 def pump(
-    source: BinaryIO, sink: Sink | None, tick: Callable[[int], None] | None = None
+    source: BinaryIO,
+    sink: Sink | None,
+    tick: Callable[[int], None] | None = None,
+    hasher: Hasher | None = None,
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
 
-    `tick` is told the bytes moved since the last call. Returns digest and size. Memory: one block of 1 MiB.
+    `tick` is told the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
+    size. Memory: one block of 1 MiB.
     """
-    hasher = hashlib.sha256()
+    hasher = hasher or hashlib.sha256()
     block = bytearray(CHUNK)
     view = memoryview(block)
     total = 0

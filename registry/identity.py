@@ -22,6 +22,14 @@ def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
+def other_registry(url: str, found: str, known: str) -> IntegrityError:
+    """The error where another registry is at a URL than was there before."""
+    return IntegrityError(
+        f"{url} holds another registry than before: id {found[:12]}..., was {known[:12]}...",
+        "if that is meant, remove the pin from local/remotes.json of your registry",
+    )
+
+
 def read_identity(data: bytes, where: str) -> dict[str, Any]:
     """A decoded `registry.json`. InputError for a layout this build cannot read, IntegrityError for garbage."""
     try:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from onnxreg.registry import lookup
-from onnxreg.registry.storage import Remote
+from onnxreg.registry.storage import Source
 from onnxreg.schema.state import State
 
 
@@ -24,7 +24,7 @@ class Model(NamedTuple):
         }
 
 
-def read_model(remote: Remote, name: str) -> Model:
+def read_model(remote: Source, name: str) -> Model:
     """One model, from its index file. IntegrityError, NotFoundError and HostError where that cannot be read."""
     state, versions = lookup.read_versions(remote, name)
     return Model(name, newest(state), len(versions), channels(state))

@@ -1,15 +1,18 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
-from onnxreg.registry.storage import IndexFile, Remote
+from onnxreg.registry.identity import other_registry
+from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.query import Choice, Query, Rejection, choose
-from onnxreg.schema.ref import Ref
+from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.state import Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
@@ -28,12 +31,12 @@ class Found:
         return Ref(self.name, str(self.version))
 
 
-def read_state(remote: Remote, name: str) -> State:
+def read_state(remote: Source, name: str) -> State:
     """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
     return state_of(remote, name, remote.read_index(name))
 
 
-def state_of(remote: Remote, name: str, index: IndexFile | None) -> State:
+def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     """The state in an index file that was read; see `read_state`."""
     if index is None:
         raise unknown(name, remote)
@@ -42,8 +45,10 @@ def state_of(remote: Remote, name: str, index: IndexFile | None) -> State:
         state = State.decode(first)
     except InputError as error:
         raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
+    if state.registry != remote.registry_id:
+        raise other_registry(remote.url, state.registry, remote.registry_id)
     last = rest.removesuffix(b"\n").rpartition(b"\n")[2]
-    if (state.name, state.registry) != (name, remote.registry_id) or (last and Digest.of(last) != state.head):
+    if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
             "run reg verify to see the extent",
@@ -51,16 +56,39 @@ def state_of(remote: Remote, name: str, index: IndexFile | None) -> State:
     return state
 
 
-def unknown(name: str, remote: Remote) -> NotFoundError:
+def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
+    from contextlib import suppress
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(remote.names()), n=3)
+    names: list[str] = []
+    with suppress(RemoteError):  # a web server lists nothing
+        names += remote.names()
+    near = get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
     return NotFoundError(f"there is no model {name} in {remote.url}", hint)
 
 
-def find(remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
+def matching(remote: Source, patterns: Collection[str]) -> list[str]:
+    """The models that these names and patterns mean, sorted. NotFoundError where one means none."""
+    exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
+    found = set(exact)
+    known = list(remote.names()) if len(exact) < len(patterns) else []
+    for pattern in set(patterns) - exact:
+        names = {name for name in known if fnmatchcase(name, pattern)}
+        if not names and pattern != "*":
+            raise NotFoundError(
+                f"no model in {remote.url} is called {pattern}", "`reg ls` shows what is there"
+            )
+        found |= names
+    return sorted(found)
+
+
+PATTERN = frozenset("*?[")
+"""What makes a pattern of a name."""
+
+
+def find(remote: Source, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
     """The version that a ref means.
 
     NotFoundError where there is none; where it is yanked and not named by digest (`yanked` allows it); where its files
@@ -70,7 +98,7 @@ def find(remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False) -> 
 
 
 def find_with_state(
-    remote: Remote, ref: Ref, yanked: bool = False, gone: bool = False
+    remote: Source, ref: Ref, yanked: bool = False, gone: bool = False
 ) -> tuple[Found, State]:
     """As `find`, and the state that it was found in."""
 
@@ -81,7 +109,7 @@ def find_with_state(
     return steady(remote, ref.name, read)
 
 
-def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
+def find_in(remote: Source, state: State, ref: Ref, yanked: bool = False, gone: bool = False) -> Found:
     """As `find`, in a state that was read before."""
     if ref.digest is not None and ref.tag is None:
         found = _by_digest(remote, state, ref.digest)
@@ -95,7 +123,7 @@ def find_in(remote: Remote, state: State, ref: Ref, yanked: bool = False, gone: 
     return found
 
 
-def _by_tag(remote: Remote, state: State, ref: Ref, yanked: bool) -> Found:
+def _by_tag(remote: Source, state: State, ref: Ref, yanked: bool) -> Found:
     version = _version_of(state, ref.tag)
     entry = state.versions.get(version) or all_versions(remote, state).get(version)
     if entry is None or entry.dropped:
@@ -129,7 +157,7 @@ def _version_of(state: State, tag: str | None) -> Version:
     return state.channels[tag].version
 
 
-def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
+def _by_digest(remote: Source, state: State, digest: Digest) -> Found:
     """The version with this manifest; the newest of several, one that is not yanked before one that is."""
     entries = all_versions(remote, state)
     found = [version for version, entry in entries.items() if entry.manifest == digest]
@@ -144,7 +172,7 @@ def _by_digest(remote: Remote, state: State, digest: Digest) -> Found:
     return Found(state.name, version, entries[version])
 
 
-def read_versions(remote: Remote, name: str) -> tuple[State, dict[Version, Entry]]:
+def read_versions(remote: Source, name: str) -> tuple[State, dict[Version, Entry]]:
     """A model's state and every version of it. NotFoundError where the model is unknown."""
 
     def read(index: IndexFile | None) -> tuple[State, dict[Version, Entry]]:
@@ -154,7 +182,7 @@ def read_versions(remote: Remote, name: str) -> tuple[State, dict[Version, Entry
     return steady(remote, name, read)
 
 
-def all_versions(remote: Remote, state: State) -> dict[Version, Entry]:
+def all_versions(remote: Source, state: State) -> dict[Version, Entry]:
     """Every version of a model, the sealed ones too (one more read where there are any)."""
     sealed = {} if state.catalog is None else read_catalog(read_blob(remote, state.catalog), state.name)
     entries = {**sealed, **state.versions}
@@ -169,7 +197,7 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
         raise IntegrityError(f"the catalog of {name} is damaged: {error.message}") from error
 
 
-def read_summary(remote: Remote, state: State, found: Found) -> VersionSummary:
+def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
     """The summary of a version: from the index where it holds one, else from the manifest."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
@@ -231,7 +259,7 @@ class Resolution:
         }
 
 
-def resolve(remote: Remote, ref: Ref, query: Query) -> Resolution:
+def resolve(remote: Source, ref: Ref, query: Query) -> Resolution:
     """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
     found, state = find_with_state(remote, ref)
     summary = read_summary(remote, state, found)

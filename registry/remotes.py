@@ -7,7 +7,7 @@ first: another id under the same URL later is an integrity error.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import Remote
+from onnxreg.registry.identity import other_registry
+from onnxreg.registry.storage import Remote, Source
+from onnxreg.registry.tracking import Offline, Tracked, Tracking
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import (
     ConflictError,
@@ -29,6 +31,8 @@ from onnxreg.schema.reading import mapping, required, text
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, Remote] = {}
+
+Tell = Callable[[str, float], None]
 
 
 def open_url(
@@ -47,11 +51,11 @@ def open_url(
     if scheme == "s3":
         from onnxreg.registry.backends.s3 import s3_remote
 
-        return s3_remote(url, create, mirror_of)
+        return s3_remote(url, create, mirror_of, known_id)
     if scheme in ("http", "https"):
         from onnxreg.registry.backends.http import http_remote
 
-        return http_remote(url)
+        return http_remote(url, known_id)
     if scheme == "hf":
         with _needs_extra("hf", "a registry on the Hugging Face Hub"):
             from onnxreg.registry.backends.hub import open_hub
@@ -206,16 +210,24 @@ class Remotes:
             with suppress(HostError), self._changing() as known:
                 known.pins[url] = remote.registry_id
         elif pinned != remote.registry_id:
-            raise IntegrityError(
-                f"{remote.url} holds another registry than before: id {remote.registry_id[:12]}..., "
-                f"was {pinned[:12]}...",
-                "if that is meant, remove the pin from local/remotes.json of your registry",
-            )
+            raise other_registry(remote.url, remote.registry_id, pinned)
         if not isinstance(remote, LocalRemote):
             from onnxreg.registry.backends.proven import remember
 
             remember(remote, self.registry)
         return remote
+
+    def read(self, place: str | None, offline: bool = False, tell: Tell = lambda name, age: None) -> Source:
+        """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`."""
+        if not offline:
+            remote = self.open(place)
+            return Tracked(remote, Tracking(self.registry, remote.registry_id))
+        url = self.url_of(place)
+        if url not in self.pins:
+            raise NotFoundError(f"{url} was never seen", "reg fetch-index fetches what is needed offline")
+        path = _scheme(url) in ("", "file") or len(_scheme(url)) == 1
+        remote = LocalRemote(_path(url)) if path else open_url(url, known_id=self.pins[url])
+        return Offline(remote, Tracking(self.registry, self.pins[url]), tell)
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -8,7 +8,7 @@ gc/condemned/<note>         what a collector is about to delete
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from onnxreg.schema.ref import is_name
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
+MAX_DOCUMENT = 64 * 2**20
+"""An index file, or another document that is read at once, with more bytes than this is refused."""
 
 
 GENERATIONS = 8
@@ -114,6 +116,15 @@ class TreeFile:
     size: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a blob, from one offset up to another, of which the place itself keeps the digest."""
+
+    start: int
+    stop: int
+    digest: Digest
+
+
 class BlobReader(Protocol):
     """Reads blobs. Bytes are handed out as they lie there: whoever reads them checks the digest."""
 
@@ -121,8 +132,8 @@ class BlobReader(Protocol):
         """Which of these blobs are present. One answer for all of them, not one request each."""
         ...
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
-        """A stream over the blob's bytes; the caller closes it. MissingBlobError where it is absent."""
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """A stream over the blob's bytes from an offset on; the caller closes it. MissingBlobError where it is absent."""
         ...
 
 
@@ -139,12 +150,52 @@ class IndexReader(Protocol):
         """Whether it is a verbatim copy of the registry with its id: no event is made in it."""
         ...
 
-    def read_index(self, name: str) -> IndexFile | None:
-        """A model's index file as it is now; None where the model is unknown."""
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        """A model's index file as it is now; None where the model is unknown.
+
+        One that was read before is `known`: where it is the same still, a place may say so instead of sending it.
+        """
         ...
 
     def names(self) -> Iterator[str]:
         """Every model's name, sorted. Lists the tree: never on the way to one model."""
+        ...
+
+
+class Source(BlobReader, IndexReader, Protocol):
+    """A registry to read from."""
+
+    @property
+    def url(self) -> str:
+        """How people name the place; holds no secret."""
+        ...
+
+    def blob_url(self, digest: Digest) -> str:
+        """Where a client that knows nothing of registries fetches the blob."""
+        ...
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        """The parts of a blob whose digests the place keeps, so that a bad one is found; none where it keeps none."""
+        ...
+
+
+class Arriving(Protocol):
+    """A blob that lies elsewhere, for a push to fetch."""
+
+    @property
+    def digest(self) -> Digest: ...
+
+    @property
+    def size(self) -> int:
+        """In bytes, as some document states it."""
+        ...
+
+    def open(self, start: int) -> BinaryIO:
+        """A stream over its bytes from an offset on; the caller closes it. IntegrityError where there are too many."""
+        ...
+
+    def pieces(self) -> Sequence[Piece]:
+        """As `Source.pieces`."""
         ...
 
 
@@ -181,6 +232,11 @@ class Push(Protocol):
 
     def put_file(self, path: Path) -> tuple[Digest, int]:
         """As `put`, for a file that the caller gives away: it may be moved, and is gone or unchanged afterwards."""
+        ...
+
+    def fetch(self, blob: Arriving) -> int:
+        """Store a blob from elsewhere; returns its size in bytes. As `put`, but what a push that was cut off had fetched
+        of it need not be fetched again, and of bytes that were garbled on their way only the bad ones may be."""
         ...
 
     def flush(self) -> None:
@@ -233,17 +289,8 @@ class Collectable(Protocol):
         ...
 
 
-class Remote(BlobReader, IndexReader, Notes, Collectable, Protocol):
+class Remote(Source, Notes, Collectable, Protocol):
     """A registry, here or elsewhere."""
-
-    @property
-    def url(self) -> str:
-        """How people name the place; holds no secret."""
-        ...
-
-    def blob_url(self, digest: Digest) -> str:
-        """Where a client that knows nothing of registries fetches the blob."""
-        ...
 
     def confirm(self, name: str) -> None:
         """What the index of a model says now survives a power cut when this returns, whoever wrote it."""

@@ -11,7 +11,7 @@ Credentials are found by the driver (key files, agents, its environment variable
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
@@ -19,7 +19,8 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from onnxreg.registry import hashing
-from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.objects import Known, ObjectRemote
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, RegError, RemoteError, missing_extra
 
@@ -56,7 +57,7 @@ class FileStore:
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
+    def get(self, key: str, known: Known | None = None) -> Known | None:
         with self._asking(f"reading {key}"):
             try:
                 data: bytes = self._files.cat_file(self._path(key))
@@ -64,12 +65,17 @@ class FileStore:
                 return None
         return data, Digest.of(data).hex
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with self._asking(f"reading {key}"):
             try:
-                return cast(BinaryIO, self._files.open(self._path(key), "rb"))
+                stream = cast(BinaryIO, self._files.open(self._path(key), "rb"))
+                stream.seek(start)
             except FileNotFoundError:
                 return None
+        return stream
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)

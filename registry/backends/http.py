@@ -8,23 +8,23 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from functools import cached_property
+from io import BytesIO
 from ipaddress import ip_address
 from typing import BinaryIO, NoReturn, cast
 from urllib.parse import urlsplit
 
-from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.storage import MAX_DOCUMENT, Piece
 from onnxreg.schema.errors import InputError, RemoteError
 
 TIMEOUT = 60
 """Seconds without a byte after which a server counts as gone."""
-SMALL = 64 * 2**20
-"""An object that is read at once and has more bytes than this is refused."""
 WORKERS = 8
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -47,17 +47,15 @@ class HttpStore:
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
         self._ahead = ReadAhead()
-        self._known: dict[str, tuple[bytes, str]] = {}
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         return urllib.request.build_opener()
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        known = self._known.get(key)
+    def get(self, key: str, known: Known | None = None) -> Known | None:
         conditions = {"If-None-Match": known[1]} if known and known[1] else {}
         try:
-            data, headers = self._fetch("GET", key, SMALL, conditions)
+            data, headers = self._fetch("GET", key, MAX_DOCUMENT, conditions)
         except RefusedError as error:
             if error.status == 304 and known:
                 return known
@@ -69,19 +67,21 @@ class HttpStore:
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
             )
-        self._known[key] = bytes(data), headers.get("ETag", "")
-        return self._known[key]
+        return bytes(data), headers.get("ETag", "")
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        wanted = {"Range": f"bytes={start}-{start + BLOCK - 1}"}
         try:
-            first, headers = self._fetch("GET", key, BLOCK, {"Range": f"bytes=0-{BLOCK - 1}"})
+            first, headers = self._fetch("GET", key, BLOCK, wanted)
         except RefusedError as error:
             if error.status in (404, 410):
                 return None
             if error.status != 416:
                 raise
             first, headers = bytearray(), Message()
-        size = int(headers.get("Content-Range", f"/{len(first)}").rpartition("/")[2])
+        if "Content-Range" not in headers:
+            return BytesIO(first[start:])
+        size = int(headers["Content-Range"].rpartition("/")[2])
         tag = headers.get("ETag", "")
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
@@ -92,7 +92,10 @@ class HttpStore:
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
             return data
 
-        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead))
+        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)
@@ -212,8 +215,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def http_remote(url: str) -> ObjectRemote:
-    """The registry at an `https://` URL, or at an `http://` one on this machine."""
-    remote = ObjectRemote(HttpStore(url))
+def http_remote(url: str, known_id: str | None = None) -> ObjectRemote:
+    """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `ObjectRemote`."""
+    remote = ObjectRemote(HttpStore(url), known_id)
     _ = remote.registry_id
     return remote

@@ -22,7 +22,7 @@ the live Hub.
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,19 +39,20 @@ from onnxreg.registry.backends.hubclient import (
 from onnxreg.registry.backends.hubhead import IDENTITY, USUAL, Head, Snapshot, token_of
 from onnxreg.registry.backends.hubpush import HubPush
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.identity import new_identity, other_registry, read_identity
 from onnxreg.registry.storage import (
     LAYOUT_VERSION,
     BlobKey,
     IndexFile,
     Kind,
+    Piece,
     TreeFile,
     index_path,
     keys_of,
     note_path,
 )
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.ref import is_name
 
 ATTRIBUTES = ".gitattributes"
@@ -124,10 +125,7 @@ class HubRemote:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
         found = read_identity(data, self.url)
         if self._known_id not in (None, found["id"]):
-            raise IntegrityError(
-                f"{self.url} holds another registry than before: id {str(found['id'])[:12]}..., "
-                f"was {str(self._known_id)[:12]}..."
-            )
+            raise other_registry(self.url, found["id"], str(self._known_id))
         return found
 
     def blob_url(self, digest: Digest) -> str:
@@ -142,13 +140,16 @@ class HubRemote:
         rest = {path: digest for path, digest in others.items() if digest not in present}
         return present | {rest[path] for path in at.blobs(rest)}
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         at = self._head.now()
         plain, *others = [key.path for key in keys_of(digest)]
-        stream = None if at.lacks(plain) else self.hub.open(plain, at.revision)[0]
+        stream = None if at.lacks(plain) else self.hub.open(plain, at.revision, start)[0]
         for path in sorted(at.blobs(others)) if stream is None else ():
-            stream = stream or self.hub.open(path, at.revision)[0]
+            stream = stream or self.hub.open(path, at.revision, start)[0]
         return self._found(stream, digest)
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        return ()
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         return self._found(self.hub.open(key.path, self._head.now().revision)[0], key.digest)
@@ -159,8 +160,8 @@ class HubRemote:
             raise NotFoundError(f"blob {digest} is not in {self.url}", hint)
         return stream
 
-    def read_index(self, name: str) -> IndexFile | None:
-        data = self._head.read(index_path(name))
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        data = self._head.read(index_path(name), known.data if known else None)
         return None if data is None else IndexFile(data, token_of(data))
 
     def names(self) -> Iterator[str]:

@@ -4,6 +4,7 @@ A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is trie
 whether it was applied after all is for the caller to find out.
 """
 
+import hashlib
 import io
 import os
 import re
@@ -35,7 +36,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from onnxreg.registry.backends.retrying import retrying
-from onnxreg.registry.storage import CHUNK
+from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
 from onnxreg.schema.errors import HostError, InputError, IntegrityError, RegError, RemoteError
 
 MAX_PATHS = 1000
@@ -44,8 +45,6 @@ LONGEST_PAUSE = 300
 """Seconds that a `Retry-After` is obeyed; the Hub counts requests in windows of so many."""
 LONGEST_SILENCE = 120.0
 """Seconds without a byte after which a request counts as lost."""
-MAX_DOCUMENT = 64 * 2**20
-"""No index file has more bytes."""
 
 Operation = CommitOperationAdd | CommitOperationDelete
 Result = TypeVar("Result")
@@ -137,35 +136,55 @@ class Hub:
             endpoint=self.api.endpoint,
         )
 
-    def read(self, path: str, revision: str | None = None) -> tuple[bytes | None, str]:
-        """A small file, None where there is none, and the commit that it was read from."""
-        stream, commit = self.open(path, revision)
-        if stream is None:
+    def read(
+        self, path: str, revision: str | None = None, known: bytes | None = None
+    ) -> tuple[bytes | None, str]:
+        """A small file, None where there is none, and the commit that it was read from.
+
+        The Hub need not send what is `known`, where the file still has these bytes.
+        """
+        download, commit = self._begin(path, revision, known=known)
+        if download is None:
             return None, commit
-        with stream:
-            data = stream.read(MAX_DOCUMENT + 1)
+        with download:
+            if download.unchanged:
+                return known, commit
+            data = io.BufferedReader(download, CHUNK).read(MAX_DOCUMENT + 1)
         if len(data) > MAX_DOCUMENT:
             raise IntegrityError(f"{path} of {self.place.url} is larger than {MAX_DOCUMENT} bytes")
         return data, commit
 
-    def open(self, path: str, revision: str | None = None) -> tuple[BinaryIO | None, str]:
-        """A stream over a file, None where there is none, and the commit that it is read from."""
+    def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
+        """A stream over a file from an offset on, None where there is none, and the commit that it is read from."""
+        download, commit = self._begin(path, revision, start)
+        stream = None if download is None else cast(BinaryIO, io.BufferedReader(download, CHUNK))
+        return stream, commit
+
+    def _begin(
+        self, path: str, revision: str | None, start: int = 0, known: bytes | None = None
+    ) -> tuple["Download | None", str]:
         with self._errors(f"reading {path}"):
             try:
-                stream = Download(self, path, revision or self.place.revision)
+                download = Download(self, path, revision or self.place.revision, start, known)
             except RemoteEntryNotFoundError as error:
                 return None, error.response.headers.get(
                     constants.HUGGINGFACE_HEADER_X_REPO_COMMIT
-                ) or self._head()
-        return cast(BinaryIO, io.BufferedReader(stream, CHUNK)), stream.commit
+                ) or self.head()
+        return download, download.commit
 
-    def _head(self) -> str:
+    def head(self) -> str:
+        """The newest commit."""
         info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
         return str(info.sha)
 
-    def get(self, path: str, revision: str, offset: int) -> httpx2.Response:
-        """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200)."""
+    def get(self, path: str, revision: str, offset: int, known: bytes | None = None) -> httpx2.Response:
+        """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
+
+        With status 304 nothing of it is sent, since it is `known`.
+        """
         headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
+        if known is not None:
+            headers["If-None-Match"] = f'"{git_oid(known)}"'
         if offset:
             headers["Range"] = f"bytes={offset}-"
         url = self.file_url(path, revision)
@@ -175,6 +194,8 @@ class Hub:
             client = get_session()
             request = client.build_request("GET", url, headers=headers, timeout=timeout)
             response = client.send(request, stream=True, follow_redirects=True)
+            if response.status_code == 304:
+                return response
             try:
                 hf_raise_for_status(response)
             except BaseException:
@@ -371,17 +392,28 @@ def _one_line(error: object) -> str:
     return re.sub(r"https?://\S+", "...", line).strip()
 
 
-class Download(io.RawIOBase):
-    """A file's bytes, which lie at one commit. Where the connection breaks off, the rest is asked for."""
+def git_oid(data: bytes) -> str:
+    """What git calls a file with these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
-    def __init__(self, hub: Hub, path: str, revision: str) -> None:
+
+class Download(io.RawIOBase):
+    """A file's bytes from an offset on, which lie at one commit. Where the connection breaks off, the rest is asked for.
+
+    `unchanged`: none is sent, since the file is the one that is known.
+    """
+
+    def __init__(
+        self, hub: Hub, path: str, revision: str, start: int = 0, known: bytes | None = None
+    ) -> None:
         super().__init__()
         self._hub = hub
         self._path = path
-        self._offset = 0
-        self._response = hub.get(path, revision, 0)
+        self._offset = start
+        self._response = hub.get(path, revision, start, known)
+        self.unchanged = self._response.status_code == 304
         self.commit = self._commit()
-        self._blocks = self._response.iter_raw(CHUNK)
+        self._blocks = self._received()
         self._block = memoryview(b"")
 
     def _commit(self) -> str:
@@ -391,7 +423,14 @@ class Download(io.RawIOBase):
             if commit and constants.REGEX_COMMIT_OID.fullmatch(commit):
                 return str(commit)
         self._response.close()
+        if self.unchanged:
+            return self._hub.head()
         raise ValueError("an answer without a commit")
+
+    def _received(self) -> Iterator[bytes]:
+        """The bytes from the offset on. A Hub that ignores the range sends all of them."""
+        blocks = self._response.iter_raw(CHUNK)
+        return _without_first(blocks, self._offset) if self._response.status_code == 200 else blocks
 
     def readable(self) -> bool:
         return True
@@ -412,14 +451,12 @@ class Download(io.RawIOBase):
         return block
 
     def _resumed(self, error: Exception) -> bool:
-        """After a broken connection: ask for the rest. A Hub that ignores the range sends all of it again."""
+        """After a broken connection: ask for the rest."""
         if not isinstance(error, httpx2.TransportError):
             return False
         self._response.close()
         self._response = self._hub.get(self._path, self.commit, self._offset)
-        self._blocks = self._response.iter_raw(CHUNK)
-        if self._response.status_code == 200:
-            self._blocks = _without_first(self._blocks, self._offset)
+        self._blocks = self._received()
         return True
 
     def close(self) -> None:

@@ -1,13 +1,19 @@
 """The commits of a repository on the Hub: what is at one of them, and making the next one."""
 
-import hashlib
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 from onnxreg.registry.backends import repocard
-from onnxreg.registry.backends.hubclient import Entry, Hub, Operation, StaleParentError, UnansweredError
+from onnxreg.registry.backends.hubclient import (
+    Entry,
+    Hub,
+    Operation,
+    StaleParentError,
+    UnansweredError,
+    git_oid,
+)
 from onnxreg.registry.storage import NOTE, BlobKey, Kind, note_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, RemoteError
@@ -25,8 +31,7 @@ UNANSWERED = 5
 
 def token_of(data: bytes) -> str:
     """What the Hub calls these bytes, be they a regular file or in LFS."""
-    git = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-    return f"{git}-{Digest.of(data).hex}"
+    return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: Entry | None, token: str | None) -> bool:
@@ -127,19 +132,22 @@ class Head:
         """Pin the newest commit."""
         return self._learn(IDENTITY)
 
-    def _learn(self, path: str) -> Snapshot:
+    def _learn(self, path: str, known: bytes | None = None) -> Snapshot:
         """Pin the newest commit, learnt with a file that is wanted anyway."""
-        data, revision = self._hub.read(path)
+        data, revision = self._hub.read(path, known=known)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
                 self._pin = Snapshot(self._hub, revision)
             self._pin.remember(path, data)
             return self._pin
 
-    def read(self, path: str) -> bytes | None:
-        """A small file; where no commit is pinned, the newest one is learnt by reading it."""
+    def read(self, path: str, known: bytes | None = None) -> bytes | None:
+        """A small file; where no commit is pinned, the newest one is learnt by reading it.
+
+        `known` are bytes that it had: where it has them still, they need not be sent.
+        """
         with self._lock:
-            return (self._pin or self._learn(path)).read(path)
+            return (self._pin or self._learn(path, known)).read(path)
 
     def transact(self, message: str, decide: Decide) -> None:
         """Commit what is decided upon one commit, as its only child; decide again where another came first.

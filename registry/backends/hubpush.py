@@ -14,7 +14,7 @@ from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.hubclient import Operation
 from onnxreg.registry.backends.hubhead import Head, Snapshot, is_file, token_of
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import BlobKey, index_path, usable_key
+from onnxreg.registry.storage import Arriving, BlobKey, index_path, usable_key
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError
 
@@ -62,6 +62,10 @@ class HubPush:
             raise
         self._keep(temporary, digest)
         return digest, size
+
+    def fetch(self, blob: Arriving) -> int:
+        with blob.open(0) as stream:
+            return self.put(stream, blob.digest)[1]
 
     def put_file(self, path: Path) -> tuple[Digest, int]:
         temporary = self._directory / secrets.token_hex(8)

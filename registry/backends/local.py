@@ -8,23 +8,26 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnxreg.registry import hashing
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.identity import new_identity, read_identity
 from onnxreg.registry.storage import (
     LAYOUT_VERSION,
+    MAX_DOCUMENT,
     NOTE,
+    Arriving,
     BlobKey,
     IndexFile,
     Kind,
     MissingBlobError,
+    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -35,10 +38,10 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name
 
-IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+if TYPE_CHECKING:
+    from onnxreg.registry.backends.partial import Partial
 
-MAX_INDEX = 64 * 2**20
-"""An index file larger than this many bytes is refused unread."""
+IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
 
 
 class LocalRemote:
@@ -93,7 +96,16 @@ class LocalRemote:
 
     def make_scratch(self) -> None:
         """The scratch directory, in a tree whose directories are its own: a link would lead writes elsewhere."""
-        for part in ("local", "local/tmp", "local/locks", "local/tracking", "blobs", "blobs/sha256", "index"):
+        for part in (
+            "local",
+            "local/tmp",
+            "local/locks",
+            "local/partial",
+            "local/tracking",
+            "blobs",
+            "blobs/sha256",
+            "index",
+        ):
             self._refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
@@ -132,13 +144,18 @@ class LocalRemote:
         """A small file of this machine's own part of the tree; None where there is none."""
         with host_errors(f"reading local/{name}"):
             try:
-                return _read_bounded(self.root / "local" / name, MAX_INDEX)
+                return _read_bounded(self.root / "local" / name, MAX_DOCUMENT)
             except FileNotFoundError:
                 return None
 
     @property
     def scratch(self) -> Path:
         return self.root / "local" / "tmp"
+
+    @property
+    def partial(self) -> Path:
+        """Where large blobs arrive."""
+        return self.root / "local" / "partial"
 
     @property
     def url(self) -> str:
@@ -159,13 +176,18 @@ class LocalRemote:
     def has_key(self, key: BlobKey) -> bool:
         return _is_regular(self.root / key.path)
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         path = self.root / BlobKey(digest).path
         with host_errors(f"reading blob {digest}"):
             try:
-                return _open_regular(path)
+                stream = _open_regular(path)
             except (FileNotFoundError, NotADirectoryError):
-                return self.open_key(self._key(digest))
+                stream = self.open_key(self._key(digest))
+            stream.seek(start)
+        return stream
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        return ()
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         with host_errors(f"reading blob {key.digest}"):
@@ -174,10 +196,10 @@ class LocalRemote:
             except (FileNotFoundError, NotADirectoryError):
                 raise MissingBlobError(key.digest, self.url) from None
 
-    def read_index(self, name: str) -> IndexFile | None:
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             try:
-                data = _read_bounded(self.root / index_path(name), MAX_INDEX)
+                data = _read_bounded(self.root / index_path(name), MAX_DOCUMENT)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return IndexFile(data, Digest.of(data).hex)
@@ -250,7 +272,7 @@ class LocalRemote:
             for path in paths:
                 if NOTE.fullmatch(path.name):
                     with suppress(FileNotFoundError):
-                        found[path.name] = _read_bounded(path, MAX_INDEX)
+                        found[path.name] = _read_bounded(path, MAX_DOCUMENT)
         return found
 
     def remove_note(self, kind: Kind, note: str) -> None:
@@ -266,7 +288,18 @@ class LocalRemote:
     @contextmanager
     def push(self) -> Iterator["LocalPush"]:
         with host_errors(f"writing to {self.root}"), self.staging() as directory:
-            yield LocalPush(self, directory)
+            push = LocalPush(self, directory)
+            try:
+                yield push
+            finally:
+                push.release()
+
+    def clear_partial(self) -> int:
+        """Remove what pulls that were cut off had fetched; returns the bytes. What a running one fetches stays."""
+        from onnxreg.registry.backends.partial import clear
+
+        with host_errors(f"clearing {self.partial}"):
+            return clear(self.partial, self.disk)
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
@@ -337,7 +370,13 @@ class LocalPush:
         self._relied: set[BlobKey] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[BlobKey] = frozenset()
+        self._partial: list[Partial] = []
         self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """Let others go on with what this push did not finish."""
+        for partial in self._partial:
+            partial.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
         """Blobs that lie under such a key since an earlier `publish` are staged again, where they still are."""
@@ -376,6 +415,21 @@ class LocalPush:
                 raise
         self._keep(temporary, digest)
         return digest, size
+
+    def fetch(self, blob: Arriving) -> int:
+        from onnxreg.registry.backends.partial import RESUMABLE, Partial
+
+        with host_errors(f"writing a blob to {self._remote.url}"):
+            large = blob.size >= RESUMABLE
+            partial = Partial.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
+            if partial is None:
+                with blob.open(0) as stream:
+                    return self.put(stream, blob.digest)[1]
+            with self._lock:
+                self._partial.append(partial)
+            size = partial.fill(blob)
+        self._keep(partial.path, blob.digest)
+        return size
 
     def put_file(self, path: Path) -> tuple[Digest, int]:
         """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.

@@ -1,11 +1,12 @@
 """A registry in memory: the reference of what an object store does, and the fake in other tests."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import BinaryIO
 
-from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.objects import Known, ObjectRemote
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 
 
@@ -17,13 +18,16 @@ class MemoryStore:
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
+    def get(self, key: str, known: Known | None = None) -> Known | None:
         data = self.objects.get(key)
         return None if data is None else (data, Digest.of(data).hex)
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
         data = self.objects.get(key)
-        return None if data is None else BytesIO(data)
+        return None if data is None else BytesIO(data[start:])
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self.objects}

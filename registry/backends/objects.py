@@ -1,7 +1,7 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -10,13 +10,15 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.checked import Checked
-from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.identity import new_identity, other_registry, read_identity
 from onnxreg.registry.storage import (
     NOTE,
+    Arriving,
     BlobKey,
     IndexFile,
     Kind,
     MissingBlobError,
+    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -31,6 +33,10 @@ SPOOL = 2 * 2**20
 """A blob on its way up whose digest is not known is kept in memory up to this many bytes, on disk above."""
 
 
+Known = tuple[bytes, str]
+"""A small object's bytes and its token."""
+
+
 class ObjectStore(Protocol):
     """What an object store can do. Each call is one atomic step for each key, and strongly consistent."""
 
@@ -39,12 +45,19 @@ class ObjectStore(Protocol):
         """How people name the place; holds no secret."""
         ...
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        """A small object and the token that a swap must bring to replace it; None where it is absent."""
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        """A small object and the token that a swap must bring to replace it; None where it is absent.
+
+        `known` is what an earlier call gave: it may be given again, unsent, where the object is the same still.
+        """
         ...
 
-    def open(self, key: str) -> BinaryIO | None:
-        """A stream over an object; None where it is absent."""
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        """A stream over an object from an offset on; None where it is absent."""
+        ...
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        """The parts of an object whose digests the store keeps; none where it keeps none."""
         ...
 
     def has(self, keys: Iterable[str]) -> set[str]:
@@ -76,10 +89,14 @@ class ObjectStore(Protocol):
 
 
 class ObjectRemote:
-    """The registry in an object store. Use `create` to make one where there is none."""
+    """The registry in an object store. Use `create` to make one where there is none.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `known_id` is its id where that is known: it is taken on trust, and index files are held against it.
+    """
+
+    def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store = store
+        self._known_id = known_id
 
     @classmethod
     def create(
@@ -97,7 +114,7 @@ class ObjectRemote:
 
     @property
     def registry_id(self) -> str:
-        return str(self._identity["id"])
+        return self._known_id or str(self._identity["id"])
 
     @property
     def is_mirror(self) -> bool:
@@ -108,7 +125,10 @@ class ObjectRemote:
         found = self.store.get("registry.json")
         if found is None:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL")
-        return read_identity(found[0], self.url)
+        identity = read_identity(found[0], self.url)
+        if self._known_id not in (None, identity["id"]):
+            raise other_registry(self.url, identity["id"], str(self._known_id))
+        return identity
 
     def blob_url(self, digest: Digest) -> str:
         place = self.url.partition("?")[0]
@@ -125,13 +145,17 @@ class ObjectRemote:
         keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
         return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
-        stream = self.store.open(BlobKey(digest).path)
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        stream = self.store.open(BlobKey(digest).path, start)
         for key in self._elsewhere([digest]) if stream is None else ():
-            stream = stream or self.store.open(key.path)
+            stream = stream or self.store.open(key.path, start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        found = (self.store.pieces(key.path) for key in keys_of(digest))
+        return next(filter(None, found), ())
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         stream = self.store.open(key.path)
@@ -139,9 +163,10 @@ class ObjectRemote:
             raise MissingBlobError(key.digest, self.url)
         return stream
 
-    def read_index(self, name: str) -> IndexFile | None:
-        found = self.store.get(index_path(name))
-        return None if found is None else IndexFile(*found)
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        before = (known.data, known.token) if known else None
+        found = self.store.get(index_path(name), before)
+        return known if found is before else IndexFile(*found) if found else None
 
     def names(self) -> Iterator[str]:
         names = (model_of(path) for path, _ in self.store.list("index/"))
@@ -219,6 +244,10 @@ class ObjectPush:
     def put_file(self, path: Path) -> tuple[Digest, int]:
         with path.open("rb") as source:
             return self.put(source)
+
+    def fetch(self, blob: Arriving) -> int:
+        with blob.open(0) as stream:
+            return self.put(stream, blob.digest)[1]
 
     def flush(self) -> None:
         """Blobs are up already."""

@@ -6,13 +6,14 @@ the first write a scratch object is created twice and swapped with a stale token
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.objects import ObjectRemote, ObjectStore
+from onnxreg.registry.backends.objects import Known, ObjectRemote, ObjectStore
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.errors import RegError, RemoteError
 
 
@@ -66,11 +67,14 @@ class Proven:
                 proof.keep()
             self._proof = proof
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
-        return self.store.get(key)
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        return self.store.get(key, known)
 
-    def open(self, key: str) -> BinaryIO | None:
-        return self.store.open(key)
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        return self.store.open(key, start)
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        return self.store.pieces(key)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return self.store.has(keys)

@@ -42,14 +42,14 @@ class ReadAhead:
 
 
 class RangedReader(io.RawIOBase):
-    """The object's bytes in order. `first` are those that are known already."""
+    """The object's bytes in order, from `start` on. `first` are those that are known already."""
 
-    def __init__(self, fetch: Fetch, first: bytearray, size: int, ahead: ReadAhead) -> None:
+    def __init__(self, fetch: Fetch, first: bytearray, size: int, ahead: ReadAhead, start: int = 0) -> None:
         self._fetch = fetch
         self._size = size
         self._ahead = ahead
         self._block = memoryview(first)
-        self._asked = len(first)
+        self._asked = start + len(first)
         self._coming: deque[Future[bytearray]] = deque()
 
     def readable(self) -> bool:

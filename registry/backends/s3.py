@@ -12,8 +12,8 @@ Checksums go along, so that the server refuses bytes that were changed on their 
 """
 
 import hashlib
-from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from io import BytesIO
@@ -21,20 +21,19 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
-from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
-from onnxreg.registry.storage import CHUNK, BlobKey, blob_path
+from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, Piece, blob_path
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, RemoteError
 
 SINGLE = 64 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
 SPOOL = 2**19
 """A stream on its way up is kept in memory up to this many bytes, on disk above."""
-SMALL = 64 * 2**20
-"""An object that is read at once and has more bytes than this is refused."""
 WORKERS = 16
 """So many small requests are made at a time."""
 BATCH = 1000
@@ -57,20 +56,26 @@ class S3Store:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(WORKERS, thread_name_prefix="s3")
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
         try:
-            data, answer = self._client.read(f"reading {key}", SMALL, Key=self._client.path(key))
+            data, answer = self._client.read(
+                f"reading {key}", MAX_DOCUMENT, Key=self._client.path(key), **condition
+            )
         except RejectedError as error:
+            if error.status == 304 and known:
+                return known
             if error.is_absence:
                 return None
             raise
         self._refuse_page(answer, data)
         return bytes(data), self._tag(answer)
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
+        wanted = f"bytes={start}-{start + BLOCK - 1}"
         try:
-            first, answer = self._client.read(doing, BLOCK, Key=path, Range=f"bytes=0-{BLOCK - 1}")
+            first, answer = self._client.read(doing, BLOCK, Key=path, Range=wanted)
         except RejectedError as error:
             if error.is_absence:
                 return None
@@ -87,7 +92,27 @@ class S3Store:
                 raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
             return data
 
-        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead))
+        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
+
+    def pieces(self, key: str) -> Sequence[Piece]:
+        """What went up in parts has the checksum of each."""
+        wanted: dict[str, Any] = {"Key": self._client.path(key), "ObjectAttributes": ["ObjectParts"]}
+        found: list[Piece] = []
+        while True:
+            try:
+                answer = self._client.call(f"looking at {key}", "get_object_attributes", **wanted)
+            except RemoteError:
+                return ()
+            parts = answer.get("ObjectParts", {})
+            for part in parts.get("Parts", ()):
+                if "ChecksumSHA256" not in part:
+                    return ()
+                start = found[-1].stop if found else 0
+                digest = Digest(b64decode(part["ChecksumSHA256"]).hex())
+                found.append(Piece(start, start + int(part["Size"]), digest))
+            if not parts.get("IsTruncated"):
+                return found
+            wanted["PartNumberMarker"] = parts["NextPartNumberMarker"]
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """One request for each blob, whether one of its keys is asked for or all."""
@@ -223,8 +248,10 @@ class S3Store:
         return bool(others) and self.get("registry.json") is None
 
 
-def s3_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRemote:
-    """The registry at an `s3://` URL; `create` makes one where there is nothing."""
+def s3_remote(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> ObjectRemote:
+    """The registry at an `s3://` URL; `create` makes one where there is nothing. For `known_id` see `ObjectRemote`."""
     store = S3Store(Place.parse(url))
     if create and store.get("registry.json") is None:
         if store.holds_something_else():
@@ -233,6 +260,6 @@ def s3_remote(url: str, create: bool = False, mirror_of: str | None = None) -> O
                 "name a registry, or a prefix with nothing below it",
             )
         return ObjectRemote.create(Proven(store), mirror_of, mirror_of is not None)
-    remote = ObjectRemote(Proven(store))
+    remote = ObjectRemote(Proven(store), known_id)
     _ = remote.registry_id
     return remote

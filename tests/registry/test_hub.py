@@ -618,9 +618,8 @@ def test_requests_of_a_pull_that_brings_nothing(
     other.pull("acme/pii:1.0.0", URL)
     hub.requests.clear()
     other.pull("acme/pii:1.0.0", URL)
-    assert len(calls(hub, "index/acme/pii.jsonl")) == 1
-    assert len(calls(hub, "GET /acme")) <= 3, hub.requests
-    assert not calls(hub, "POST"), hub.requests
+    assert len(hub.requests) == 1, hub.requests
+    assert calls(hub, "GET .*main/index/acme/pii.jsonl"), hub.requests
 
 
 def test_one_request_gives_index_commit_and_what_follows(hub: Hub, remote: HubRemote) -> None:

@@ -50,7 +50,7 @@ def test_the_sources_lines_are_kept_as_a_tracking_copy(
 ) -> None:
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root))
-    kept = other.store.root / "local" / "tracking" / registry.id / "acme" / "pii.jsonl"
+    kept = other.store.root / "local" / "tracking" / registry.id / "index" / "acme" / "pii.jsonl"
     assert kept.read_bytes() == (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
 
 

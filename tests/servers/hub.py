@@ -521,6 +521,8 @@ class Api(Handler):
         file = commit.files.get(path)
         if file is None:
             raise Refused(404, "EntryNotFound", "Entry not found", **headers)
+        if file.sha256 is None and self.headers.get("If-None-Match") == f'"{file.oid}"':
+            return self.reply(304, b"", {**headers, "ETag": f'"{file.oid}"'})
         if file.sha256 is None:
             return self.ranged(file.data, {**headers, "ETag": f'"{file.oid}"'})
         linked = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}

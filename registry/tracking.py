@@ -1,0 +1,168 @@
+"""What was last seen of another registry, kept beside ours: `local/tracking/<registry id>/`.
+
+It is a mirror's tree of that registry without the files: index files exactly as they were, and the sealed parts of
+their logs. It is the proof behind `via`, it answers what an index file answers when the registry cannot be reached, and
+with the token that an index file had there, the next one is only sent where it changed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.storage import IndexFile, MissingBlobError, Piece, Source, index_path
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError, NotFoundError, RegError
+
+if TYPE_CHECKING:
+    from onnxreg.registry.ledger import Ledger
+
+
+class Tracking:
+    """The tracking copy of one registry in `home`."""
+
+    def __init__(self, home: LocalRemote, registry_id: str) -> None:
+        self._id = registry_id
+        self.store = LocalRemote(home.root / "local" / "tracking" / registry_id)
+
+    def _token(self, name: str) -> Path:
+        return self.store.root / "local" / "tokens" / f"{name}.json"
+
+    def seen(self, name: str) -> IndexFile | None:
+        """The index file as it was last seen, with the token that it had there; None where it never was.
+
+        The token is empty where it is not known to be of these very bytes.
+        """
+        index = self.store.read_index(name)
+        if index is None:
+            return None
+        try:
+            value = canonical.decode(self.store.read_local(f"tokens/{name}.json") or b"{}", "token")
+        except InputError:
+            value = {}
+        same = isinstance(value, dict) and value.get("index") == index.token
+        return IndexFile(index.data, str(value.get("token", "")) if same else "")
+
+    def age(self, name: str) -> float:
+        """Seconds since the registry last said what the index file is. NotFoundError where it never did."""
+        try:
+            return max(0.0, time.time() - self._token(name).stat().st_mtime)
+        except OSError:
+            raise NotFoundError(f"{name} was never seen there", "reg fetch-index fetches it") from None
+
+    def keep(self, name: str, index: IndexFile) -> None:
+        """Remember an index file as it is there now."""
+        if self.seen(name) == index:
+            os.utime(self._token(name))
+            return
+        token = {"index": Digest.of(index.data).hex, "token": index.token}
+        LocalRemote.create(self.store.root, mirror_of=self._id)
+        self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
+        self.store.write_file(index_path(name), index.data)
+
+    def keep_log(self, ledger: "Ledger") -> None:
+        """Keep the sealed parts of a log too, its chain verified."""
+        for _ in ledger.skim():
+            pass
+        made = {Digest.of(blob): blob for blob in ledger.blobs}
+        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else [])}
+        missing = wanted - self.store.has(wanted)
+        if missing:
+            LocalRemote.create(self.store.root, mirror_of=self._id)
+            with self.store.push() as push:
+                for digest in sorted(missing):
+                    push.put(BytesIO(made.get(digest) or ledger.fetch(digest)), digest)
+                push.flush()
+
+
+class Tracked:
+    """A registry elsewhere, whose index files are sent only where they changed, and remembered."""
+
+    def __init__(self, remote: Source, tracking: Tracking) -> None:
+        self._remote = remote
+        self._tracking = tracking
+
+    @property
+    def url(self) -> str:
+        return self._remote.url
+
+    @property
+    def registry_id(self) -> str:
+        return self._remote.registry_id
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._remote.is_mirror
+
+    def names(self) -> Iterator[str]:
+        return self._remote.names()
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        found = self._remote.read_index(name, known or self._tracking.seen(name))
+        if found is not None:
+            with suppress(RegError):
+                self._tracking.keep(name, found)
+        return found
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return self._remote.has(digests)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        with suppress(MissingBlobError):
+            return self._tracking.store.open_blob(digest, start)
+        return self._remote.open_blob(digest, start)
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        return self._remote.pieces(digest)
+
+    def blob_url(self, digest: Digest) -> str:
+        return self._remote.blob_url(digest)
+
+
+class Offline:
+    """A registry as it was last seen; it is not asked. `tell` is told the age in seconds of what a model's index says."""
+
+    def __init__(
+        self, remote: Source, tracking: Tracking, tell: Callable[[str, float], None] = lambda name, age: None
+    ) -> None:
+        self._remote = remote
+        self._tracking = tracking
+        self._tell = tell
+
+    @property
+    def url(self) -> str:
+        return self._remote.url
+
+    @property
+    def registry_id(self) -> str:
+        return self._tracking.store.registry_id
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._tracking.store.is_mirror
+
+    def names(self) -> Iterator[str]:
+        return self._tracking.store.names()
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        found = self._tracking.seen(name)
+        if found is not None:
+            self._tell(name, self._tracking.age(name))
+        return found
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return self._tracking.store.has(digests)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        return self._tracking.store.open_blob(digest, start)
+
+    def pieces(self, digest: Digest) -> Sequence[Piece]:
+        return ()
+
+    def blob_url(self, digest: Digest) -> str:
+        return self._remote.blob_url(digest)

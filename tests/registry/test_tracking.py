@@ -1,0 +1,260 @@
+"""What is remembered of remotes: fewer requests, and answers without them."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+import s3servers
+import static
+from faults import Proxy, proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.backends import retrying
+from onnxreg.registry.storage import index_path
+from onnxreg.registry.tracking import Tracking
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.state import SEGMENT
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What serves the registry's directory, behind a proxy that counts."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Proxy]]:
+    """The URL of an empty prefix, and the proxy that its requests pass."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in ministack.environment.items():
+        monkeypatch.setenv(name, value)
+    with proxy(ministack.endpoint) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        yield ministack.fresh(), running
+
+
+def busy(registry: Registry, events: int) -> None:
+    """Move a channel to and fro until the log has so many events."""
+    for number in range(events - len(registry.log("acme/pii"))):
+        registry.tag(f"acme/pii:0.1.{number % 2}", "stable")
+
+
+@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+def test_a_pull_that_brings_nothing_is_one_conditional_request(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, events: int
+) -> None:
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    busy(registry, events)
+    for version in ("0.1.0", "0.1.1"):
+        other.pull(f"acme/pii:{version}", site.url)
+    for ref in ("acme/pii", "acme/pii:0.1.1", "acme/pii:stable"):
+        site.seen.clear()
+        done = other.pull(ref, site.url)
+        assert (done.events, done.blobs) == (0, 0)
+        assert site.seen == [("GET", f"/{index_path('acme/pii')}")]
+        assert site.answers[-1] == 304
+
+
+@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+def test_requests_to_s3_where_nothing_is_to_do(
+    registry: Registry,
+    other: Registry,
+    bucket: tuple[str, Proxy],
+    make_draft: MakeDraft,
+    events: int,
+) -> None:
+    url, behind = bucket
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    registry.push("acme/pii:0.1.0", url)
+    there = Registry(registry.store.root.with_name("there"))
+    for version in ("0.1.0", "0.1.1"):
+        there.pull(f"acme/pii:{version}", str(registry.store.root))
+    busy(there, events)
+    registry.push("acme/pii:0.1.1", url)
+    behind.seen.clear()
+    assert registry.push("acme/pii:0.1.1", url).blobs == 0
+    assert len(behind.seen) <= 3, behind.seen
+    other.pull("acme/pii", url)
+    behind.seen.clear()
+    behind.answers.clear()
+    assert other.pull("acme/pii", url).blobs == 0
+    assert [method for method, _ in behind.seen] == ["GET"]
+    assert behind.answers == [304]
+
+
+def test_a_push_heals_where_it_is_asked_to(
+    registry: Registry, bucket: tuple[str, Proxy], ministack: s3servers.Server, make_draft: MakeDraft
+) -> None:
+    url, _ = bucket
+    made = registry.add(make_draft())
+    registry.push("acme/pii", url)
+    remote = registry.remotes.open(url)
+    weights = made.manifest.artifacts[0].digest
+    client = ministack.client()
+    prefix = url.rpartition("/")[2]
+    client.delete_object(
+        Bucket=s3servers.BUCKET, Key=f"{prefix}/blobs/sha256/{weights.hex[:2]}/{weights.hex}"
+    )
+    client.close()
+    assert registry.push("acme/pii", url).blobs == 0
+    assert not remote.has([weights])
+    assert registry.push("acme/pii", url, heal=True).blobs == 1
+    assert remote.has([weights])
+
+
+def test_a_log_of_many_segments_is_read_once(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+) -> None:
+    """A destination that lacks only the last event does not read the sealed part of the log again."""
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    busy(registry, SEGMENT + 10)
+    for version in ("0.1.0", "0.1.1"):
+        other.pull(f"acme/pii:{version}", site.url)
+    registry.yank("acme/pii:0.1.0")
+    site.seen.clear()
+    assert other.pull("acme/pii:0.1.1", site.url).events == 1
+    assert site.seen == [("GET", f"/{index_path('acme/pii')}")]
+
+
+class TestTokens:
+    def test_a_token_of_other_bytes_is_not_used(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        """A command that died between the two files must not make an old index count as the present one."""
+        registry.add(make_draft())
+        other.pull("acme/pii", site.url)
+        tracking = Tracking(other.store, registry.id)
+        old = (tracking.store.root / index_path("acme/pii")).read_bytes()
+        registry.add(make_draft(seed="b"))
+        other.pull("acme/pii", site.url)
+        (tracking.store.root / index_path("acme/pii")).write_bytes(old)
+        seen = tracking.seen("acme/pii")
+        assert seen is not None and seen.token == ""
+        site.answers.clear()
+        assert str(other.pull("acme/pii", site.url).versions[0]) == "0.1.1"
+        assert site.answers == [200]
+
+    def test_a_damaged_token_is_not_used(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        registry.add(make_draft())
+        other.pull("acme/pii", site.url)
+        tracking = Tracking(other.store, registry.id)
+        token = tracking.store.root / "local" / "tokens" / "acme" / "pii.json"
+        for data in (b"", b"{", b"[]", b'{"token": 3}', b"\xff"):
+            token.write_bytes(data)
+            site.answers.clear()
+            other.pull("acme/pii", site.url)
+            assert site.answers == [200]
+
+    def test_a_tracking_copy_that_cannot_be_kept_does_no_harm(
+        self, registry: Registry, site: Proxy, tmp_path: Path, make_draft: MakeDraft
+    ) -> None:
+        registry.add(make_draft())
+        home = tmp_path / "nowhere"
+        (home / "local").mkdir(parents=True)
+        (home / "local" / "tracking").write_bytes(b"")
+        assert main(["--registry", str(home), "resolve", "acme/pii", "--remote", site.url]) == 0
+
+
+def test_another_registry_at_the_same_url_is_found_out(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """Though nobody asks for its identity any more."""
+    registry.add(make_draft())
+    other.pull("acme/pii", site.url)
+    stranger = Registry(tmp_path / "stranger")
+    stranger.add(make_draft(seed="evil"))
+    for path in ("registry.json", index_path("acme/pii")):
+        (registry.store.root / path).write_bytes((stranger.store.root / path).read_bytes())
+    for work in (lambda: other.pull("acme/pii", site.url), lambda: other.fetch_index(["acme/pii"], site.url)):
+        with pytest.raises(IntegrityError, match="holds another registry than before"):
+            work()
+
+
+class TestOffline:
+    @pytest.fixture
+    def reg(self, other: Registry, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+        def run(*words: str, status: int = 0) -> Any:
+            capfd.readouterr()
+            assert main(["--registry", str(other.store.root), *words, "--json"]) == status
+            out, err = capfd.readouterr()
+            return json.loads(out or err.splitlines()[-1]), err
+
+        return run
+
+    @pytest.fixture
+    def gone(self, registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path) -> str:
+        """A remote that was seen once and cannot be reached any more."""
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        registry.add(make_draft("acme/ner"))
+        busy(registry, SEGMENT + 5)
+        place = registry.store.root
+        other.fetch_index([], str(place))
+        place.rename(place.with_name("elsewhere"))
+        return str(place)
+
+    def test_answers_what_an_index_file_answers(self, gone: str, reg: Callable[..., Any]) -> None:
+        listed, _ = reg("ls", "--remote", gone, "--offline")
+        assert [model["name"] for model in listed["models"]] == ["acme/ner", "acme/pii"]
+        versions, told = reg("ls", "acme/pii", "--remote", gone, "--offline")
+        assert [version["version"] for version in versions["versions"]] == ["0.1.1", "0.1.0"]
+        assert "offline: acme/pii as it was" in told
+        lines, _ = reg("log", "acme/pii", "--remote", gone, "--offline")
+        assert len(lines["lines"]) == SEGMENT + 5
+
+    def test_says_how_old_the_answer_is(self, gone: str, reg: Callable[..., Any], other: Registry) -> None:
+        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        then = time.time() - 3 * 3600 - 5
+        os.utime(token, (then, then))
+        assert (
+            "offline: acme/pii as it was 3 hours ago"
+            in reg("ls", "acme/pii", "--remote", gone, "--offline")[1]
+        )
+
+    def test_does_not_know_what_was_never_seen(
+        self, gone: str, reg: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        error, _ = reg("ls", "acme/pii", "--remote", str(tmp_path / "never"), "--offline", status=3)
+        assert "was never seen" in error["error"]["message"]
+        error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
+        assert "acme/pii" in error["error"]["hint"]
+
+    def test_fetches_what_patterns_name(
+        self, registry: Registry, reg: Callable[..., Any], make_draft: MakeDraft
+    ) -> None:
+        for name in ("acme/pii", "acme/ner", "lab/x"):
+            registry.add(make_draft(name))
+        place = str(registry.store.root)
+        fetched, _ = reg("fetch-index", "acme/*", "--remote", place)
+        assert [model["name"] for model in fetched["models"]] == ["acme/ner", "acme/pii"]
+        assert fetched["models"][0]["newest"] == "0.1.0"
+        error, _ = reg("fetch-index", "nobody/*", "--remote", place, status=3)
+        assert "nobody/*" in error["error"]["message"]
+        with pytest.raises(NotFoundError):
+            registry.fetch_index(["acme/nobody"], place)
