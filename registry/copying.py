@@ -178,7 +178,7 @@ class Moving:
         return cast(BinaryIO, Metered(stream, self.progress, self.stop, what, self.size - start))
 
     def pieces(self) -> Sequence[Piece]:
-        return self.source.pieces(self.digest)
+        return ()
 
 
 def run_parallel(

@@ -118,7 +118,7 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a blob, from one offset up to another, of which the place itself keeps the digest."""
+    """A part of a blob, from one offset up to another."""
 
     start: int
     stop: int
@@ -174,10 +174,6 @@ class Source(BlobReader, IndexReader, Protocol):
         """Where a client that knows nothing of registries fetches the blob."""
         ...
 
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        """The parts of a blob whose digests the place keeps, so that a bad one is found; none where it keeps none."""
-        ...
-
 
 class Arriving(Protocol):
     """A blob that lies elsewhere, for a push to fetch."""
@@ -195,7 +191,7 @@ class Arriving(Protocol):
         ...
 
     def pieces(self) -> Sequence[Piece]:
-        """As `Source.pieces`."""
+        """Its parts, in order, where their digests are known: so that a bad one is found. Else none."""
         ...
 
 

@@ -7,14 +7,14 @@ with the token that an index file had there, the next one is only sent where it 
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import IndexFile, MissingBlobError, Piece, Source, index_path
+from onnxreg.registry.storage import IndexFile, MissingBlobError, Source, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
@@ -117,9 +117,6 @@ class Tracked:
             return self._tracking.store.open_blob(digest, start)
         return self._remote.open_blob(digest, start)
 
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        return self._remote.pieces(digest)
-
     def blob_url(self, digest: Digest) -> str:
         return self._remote.blob_url(digest)
 
@@ -160,9 +157,6 @@ class Offline:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         return self._tracking.store.open_blob(digest, start)
-
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        return ()
 
     def blob_url(self, digest: Digest) -> str:
         return self._remote.blob_url(digest)

@@ -11,7 +11,7 @@ Credentials are found by the driver (key files, agents, its environment variable
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
@@ -20,7 +20,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.objects import Known, ObjectRemote
-from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, RegError, RemoteError, missing_extra
 
@@ -73,9 +72,6 @@ class FileStore:
             except FileNotFoundError:
                 return None
         return stream
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)

@@ -8,7 +8,7 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from functools import cached_property
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
-from onnxreg.registry.storage import MAX_DOCUMENT, Piece
+from onnxreg.registry.storage import MAX_DOCUMENT
 from onnxreg.schema.errors import InputError, RemoteError
 
 TIMEOUT = 60
@@ -93,9 +93,6 @@ class HttpStore:
             return data
 
         return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)

@@ -22,7 +22,7 @@ the live Hub.
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,7 +45,6 @@ from onnxreg.registry.storage import (
     BlobKey,
     IndexFile,
     Kind,
-    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -147,9 +146,6 @@ class HubRemote:
         for path in sorted(at.blobs(others)) if stream is None else ():
             stream = stream or self.hub.open(path, at.revision, start)[0]
         return self._found(stream, digest)
-
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        return ()
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         return self._found(self.hub.open(key.path, self._head.now().revision)[0], key.digest)

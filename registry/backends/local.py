@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
@@ -27,7 +27,6 @@ from onnxreg.registry.storage import (
     IndexFile,
     Kind,
     MissingBlobError,
-    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -185,9 +184,6 @@ class LocalRemote:
                 stream = self.open_key(self._key(digest))
             stream.seek(start)
         return stream
-
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        return ()
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         with host_errors(f"reading blob {key.digest}"):

@@ -1,12 +1,11 @@
 """A registry in memory: the reference of what an object store does, and the fake in other tests."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import BinaryIO
 
 from onnxreg.registry.backends.objects import Known, ObjectRemote
-from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 
 
@@ -25,9 +24,6 @@ class MemoryStore:
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         data = self.objects.get(key)
         return None if data is None else BytesIO(data[start:])
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        return ()
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self.objects}

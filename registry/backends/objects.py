@@ -1,7 +1,7 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,6 @@ from onnxreg.registry.storage import (
     IndexFile,
     Kind,
     MissingBlobError,
-    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -54,10 +53,6 @@ class ObjectStore(Protocol):
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """A stream over an object from an offset on; None where it is absent."""
-        ...
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        """The parts of an object whose digests the store keeps; none where it keeps none."""
         ...
 
     def has(self, keys: Iterable[str]) -> set[str]:
@@ -152,10 +147,6 @@ class ObjectRemote:
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
-
-    def pieces(self, digest: Digest) -> Sequence[Piece]:
-        found = (self.store.pieces(key.path) for key in keys_of(digest))
-        return next(filter(None, found), ())
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         stream = self.store.open(key.path)

@@ -6,14 +6,13 @@ the first write a scratch object is created twice and swapped with a stale token
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.objects import Known, ObjectRemote, ObjectStore
-from onnxreg.registry.storage import Piece
 from onnxreg.schema.errors import RegError, RemoteError
 
 
@@ -72,9 +71,6 @@ class Proven:
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         return self.store.open(key, start)
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        return self.store.pieces(key)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return self.store.has(keys)

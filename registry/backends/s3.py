@@ -12,8 +12,8 @@ Checksums go along, so that the server refuses bytes that were changed on their 
 """
 
 import hashlib
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from io import BytesIO
@@ -26,8 +26,7 @@ from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
-from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, Piece, blob_path
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, blob_path
 from onnxreg.schema.errors import InputError, RemoteError
 
 SINGLE = 64 * 2**20
@@ -93,26 +92,6 @@ class S3Store:
             return data
 
         return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
-
-    def pieces(self, key: str) -> Sequence[Piece]:
-        """What went up in parts has the checksum of each."""
-        wanted: dict[str, Any] = {"Key": self._client.path(key), "ObjectAttributes": ["ObjectParts"]}
-        found: list[Piece] = []
-        while True:
-            try:
-                answer = self._client.call(f"looking at {key}", "get_object_attributes", **wanted)
-            except RemoteError:
-                return ()
-            parts = answer.get("ObjectParts", {})
-            for part in parts.get("Parts", ()):
-                if "ChecksumSHA256" not in part:
-                    return ()
-                start = found[-1].stop if found else 0
-                digest = Digest(b64decode(part["ChecksumSHA256"]).hex())
-                found.append(Piece(start, start + int(part["Size"]), digest))
-            if not parts.get("IsTruncated"):
-                return found
-            wanted["PartNumberMarker"] = parts["NextPartNumberMarker"]
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """One request for each blob, whether one of its keys is asked for or all."""

@@ -102,14 +102,16 @@ class MemoryHub:
         self.commits[commit] = files
         return commit
 
-    def read(self, path: str, revision: str | None = None) -> tuple[bytes | None, str]:
+    def read(
+        self, path: str, revision: str | None = None, known: bytes | None = None
+    ) -> tuple[bytes | None, str]:
         self.schedule.step()
         commit = revision or list(self.commits)[-1]
         return self.commits[commit].get(path), commit
 
-    def open(self, path: str, revision: str | None = None) -> tuple[BinaryIO | None, str]:
+    def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
         data, commit = self.read(path, revision)
-        return (None if data is None else BytesIO(data)), commit
+        return (None if data is None else BytesIO(data[start:])), commit
 
     def entries(self, revision: str, paths: list[str]) -> list[Entry]:
         self.schedule.step()

@@ -1,0 +1,221 @@
+"""Large blobs on their way in: cut off, garbled, torn, fetched by two at once."""
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+import static
+from faults import Proxy, proxy
+
+from onnxreg.registry import Registry
+from onnxreg.registry.backends import http, partial, ranges, retrying
+from onnxreg.registry.copying import Progress
+from onnxreg.registry.facade import Published
+from onnxreg.registry.storage import blob_path
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.errors import HostError, IntegrityError, RemoteError
+
+MIB = 2**20
+SIZE = 12 * MIB + 5
+BLOCKS = 13
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ranges, http):
+        monkeypatch.setattr(module, "BLOCK", MIB)
+    monkeypatch.setattr(ranges, "AHEAD", 0)
+    monkeypatch.setattr(partial, "RESUMABLE", 2 * MIB)
+    monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retrying, "TRIES", 2)
+
+
+@pytest.fixture
+def made(registry: Registry, tmp_path: Path) -> Published:
+    """A version with one large file."""
+    root = tmp_path / "large"
+    root.mkdir()
+    (root / "model.onnx").write_bytes(random.Random(1).randbytes(SIZE))
+    return registry.add(Draft("acme/large", root, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+
+
+@pytest.fixture
+def weights(made: Published) -> Digest:
+    return made.manifest.artifacts[0].digest
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+def from_request(number: int, fault: str, part: str, burst: int = 1000) -> Callable[[str, str], str | None]:
+    """A plan: the fault meets so many GETs of this path from the given one on."""
+    count = itertools.count()
+
+    def plan(method: str, path: str) -> str | None:
+        hit = method == "GET" and part in path
+        return fault if hit and number <= next(count) < number + burst else None
+
+    return plan
+
+
+def arriving(registry: Registry, digest: Digest) -> Path:
+    return registry.store.root / "local" / "partial" / digest.hex
+
+
+def is_intact(registry: Registry, made: Published) -> bool:
+    found = registry.get(made.ref)
+    return found.digest == made.digest and not registry.verify().damages
+
+
+def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Published, weights: Digest) -> None:
+    site.plan = from_request(7, "reset", blob_path(weights))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    assert arriving(other, weights).stat().st_size == 7 * MIB
+    assert list(other.names()) == []
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    moved: list[int] = []
+    progress = Progress()
+    progress.moved = moved.append  # type: ignore[method-assign]
+    other.pull("acme/large", site.url, progress)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
+    assert is_intact(other, made)
+    assert not arriving(other, weights).exists()
+
+
+KILLED = """
+import sys
+from onnxreg.registry import Registry
+from onnxreg.registry.backends import http, partial, ranges
+http.BLOCK = ranges.BLOCK = 2**20
+ranges.AHEAD, partial.RESUMABLE = 0, 2**21
+Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
+"""
+
+
+def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: Published, weights: Digest) -> None:
+    site.plan = from_request(5, "stalled", blob_path(weights))
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(other.store.root), site.url])
+    while "stalled" not in site.met:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert arriving(other, weights).stat().st_size == 5 * MIB
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS - 5
+    assert is_intact(other, made)
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [b"", bytes(3 * MIB), b"\xff" * (SIZE - 1), b"\xff" * SIZE, b"\xff" * (SIZE + 1)],
+    ids=["empty", "zeros", "short", "same size", "too long"],
+)
+def test_what_was_there_is_not_believed(
+    other: Registry, site: Proxy, made: Published, weights: Digest, torn: bytes
+) -> None:
+    arriving(other, weights).parent.mkdir(parents=True)
+    arriving(other, weights).write_bytes(torn)
+    arriving(other, weights).chmod(0o444)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+
+
+def test_what_arrived_whole_and_was_not_published_is_not_fetched_again(
+    other: Registry, site: Proxy, made: Published, weights: Digest
+) -> None:
+    site.plan = from_request(0, "error", blob_path(made.digest))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    other.store.make_scratch()
+    arriving(other, weights).parent.mkdir(exist_ok=True)
+    arriving(other, weights).write_bytes(random.Random(1).randbytes(SIZE))
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) <= 1
+    assert is_intact(other, made)
+
+
+def test_garbled_bytes_are_fetched_again(
+    other: Registry, site: Proxy, made: Published, weights: Digest
+) -> None:
+    site.plan = from_request(3, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == 2 * BLOCKS
+    assert is_intact(other, made)
+
+
+def test_a_source_that_is_damaged_is_given_up(
+    registry: Registry, other: Registry, site: Proxy, made: Published, weights: Digest
+) -> None:
+    path = registry.store.root / blob_path(weights)
+    path.chmod(0o644)
+    path.write_bytes(bytes(SIZE))
+    with pytest.raises(IntegrityError, match="is damaged"):
+        other.pull("acme/large", site.url)
+    assert list(other.names()) == []
+    assert not list(arriving(other, weights).parent.iterdir())
+
+
+def test_two_pulls_at_once_do_not_share_a_file(
+    other: Registry, site: Proxy, made: Published, weights: Digest
+) -> None:
+    held = partial.Partial.take(other.store.partial, weights, other.store.disk)
+    assert held is not None
+    assert partial.Partial.take(other.store.partial, weights, other.store.disk) is None
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+    held.release()
+
+
+def test_a_collection_clears_what_nobody_goes_on_with(
+    other: Registry, site: Proxy, made: Published, weights: Digest
+) -> None:
+    site.plan = from_request(7, "reset", blob_path(weights))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    held = partial.Partial.take(other.store.partial, weights, other.store.disk)
+    assert held is not None
+    other.gc()
+    assert arriving(other, weights).exists()
+    held.release()
+    other.gc(dry_run=True)
+    assert arriving(other, weights).exists()
+    other.gc()
+    assert not list(arriving(other, weights).parent.iterdir())
+
+
+def test_a_full_disk_is_noticed_before_anything_is_fetched(
+    registry: Registry, site: Proxy, made: Published, weights: Digest, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        with pytest.raises(HostError, match="No space left"):
+            Registry(small / "home").pull("acme/large", site.url)
+        assert site.requests("GET", blob_path(weights)) == 0
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
