@@ -12,7 +12,10 @@ EXAMPLES = ("reg show acme/pii-small", "reg show acme/pii-small:1.2.0 --json > o
 def command(context: typer.Context, ref: RefArgument, as_json: Json = False) -> None:
     """Show what a version holds: its artifacts, certification, checks and files.
 
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest.
+    Where only some of the artifacts are held here, the version is partial, and a column says which.
+
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
+    `reg ls NAME --json`.
     """
     session: Session = context.obj
     found = session.open().get(ref)
@@ -21,7 +24,10 @@ def command(context: typer.Context, ref: RefArgument, as_json: Json = False) -> 
         return
     manifest = found.manifest
     session.say(str(found.ref), f"manifest  {found.digest}", *overview.facts(manifest))
-    for part in (overview.artifacts, overview.remarks, overview.checks, overview.files):
+    if found.held is not None:
+        session.say(f"held      partial: reg pull {found.ref} fetches the rest")
+    session.say("", *overview.artifacts(manifest, found.held))
+    for part in (overview.remarks, overview.checks, overview.files):
         lines = list(part(manifest))
         if lines:
             session.say("", *lines)

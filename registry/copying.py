@@ -3,22 +3,23 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, holding, holds
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, LogLine, Publish, Restore
+from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
@@ -41,7 +42,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and what it read."""
+    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and what it read.
+
+    `held` are the artifacts of each version that are there now.
+    """
 
     name: str
     versions: tuple[Version, ...]
@@ -49,6 +53,7 @@ class Transferred:
     blobs: int
     size: int
     source: Ledger
+    held: Mapping[Version, Held]
 
 
 def copy(
@@ -58,19 +63,23 @@ def copy(
     versions: Collection[Version],
     progress: Progress | None = None,
     restore: Callable[[str, Version, Entry], Restore] | None = None,
+    selection: Selection = EVERYTHING,
+    actor: str | None = None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
     Blobs of these versions that the destination has lost are brought again; with `restore`, which makes the event, so
-    are those of versions that it expired. Raises what `transfer.missing_lines` and the two places raise. Nothing is
+    are those of versions that it expired. With a `selection` only these artifacts are brought, beside those that are
+    there, and in the same swap an event of `actor` says which are held. Raises what `transfer.missing_lines` and the two places raise. Nothing is
     visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours, _ = load(source, name)
     if isinstance(destination, LocalRemote):
         ours.fetch = fetcher(destination, source)
     theirs, _ = load_own(destination, name, source)
-    lines = missing_lines(ours, theirs, versions, restore is not None)
-    wanted = blobs_of(ours, lines, versions)
+    lines = missing_lines(ours, theirs, versions, restore is not None, selection)
+    asked = asked_of(ours, versions, selection) if ours.registry != theirs.registry else {}
+    wanted = blobs_of(ours, lines, versions, asked)
     check_buried(theirs, wanted)
     present = destination.has(wanted)
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
@@ -79,33 +88,44 @@ def copy(
 
     def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
-        before = ledger.seq
-        again = lines if ledger.head == theirs.head else missing_lines(ours, ledger, versions, bool(restore))
+        before, held = ledger.seq, held_after(ledger)
+        current = ledger.head == theirs.head
+        again = lines if current else missing_lines(ours, ledger, versions, bool(restore), selection)
         apply(again, ours, ledger)
         if restore is not None:
             for version in versions:
                 if ledger.entries[version].gone is not None:
                     ledger.append(restore(name, version, ledger.entries[version]))
         _check_arrived(ours, ledger, versions)
+        for event in holds(ours, ledger, held, actor):
+            ledger.append(event)
         appended = ledger.seq - before
         return wanted
 
+    def held_after(ledger: Ledger) -> dict[Version, Held]:
+        return {version: holding(ours, ledger, version, paths) for version, paths in asked.items()}
+
+    holding_more = any(
+        version in theirs.entries and theirs.entries[version].held != held
+        for version, held in held_after(theirs).items()
+    )
     returning = restore is not None and any(
         version in theirs.entries and theirs.entries[version].gone is not None for version in versions
     )
     if not lines:
         _check_arrived(ours, theirs, versions)
-    if lines or moving or returning:
+    if lines or moving or returning or holding_more:
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
 
             def bring(missing: Collection[Digest]) -> None:
                 move_blobs(source, push, {digest: wanted[digest] for digest in missing}, watching)
 
-            commit(destination, push, name, change, source, bring=bring)
+            theirs = commit(destination, push, name, change, source, bring=bring)
     else:
         destination.confirm(name)
-    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
+    held = {version: theirs.entries[version].held for version in versions if version in theirs.entries}
+    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours, held)
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
@@ -119,10 +139,17 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
             )
 
 
-def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
-    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes."""
+def blobs_of(
+    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], asked: Mapping[Version, Held]
+) -> dict[Digest, int]:
+    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes.
+
+    Of a version's artifacts those that are `asked` for, or else those that the ledger holds.
+    """
     events = [line.event for line in lines]
-    published = {event.version for event in events if isinstance(event, Publish | Restore)} | set(versions)
+    published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)} | set(
+        versions
+    )
     kept = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)} & kept
     wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
@@ -135,7 +162,8 @@ def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Versio
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, entry)}
+            taken = replace(entry, held=asked.get(version, entry.held))
+            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, taken)}
     return wanted
 
 

@@ -16,6 +16,7 @@ from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.holdings import EVERYTHING, Held, Selection
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
@@ -32,7 +33,7 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, NotFoundError
-from onnxreg.schema.events import Expire, LogLine, Publish
+from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
@@ -45,7 +46,10 @@ FIRST = Version(0, 1, 0)
 
 @dataclass(frozen=True)
 class Published:
-    """A version in the registry: its document, the document's exact bytes, and whether this call made it."""
+    """A version in the registry: its document, the document's exact bytes, and whether this call made it.
+
+    `held` are the paths of the artifacts that are there, where these are not all.
+    """
 
     name: str
     version: Version
@@ -53,6 +57,7 @@ class Published:
     manifest: Manifest
     data: bytes
     new: bool = False
+    held: Held = None
 
     @property
     def ref(self) -> Ref:
@@ -140,7 +145,11 @@ class Registry:
             if new:
                 about = stamp(name, self.actor, reason)
                 ledger.append(Publish(**about, version=version, manifest=digest, size=size))
-            return blobs if new else None
+            elif ledger.entries[version].held is not None:
+                ledger.append(Hold(**stamp(name, self.actor, reason), version=version, manifest=digest))
+            else:
+                return None
+            return blobs
 
         commit(self.store, push, name, change, _Held({digest: data}))
         return version, new
@@ -206,7 +215,8 @@ class Registry:
         found = lookup.find(place, _ref(ref), gone=True)
         data = read_blob(place, found.entry.manifest)
         manifest = read_manifest(data, found.entry.manifest, found.name)
-        return Published(found.name, found.version, found.entry.manifest, manifest, data)
+        entry = found.entry
+        return Published(found.name, found.version, entry.manifest, manifest, data, held=entry.held)
 
     def resolve(
         self, ref: Ref | str, query: Query | None = None, remote: Remote | None = None
@@ -285,11 +295,15 @@ class Registry:
         source: str | None = None,
         progress: Progress | None = None,
         restore: bool = False,
+        selection: Selection = EVERYTHING,
     ) -> Transferred:
-        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here."""
+        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
+
+        With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
+        """
         remote = self.remotes.open(source)
         self._not_self(remote)
-        done = self._copy(remote, self.store, self.find(ref, remote), progress, restore)
+        done = self._copy(remote, self.store, self.find(ref, remote), progress, restore, selection)
         self._track(remote, done.source)
         return done
 
@@ -300,9 +314,11 @@ class Registry:
         found: lookup.Found,
         progress: Progress | None,
         restore: bool,
+        selection: Selection = EVERYTHING,
     ) -> Transferred:
         bring_back = self._decisions.restore if restore else None
-        return copy(source, destination, found.name, [found.version], progress, bring_back)
+        versions = [found.version]
+        return copy(source, destination, found.name, versions, progress, bring_back, selection, self.actor)
 
     def _not_self(self, remote: Remote) -> None:
         if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():
@@ -315,10 +331,10 @@ class Registry:
         self.store.write_file(f"local/tracking/{remote.registry_id}/{ledger.name}.jsonl", data)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
-        """Write a version's files into a directory; an earlier export there is replaced as a whole."""
+        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
         check_target(output, self.store.root)
         published = self.get(ref)
-        materialize(self.store, published.manifest, published.data, output, progress)
+        materialize(self.store, published.manifest, published.data, output, progress, published.held)
         return published
 
 
