@@ -129,7 +129,15 @@ def copy(
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's log does not publish what its state line says of a version."""
+    """IntegrityError where the source's log does not say what its state line says of a version.
+
+    Two copies with one head have one log: there everything that is said must be the same.
+    """
+    if source.head == destination.head and source.entries != destination.entries:
+        raise IntegrityError(
+            f"two copies of one log of {source.name} say different things of its versions",
+            "the state line of one of them is wrong: run reg verify in both",
+        )
     for version in versions if source.registry != destination.registry else ():
         held, said = destination.entries.get(version), source.entries.get(version)
         if held is None or said is None or held.manifest != said.manifest:
