@@ -12,7 +12,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, holding, holds
+from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, held_after, held_otherwise, holds
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import Push, Remote
@@ -70,8 +70,8 @@ def copy(
 
     Blobs of these versions that the destination has lost are brought again; with `restore`, which makes the event, so
     are those of versions that it expired. With a `selection` only these artifacts are brought, beside those that are
-    there, and in the same swap an event of `actor` says which are held. Raises what `transfer.missing_lines` and the two places raise. Nothing is
-    visible at the destination before all of it is there; running it again transfers nothing.
+    there, and in the same swap an event of `actor` says which are held. Raises what `transfer.missing_lines` and the two
+    places raise. Nothing is visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours, _ = load(source, name)
     if isinstance(destination, LocalRemote):
@@ -88,7 +88,7 @@ def copy(
 
     def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
-        before, held = ledger.seq, held_after(ledger)
+        before, held = ledger.seq, held_after(ours, ledger, asked)
         current = ledger.head == theirs.head
         again = lines if current else missing_lines(ours, ledger, versions, bool(restore), selection)
         apply(again, ours, ledger)
@@ -97,24 +97,18 @@ def copy(
                 if ledger.entries[version].gone is not None:
                     ledger.append(restore(name, version, ledger.entries[version]))
         _check_arrived(ours, ledger, versions)
-        for event in holds(ours, ledger, held, actor):
+        for event in holds(ledger, held, actor):
             ledger.append(event)
         appended = ledger.seq - before
         return wanted
 
-    def held_after(ledger: Ledger) -> dict[Version, Held]:
-        return {version: holding(ours, ledger, version, paths) for version, paths in asked.items()}
-
-    holding_more = any(
-        version in theirs.entries and theirs.entries[version].held != held
-        for version, held in held_after(theirs).items()
-    )
+    holding = held_otherwise(theirs, held_after(ours, theirs, asked))
     returning = restore is not None and any(
         version in theirs.entries and theirs.entries[version].gone is not None for version in versions
     )
     if not lines:
         _check_arrived(ours, theirs, versions)
-    if lines or moving or returning or holding_more:
+    if lines or moving or returning or holding:
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
 

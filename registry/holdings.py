@@ -79,10 +79,23 @@ def asked_of(source: Ledger, versions: Iterable[Version], selection: Selection) 
     }
 
 
-def holding(source: Ledger, destination: Ledger, version: Version, asked: Held) -> Held:
-    """What the destination holds of a version once it has what is asked for as well."""
-    held = _held_by(destination, version)
-    return None if asked is None or held is None else join(_manifest(source, version), asked, held)
+def held_after(source: Ledger, destination: Ledger, asked: Mapping[Version, Held]) -> dict[Version, Held]:
+    """What the destination holds of each version once it has what is asked for as well."""
+
+    def after(version: Version, paths: Held) -> Held:
+        held = _held_by(destination, version)
+        return None if None in (paths, held) else join(_manifest(source, version), paths, held)
+
+    return {version: after(version, paths) for version, paths in asked.items()}
+
+
+def held_otherwise(ledger: Ledger, wanted: Mapping[Version, Held]) -> list[Version]:
+    """The versions that are there, and of which it holds something else than is wanted."""
+    return [
+        version
+        for version, held in wanted.items()
+        if version in ledger.entries and ledger.entries[version].held != held
+    ]
 
 
 def check_held(source: Ledger, destination: Ledger, version: Version, selection: Selection) -> None:
@@ -99,15 +112,13 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
         )
 
 
-def holds(
-    source: Ledger, destination: Ledger, wanted: Mapping[Version, Held], actor: str | None
-) -> Iterator[Hold]:
+def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:
     """The events by which the destination comes to say that it holds what is wanted."""
-    for version, held in wanted.items():
-        entry = destination.entries[version]
-        if entry.held != held:
-            about = stamp(source.name, actor)
-            yield Hold(**about, version=version, manifest=entry.manifest, paths=held)
+    for version in held_otherwise(destination, wanted):
+        manifest = destination.entries[version].manifest
+        yield Hold(
+            **stamp(destination.name, actor), version=version, manifest=manifest, paths=wanted[version]
+        )
 
 
 def _held_by(ledger: Ledger, version: Version) -> Held:

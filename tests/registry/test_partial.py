@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -9,6 +10,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.collect import blob_keys
 from onnxreg.registry.commit import commit, load
+from onnxreg.registry.copying import copy
 from onnxreg.registry.holdings import Selection
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.mirror import mirror
@@ -349,6 +351,37 @@ def test_two_parts_make_a_whole(whole: Registry, other: Registry, pull: Pull, tm
     pull("onnx-android", to=third)
     third.pull(ONE, str(other.store.root))
     assert held(third) is None and not verify(third.store).damages
+
+
+class Meanwhile:
+    """A source beside which something else happens as soon as the first blob is read."""
+
+    def __init__(self, source: Remote, act: Callable[[], object]) -> None:
+        self._source, self._acts = source, [act]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)
+
+    def open_blob(self, digest: Digest) -> object:
+        if self._acts and digest != load(self._source, NAME)[0].entries[V1].manifest:
+            self._acts.pop()()
+        return self._source.open_blob(digest)
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"), [(("onnx-android",), None), (("onnx-int8",), (INT8,)), ((), None)]
+)
+def test_two_pulls_at_once_add_up(
+    then: tuple[str, ...], expected: tuple[str, ...] | None, whole: Registry, other: Registry
+) -> None:
+    def pull_too() -> None:
+        copy(whole.store, other.store, NAME, [V1], selection=Selection(then))
+
+    source = cast(Remote, Meanwhile(whole.store, pull_too))
+    done = copy(source, other.store, NAME, [V1], selection=Selection(("onnx-int8",)))
+    assert held(other) == expected == done.held[V1]
+    assert kinds(other).count("publish") == 1
+    assert not verify(other.store).damages
 
 
 def test_publishing_the_same_again_makes_it_whole(other: Registry, pull: Pull, tmp_path: Path) -> None:
