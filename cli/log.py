@@ -62,6 +62,8 @@ def _row(line: LogLine) -> tuple[object, ...]:
     what = [str(event[key]) for key in ("tag", "version") if key in event]
     if "manifest" in event:
         what.append(event["manifest"][7:19])
+    if event["kind"] == "hold":
+        what.append(", ".join(event.get("paths", ["everything"])))
     return (
         line.seq,
         event["time"],

@@ -148,7 +148,7 @@ def _versions(session: Session, place: Source, name: str, as_json: bool) -> None
         output.write_json({"name": state.name, "registry": state.registry, "versions": versions})
         return
     session.table(
-        ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE"),
+        ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD"),
         [
             (
                 item["version"],
@@ -156,6 +156,7 @@ def _versions(session: Session, place: Source, name: str, as_json: bool) -> None
                 output.size(item["size"]) if "size" in item else "",
                 ", ".join(item["channels"]),
                 item["state"],
+                ", ".join(item["held"] or ()),
             )
             for item in versions
         ],
@@ -167,17 +168,18 @@ def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
     return {
         "version": str(version),
         "manifest": str(entry.manifest),
-        **({} if summary is None else {"size": _total(summary)}),
+        **({} if summary is None else {"size": _total(summary, entry.held)}),
         "state": entry.status,
         "yanked": entry.yanked,
+        "held": None if entry.held is None else list(entry.held),
         "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
     }
 
 
-def _total(summary: VersionSummary) -> int:
-    """Bytes of all files of a version, those that are equal counted once."""
+def _total(summary: VersionSummary, held: Sequence[str] | None) -> int:
+    """Bytes of all files of a version that are held, those that are equal counted once."""
     sizes = {entry.digest: entry.size for entry in summary.files}
-    for artifact in summary.artifacts:
+    for artifact in (item for item in summary.artifacts if held is None or item.path in held):
         sizes |= {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
     return sum(sizes.values())
 
@@ -215,9 +217,9 @@ def command() -> Callable[..., None]:
         artifacts; the newest four releases of a model and what its channels hold are looked at.
 
         With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, channels}]}; state is
-        empty, yanked, pinned, expired or purged. The size is
-        that of all files in bytes, where the index file knows it. Where artifacts are asked for, each model has
+        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, channels}]}; state
+        is empty, yanked, pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
+        where these are all. The size is that of all files that are held in bytes, where the index file knows it. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
         run(context.obj, name, formats or (), precision, certified, remote, offline, as_json)

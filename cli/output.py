@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 COLOURS = {
     **dict.fromkeys(("certified", "pass"), "32"),
-    **dict.fromkeys(("unknown", "degrading", "hint", "yanked", "expired", "purged"), "33"),
+    **dict.fromkeys(("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged"), "33"),
     **dict.fromkeys(("refused", "fail", "breaking", "error", "damaged", "missing"), "31"),
     **dict.fromkeys(("info", "cosmetic"), "2"),
 }

@@ -1,6 +1,6 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from textwrap import wrap
 
 from onnxreg.cli.output import printable, size, table
@@ -28,13 +28,20 @@ def facts(manifest: Manifest) -> Iterator[str]:
             yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
 
 
-def artifacts(manifest: Manifest) -> Iterator[str]:
-    """One row for each artifact, in the manifest's order."""
+def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterator[str]:
+    """One row for each artifact, in the manifest's order; where not all are held, it says which are."""
     rows = [
-        (item.path, item.format, item.precision, size(item.download_size), item.certification.state)
+        (
+            item.path,
+            item.format,
+            item.precision,
+            size(item.download_size),
+            item.certification.state,
+            "" if held is None else "yes" if item.path in held else "no",
+        )
         for item in manifest.artifacts
     ]
-    yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"), rows)
+    yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
 
 
 def remarks(manifest: Manifest) -> Iterator[str]:

@@ -67,7 +67,8 @@ def command() -> Callable[..., None]:
         """Pick one artifact of a version, with the files it needs.
 
         Certified artifacts come first, then the preferred formats, then the smallest. Nothing that answers is exit
-        status 3, with the reason for each artifact.
+        status 3, with the reason for each artifact. Where the registry holds only some artifacts of the version, the
+        others are rejected with the code not-held.
 
         With --json: {name, version, manifest, artifact: {format, precision, path, digest, size, state}, files:
         [{role, path, digest, size, url}], rejected: [{artifact, code, detail}]}; sizes are bytes.

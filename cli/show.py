@@ -19,7 +19,10 @@ def command(
 ) -> None:
     """Show what a version holds: its artifacts, certification, checks and files.
 
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest.
+    Where only some of the artifacts are held here, the version is partial, and a column says which.
+
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
+    `reg ls NAME --json`.
     """
     from onnxreg.registry.facade import read_version
 
@@ -30,7 +33,10 @@ def command(
         return
     manifest = found.manifest
     session.say(str(found.ref), f"manifest  {found.digest}", *overview.facts(manifest))
-    for part in (overview.artifacts, overview.remarks, overview.checks, overview.files):
+    if found.held is not None:
+        session.say(f"held      partial: reg pull {found.ref} fetches the rest")
+    session.say("", *overview.artifacts(manifest, found.held))
+    for part in (overview.remarks, overview.checks, overview.files):
         lines = list(part(manifest))
         if lines:
             session.say("", *lines)

@@ -4,20 +4,21 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, held_after, held_otherwise, holds
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, LogLine, Publish, Restore
+from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
@@ -40,7 +41,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and the log as it is there now."""
+    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and the log as it is there now.
+
+    `held` are the artifacts of each version that are there now.
+    """
 
     name: str
     versions: tuple[Version, ...]
@@ -48,6 +52,7 @@ class Transferred:
     blobs: int
     size: int
     ledger: Ledger
+    held: Mapping[Version, Held]
 
 
 def copy(
@@ -57,26 +62,34 @@ def copy(
     versions: Collection[Version],
     progress: Progress | None = None,
     restore: Callable[[str, Version, Entry], Restore] | None = None,
+    *,
+    selection: Selection = EVERYTHING,
     heal: bool = True,
+    actor: str | None = None,
     known: Ledger | None = None,
     near: Collection[BlobReader] = (),
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
-    With `restore`, which makes the event, files of versions that the destination expired are brought back. With `heal`,
-    so are those of these versions that it has lost; without, a destination whose log lacks nothing is believed to have
-    them, and not asked. `known` is the model's ledger at the source, where it was read before; `near` are further places where
-    documents of the destination's may be read. Raises what `transfer.missing_lines` and the two places raise. Nothing is
-    visible at the destination before all of it is there; running it again transfers nothing.
+    With `restore`, which makes the event, files of versions that the destination expired are brought back. With a
+    `selection` only these artifacts are brought, beside those that are there, and in the same swap an event of `actor`
+    says which are held. With `heal` files that the destination has lost are brought again; without, one whose log lacks
+    nothing is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read
+    before; `near` are further places where documents of the destination's may be read.
+
+    Raises what `transfer.missing_lines` and the two places raise. Nothing is visible at the destination before all of it
+    is there; running it again transfers nothing.
     """
     ours = known or load(source, name, destination)[0]
     theirs, _ = load_own(destination, name, source, *near)
-    lines = missing_lines(ours, theirs, versions, restore is not None)
+    lines = missing_lines(ours, theirs, versions, restore is not None, selection)
+    asked = asked_of(ours, versions, selection) if ours.registry != theirs.registry else {}
+    holding = held_otherwise(theirs, held_after(ours, theirs, asked))
     returning = restore is not None and any(
         version in theirs.entries and theirs.entries[version].gone is not None for version in versions
     )
-    asking = bool(lines) or returning or heal
-    wanted = blobs_of(ours, lines, versions) if asking else {}
+    asking = bool(lines) or holding or returning or heal
+    wanted = blobs_of(ours, lines, versions, asked) if asking else {}
     check_buried(theirs, wanted)
     present = destination.has(wanted) if wanted else set()
     moving = {digest: size for digest, size in wanted.items() if digest not in present}
@@ -85,20 +98,23 @@ def copy(
 
     def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
-        before = ledger.seq
-        again = lines if ledger.head == theirs.head else missing_lines(ours, ledger, versions, bool(restore))
+        before, held = ledger.seq, held_after(ours, ledger, asked)
+        current = ledger.head == theirs.head
+        again = lines if current else missing_lines(ours, ledger, versions, bool(restore), selection)
         apply(again, ours, ledger)
         if restore is not None:
             for version in versions:
                 if ledger.entries[version].gone is not None:
                     ledger.append(restore(name, version, ledger.entries[version]))
         _check_arrived(ours, ledger, versions)
+        for event in holds(ledger, held, actor):
+            ledger.append(event)
         appended = ledger.seq - before
         return wanted
 
     if not lines:
         _check_arrived(ours, theirs, versions)
-    if lines or moving or returning:
+    if lines or moving or returning or holding:
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
 
@@ -108,11 +124,22 @@ def copy(
             theirs = commit(destination, push, name, change, source, *near, bring=bring)
     else:
         destination.confirm(name)
-    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), theirs)
+    held = {version: theirs.entries[version].held for version in versions if version in theirs.entries}
+    return Transferred(
+        name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), theirs, held
+    )
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's log does not publish what its state line says of a version."""
+    """IntegrityError where the source's log does not say what its state line says of a version.
+
+    Two copies with one head have one log: there everything that is said must be the same.
+    """
+    if source.head == destination.head and source.entries != destination.entries:
+        raise IntegrityError(
+            f"two copies of one log of {source.name} say different things of its versions",
+            "the state line of one of them is wrong: run reg verify in both",
+        )
     for version in versions if source.registry != destination.registry else ():
         held, said = destination.entries.get(version), source.entries.get(version)
         if held is None or said is None or held.manifest != said.manifest:
@@ -122,10 +149,17 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
             )
 
 
-def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
-    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes."""
+def blobs_of(
+    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], asked: Mapping[Version, Held]
+) -> dict[Digest, int]:
+    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes.
+
+    Of a version's artifacts those that are `asked` for, or else those that the ledger holds.
+    """
     events = [line.event for line in lines]
-    published = {event.version for event in events if isinstance(event, Publish | Restore)} | set(versions)
+    published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)} | set(
+        versions
+    )
     kept = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)} & kept
     wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
@@ -138,7 +172,8 @@ def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Versio
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, entry)}
+            taken = replace(entry, held=asked.get(version, entry.held))
+            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, taken)}
     return wanted
 
 

@@ -16,6 +16,7 @@ from onnxreg.registry.commit import commit, load, read_ledger
 from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.holdings import EVERYTHING, Held, Selection
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
@@ -32,7 +33,7 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, NotFoundError
-from onnxreg.schema.events import Expire, LogLine, Publish
+from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
@@ -45,7 +46,10 @@ FIRST = Version(0, 1, 0)
 
 @dataclass(frozen=True)
 class Published:
-    """A version in the registry: its document, the document's exact bytes, and whether this call made it."""
+    """A version in the registry: its document, the document's exact bytes, and whether this call made it.
+
+    `held` are the paths of the artifacts that are there, where these are not all.
+    """
 
     name: str
     version: Version
@@ -53,6 +57,7 @@ class Published:
     manifest: Manifest
     data: bytes
     new: bool = False
+    held: Held = None
 
     @property
     def ref(self) -> Ref:
@@ -140,7 +145,11 @@ class Registry:
             if new:
                 about = stamp(name, self.actor, reason)
                 ledger.append(Publish(**about, version=version, manifest=digest, size=size))
-            return blobs if new else None
+            elif ledger.entries[version].held is not None:
+                ledger.append(Hold(**stamp(name, self.actor, reason), version=version, manifest=digest))
+            else:
+                return None
+            return blobs
 
         commit(self.store, push, name, change, _Held({digest: data}))
         return version, new
@@ -282,7 +291,7 @@ class Registry:
             [found.version],
             progress,
             self._decisions.restore if restore else None,
-            heal or isinstance(remote, LocalRemote),
+            heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
         )
         tracking.keep_log(done.ledger)
@@ -294,8 +303,12 @@ class Registry:
         source: str | None = None,
         progress: Progress | None = None,
         restore: bool = False,
+        selection: Selection = EVERYTHING,
     ) -> Transferred:
-        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here."""
+        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
+
+        With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
+        """
         parsed = _ref(ref)
         remote = self.remotes.open(source)
         self._not_self(remote)
@@ -307,8 +320,17 @@ class Registry:
             return found, read_ledger(tracked, parsed.name, index, self.store)
 
         found, ledger = steady(tracked, parsed.name, read)
-        bring_back = self._decisions.restore if restore else None
-        done = copy(tracked, self.store, found.name, [found.version], progress, bring_back, known=ledger)
+        done = copy(
+            tracked,
+            self.store,
+            found.name,
+            [found.version],
+            progress,
+            self._decisions.restore if restore else None,
+            selection=selection,
+            actor=self.actor,
+            known=ledger,
+        )
         tracking.keep_log(ledger)
         return done
 
@@ -336,10 +358,10 @@ class Registry:
             raise ConflictError("that remote is this registry itself", "name another place")
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
-        """Write a version's files into a directory; an earlier export there is replaced as a whole."""
+        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
         check_target(output, self.store.root)
         published = self.get(ref)
-        materialize(self.store, published.manifest, published.data, output, progress)
+        materialize(self.store, published.manifest, published.data, output, progress, published.held)
         return published
 
 
@@ -348,7 +370,8 @@ def read_version(place: Source, ref: Ref) -> Published:
     found = lookup.find(place, ref, gone=True)
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
-    return Published(found.name, found.version, found.entry.manifest, manifest, data)
+    entry = found.entry
+    return Published(found.name, found.version, entry.manifest, manifest, data, held=entry.held)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

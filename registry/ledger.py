@@ -21,6 +21,7 @@ from onnxreg.schema.events import (
     Event,
     Expire,
     Fence,
+    Hold,
     LogLine,
     Pin,
     Publish,
@@ -171,6 +172,9 @@ class Ledger:
                 self._give_up(event)
             case Restore():
                 self._restore(event)
+            case Hold():
+                entry = self._present(event.version, event.manifest)
+                self._set(event.version, replace(entry, held=event.paths))
             case Attest():
                 if all(entry.manifest != event.manifest for entry in self.entries.values()):
                     raise ConflictError(
@@ -197,7 +201,7 @@ class Ledger:
         elif entry.gone is not None:
             raise ConflictError(f"{self.name}:{event.version} is {entry.gone.how} already")
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
-        self._set(event.version, replace(entry, pinned=False, gone=Gone(how, event.id)))
+        self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
         if isinstance(event, Drop):
             del self.entries[event.version]
 
@@ -342,7 +346,9 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[Skimmed]:
 def _touches(event: Event) -> Version | None:
     """The version whose entry an event writes."""
     match event:
-        case Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore():
+        case (
+            Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold()
+        ):
             return event.version
         case _:
             return None

@@ -263,7 +263,7 @@ def resolve(remote: Source, ref: Ref, query: Query) -> Resolution:
     """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
     found, state = find_with_state(remote, ref)
     summary = read_summary(remote, state, found)
-    choice: Choice = choose(summary.artifacts, query)
+    choice: Choice = choose(summary.artifacts, query, found.entry.held)
     if choice.artifact is None:
         reasons = "; ".join(f"{rejection.artifact} {rejection.detail}" for rejection in choice.rejected)
         raise NotFoundError(f"no artifact of {found.ref} answers the query", reasons)

@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -13,6 +14,7 @@ from onnxreg.registry import hashing
 from onnxreg.registry.backends.staging import staging
 from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.holdings import Held, held_files
 from onnxreg.registry.storage import BlobReader
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.manifest import FILENAME, FileEntry, Manifest
@@ -56,9 +58,14 @@ def _strangers(directory: Path) -> list[str]:
 
 
 def materialize(
-    store: BlobReader, manifest: Manifest, data: bytes, target: Path, progress: Progress | None = None
+    store: BlobReader,
+    manifest: Manifest,
+    data: bytes,
+    target: Path,
+    progress: Progress | None = None,
+    held: Held = None,
 ) -> None:
-    """Write the files of a manifest, and the manifest's own bytes `data`, into `target`.
+    """Write the files of a manifest that are held, and the manifest's own bytes `data`, into `target`.
 
     An earlier export there is replaced as a whole. IntegrityError where a blob is damaged: then the target is as it
     was before. What a killed run left beside the target is removed.
@@ -67,14 +74,14 @@ def materialize(
     with host_errors(f"writing {target}"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with staging(place.parent, Disk(), f".{place.name}.") as fresh:
-            _fill(store, manifest, fresh, progress or Progress())
+            _fill(store, held_files(manifest, held), fresh, progress or Progress())
             (fresh / FILENAME).write_bytes(data)
             _sync(fresh)
             _swap(fresh, place)
 
 
-def _fill(store: BlobReader, manifest: Manifest, directory: Path, progress: Progress) -> None:
-    entries = list({entry.path: entry for entry in manifest.all_files()}.values())
+def _fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress) -> None:
+    entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
     stop = threading.Event()
 

@@ -104,9 +104,8 @@ def mirror(
     else:
         if destination.is_mirror:
             raise mirror_error(destination.registry_id)
-        _by_version(
-            source, destination, report, watching, Decisions(destination, actor) if channels else None
-        )
+        decisions = Decisions(destination, actor) if channels else None
+        _by_version(source, destination, report, watching, decisions, actor)
     return report
 
 
@@ -173,8 +172,17 @@ def _plan(source: Remote, destination: Remote, name: str) -> Iterator[_Plan]:
     if lines:
         versions = [version for version, _ in present_versions(ours)]
         held = sum(version in theirs.entries and theirs.entries[version].gone is None for version in versions)
-        gives_up = any(isinstance(line.event, Expire | Purge | Drop) for line in lines)
+        gives_up = any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
+            _holds_less(ours.entries[version], theirs.entries.get(version)) for version in versions
+        )
         yield _Plan(name, versions, held, gives_up)
+
+
+def _holds_less(ours: Entry, theirs: Entry | None) -> bool:
+    """Whether the copy holds artifacts of a version that the source no longer holds."""
+    if ours.held is None or theirs is None or theirs.gone is not None:
+        return False
+    return theirs.held is None or not set(theirs.held) <= set(ours.held)
 
 
 def _clear(mirror: Remote, only: Collection[Digest] | None) -> Collected:
@@ -189,17 +197,23 @@ def _clear(mirror: Remote, only: Collection[Digest] | None) -> Collected:
 
 
 def _by_version(
-    source: Remote, destination: Remote, report: Mirrored, progress: Progress, decisions: Decisions | None
+    source: Remote,
+    destination: Remote,
+    report: Mirrored,
+    progress: Progress,
+    decisions: Decisions | None,
+    actor: str | None,
 ) -> None:
     for name in list(source.names()):
         report.models += 1
         with _listing(report, name):
             ours, theirs = load(source, name)[0], load(destination, name, source)[0]
             versions = [version for version in ours.entries if _travels(ours, theirs, version, report)]
-            if missing_lines(ours, theirs, versions):
+            partial = any(v in theirs.entries and theirs.entries[v].held is not None for v in versions)
+            if partial or missing_lines(ours, theirs, versions):
                 _remember(source, destination, ours, versions)
                 new = sum(version not in theirs.entries for version in versions)
-                report.count(copy(source, destination, name, versions, progress), new)
+                report.count(copy(source, destination, name, versions, progress, actor=actor), new)
             if decisions is not None:
                 _set_channels(ours, load(destination, name)[0], decisions, report)
 
@@ -212,7 +226,8 @@ def _travels(ours: Ledger, theirs: Ledger, version: Version, report: Mirrored) -
         if held is None:
             _check_buried(ours, theirs, version, entry)
     except (ConflictError, IntegrityError, NotFoundError) as error:
-        decided = entry.gone is not None or (held is not None and held.manifest == entry.manifest)
+        absent = entry.gone is not None or entry.held is not None
+        decided = absent or (held is not None and held.manifest == entry.manifest)
         report.skipped.append(Skipped(ours.name, str(version), error.message, None if decided else error))
         return False
     return True

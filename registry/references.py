@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxreg.registry.holdings import Held, held_artifacts, held_files
 from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema.digest import Digest
@@ -43,15 +44,15 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, Entry]]:
-    """The versions whose files must be there."""
+    """The versions whose files must be there, or those of the artifacts that are held."""
     return ((version, entry) for version, entry in ledger.entries.items() if entry.gone is None)
 
 
 def files(ledger: Ledger, version: Version, entry: Entry) -> Iterator[Reference]:
-    """The files of a version. IntegrityError or NotFoundError where its manifest cannot be read."""
+    """The files of a version that are held. IntegrityError or NotFoundError where its manifest cannot be read."""
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
     named = {file.digest: file.path for file in manifest.all_files()}
-    for digest, size in refers_to(manifest).items():
+    for digest, size in refers_to(manifest, entry.held).items():
         yield Reference(digest, size, f"{ledger.name}:{version} {named.get(digest, 'operators')}")
 
 
@@ -62,8 +63,11 @@ def references(ledger: Ledger) -> Iterator[Reference]:
         yield from files(ledger, version, entry)
 
 
-def refers_to(manifest: Manifest) -> dict[Digest, int]:
-    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name."""
-    sets = [operators for artifact in manifest.artifacts if (operators := operator_set(artifact)) is not None]
-    files = {entry.digest: entry.size for entry in manifest.all_files()}
+def refers_to(manifest: Manifest, held: Held = None) -> dict[Digest, int]:
+    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name.
+
+    Of the artifacts only those that are held.
+    """
+    sets = [found for item in held_artifacts(manifest, held) if (found := operator_set(item)) is not None]
+    files = {entry.digest: entry.size for entry in held_files(manifest, held)}
     return files | {Digest.of(operators): len(operators) for operators in sets}

@@ -217,7 +217,9 @@ class _Update:
             if summary is not None:
                 told = state.summaries[str(version)]
                 self._insert("summaries", [_summary(model, rank, version, summary, told)])
-                rows = [(item, self._kind(item)) for item in summary.artifacts]
+                held = state.versions[version].held if version in state.versions else None
+                here = [item for item in summary.artifacts if held is None or item.path in held]
+                rows = [(item, self._kind(item)) for item in here]
                 artifacts = (
                     (model, rank, place, kind, *_artifact(item)) for place, (item, kind) in enumerate(rows)
                 )

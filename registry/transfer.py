@@ -6,6 +6,7 @@ never spliced; the events of the chosen versions travel, each with `via`, onto t
 
 from collections.abc import Collection, Mapping
 
+from onnxreg.registry.holdings import EVERYTHING, Selection, check_held
 from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError
@@ -16,19 +17,29 @@ TRAVELLING = frozenset(kind.kind for kind in (Publish, Attest, Yank, Unyank))
 
 
 def missing_lines(
-    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool = False
+    source: Ledger,
+    destination: Ledger,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
 ) -> list[LogLine]:
     """The source's lines that the destination lacks, in source order.
 
     Raises ConflictError where a version stands for another manifest there or its files were given up there (unless
-    `restore` brings expired ones back), IntegrityError where the logs of one registry have forked, NotFoundError where
-    the source lacks a version.
+    `restore` brings expired ones back), or where only some artifacts are asked for between copies of one registry;
+    IntegrityError where the logs of one registry have forked; NotFoundError where the source lacks a version or an
+    artifact of it that is asked for.
     """
-    _check_held(source, versions)
+    _check_present(source, versions)
     if source.registry == destination.registry:
+        if selection:
+            raise ConflictError(
+                "these are two copies of one registry, and a copy holds whatever the original holds",
+                "leave --format and --precision away, or pull into a registry of its own",
+            )
         return _suffix(source, destination)
     destination.check_own()
-    check_versions(source, destination, versions, restore)
+    check_versions(source, destination, versions, restore, selection)
     chosen = {version: source.entries[version].manifest for version in versions}
     present = {line.event_id for line in destination.skim()}
     held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
@@ -73,10 +84,14 @@ def _outdated(line: LogLine, source: Ledger) -> bool:
 
 
 def check_versions(
-    source: Ledger, destination: Ledger, versions: Collection[Version], restore: bool = False
+    source: Ledger,
+    destination: Ledger,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
 ) -> None:
     """Raises what `missing_lines` does where a version may not travel between registries with different ids."""
-    _check_held(source, versions)
+    _check_present(source, versions)
     for version in versions:
         ours, theirs = source.entries[version], destination.entries.get(version)
         if theirs is not None and theirs.manifest != ours.manifest:
@@ -91,9 +106,10 @@ def check_versions(
                 f"{source.name}:{version} is {gone.how} there",
                 "`reg log` there says why" + ("; --restore brings it back" if gone.how == "expired" else ""),
             )
+        check_held(source, destination, version, selection)
 
 
-def _check_held(source: Ledger, versions: Collection[Version]) -> None:
+def _check_present(source: Ledger, versions: Collection[Version]) -> None:
     """NotFoundError where the source lacks a version, or its files."""
     for version in versions:
         entry = source.entries.get(version)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count, items, text
+from onnxreg.schema.reading import count, items, sorted_paths, text
 from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
@@ -174,6 +174,19 @@ class Drop(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold(Event):
+    """Which artifacts of a version are here, by path, sorted; without `paths` all of them, as before any such event.
+
+    It is about this registry alone, and goes to no other. The companions that all artifacts share are always here.
+    """
+
+    kind: ClassVar[str] = "hold"
+    version: Version
+    manifest: Digest
+    paths: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fence(Event):
     """The collector overtook a push that had announced itself by this intent: it changes nothing but the head."""
 
@@ -183,7 +196,22 @@ class Fence(Event):
 
 KINDS: dict[str, type[Event]] = {
     kind.kind: kind
-    for kind in (Publish, Tag, Untag, Yank, Unyank, Attest, Pin, Unpin, Expire, Restore, Purge, Drop, Fence)
+    for kind in (
+        Publish,
+        Tag,
+        Untag,
+        Yank,
+        Unyank,
+        Attest,
+        Pin,
+        Unpin,
+        Expire,
+        Restore,
+        Purge,
+        Drop,
+        Hold,
+        Fence,
+    )
 }
 
 
@@ -350,6 +378,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "yank": Digest.parse,
     "expire": Digest.parse,
     "blobs": lambda value: items(value, Digest.parse),
+    "paths": sorted_paths,
     "intent": _matching(_INTENT, "intent"),
     "size": count,
     "tag": check_channel,

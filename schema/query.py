@@ -1,5 +1,6 @@
 """Which artifact of a version answers a query. Pure: summaries in, one choice and the reasons against the rest out."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from onnxreg.schema.summary import ArtifactSummary
@@ -34,15 +35,18 @@ class Choice:
     rejected: tuple[Rejection, ...]
 
 
-def choose(artifacts: tuple[ArtifactSummary, ...], query: Query) -> Choice:
+def choose(
+    artifacts: tuple[ArtifactSummary, ...], query: Query, held: Collection[str] | None = None
+) -> Choice:
     """The best artifact: certified first, then by preference of formats, then the smallest, then by path.
 
-    Every other artifact is rejected with a code: `format`, `precision`, or `ranked-lower`.
+    Every other artifact is rejected with a code: `format`, `precision`, `not-held`, or `ranked-lower`. `held` are the
+    paths of the artifacts that are there to be had, where these are not all.
     """
     rejected: list[Rejection] = []
     fitting: list[ArtifactSummary] = []
     for artifact in artifacts:
-        reason = _unfit(artifact, query)
+        reason = _unfit(artifact, query) or _absent(artifact, held)
         if reason is None:
             fitting.append(artifact)
         else:
@@ -59,6 +63,12 @@ def _unfit(artifact: ArtifactSummary, query: Query) -> tuple[str, str] | None:
     if query.precision is not None and artifact.precision != query.precision:
         return "precision", f"is {artifact.precision}, wanted {query.precision}"
     return None
+
+
+def _absent(artifact: ArtifactSummary, held: Collection[str] | None) -> tuple[str, str] | None:
+    if held is None or artifact.path in held:
+        return None
+    return "not-held", "is not held here"
 
 
 def _rank(artifact: ArtifactSummary, preference: tuple[str, ...]) -> tuple[int, int, str, int, str]:

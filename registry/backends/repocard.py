@@ -86,7 +86,10 @@ def _rows(state: State, version: Version) -> Iterator[str]:
     entry = state.versions.get(version)
     notes = [*channels, *([entry.status] if entry is not None and entry.status else [])]
     label = f"{version} ({', '.join(notes)})" if notes else str(version)
-    for artifact in summary.artifacts if summary else ():
+    held = entry.held if entry is not None else None
+    for artifact in (
+        item for item in (summary.artifacts if summary else ()) if held is None or item.path in held
+    ):
         cells = (label, artifact.format, artifact.precision, _size(artifact.download_size), artifact.state)
         yield f"| {' | '.join(map(_cell, cells))} |"
 

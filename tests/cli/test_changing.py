@@ -9,6 +9,7 @@ import pytest
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.manifest import FILENAME
 
+NAME = "acme/pii"
 Reg = Callable[..., Any]
 
 
@@ -55,6 +56,52 @@ def test_pull_by_channel_and_by_digest(reg: Reg, home: Path) -> None:
     ref = f"acme/pii@{digest}"
     assert reg("--registry", "new", "pull", ref, home, "--output", "exact").status == 0
     assert Path("exact", FILENAME).read_bytes() == Path("stable", FILENAME).read_bytes()
+
+
+def test_pull_of_one_format_is_partial_and_says_so(reg: Reg, home: Path, tmp_path: Path) -> None:
+    mine = ("--registry", "mine")
+    ref, int8 = f"{NAME}:0.2.0", "model_int8.onnx"
+    words = (*mine, "pull", ref, home, "--format", "onnx-int8")
+    done = reg(*words, "--output", "out", "--json").json
+    assert done["held"] == [int8]
+    written = {"config.json", "recall_delta.json", int8, "openmed-onnx.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written
+    assert "nothing to do" in reg(*words).out
+    assert f"held here: {int8}" in reg(*words).out
+
+    (listed,) = reg(*mine, "ls", NAME, "--json").json["versions"]
+    (source, _) = reg("ls", NAME, "--json").json["versions"]
+    assert (listed["state"], listed["held"]) == ("partial", [int8])
+    assert (source["state"], source["held"]) == ("", None) and listed["size"] < source["size"]
+    assert f"partial  {int8}" in reg(*mine, "ls", NAME).out
+    assert "HELD" not in reg("ls", NAME).out
+    shown = reg(*mine, "show", ref).out
+    assert f"partial: reg pull {ref} fetches the rest" in shown and "HELD" in shown
+    assert "HELD" not in reg("show", ref).out
+    assert reg(*mine, "show", ref, "--json").out == reg("show", ref, "--json").out
+    assert f"hold     0.2.0 {listed['manifest'][7:19]} {int8}" in reg(*mine, "log", NAME).out
+
+    resolved = reg(*mine, "resolve", NAME, "--json").json
+    codes = {item["artifact"]: item["code"] for item in resolved["rejected"]}
+    assert (resolved["artifact"]["path"], codes) == (int8, {"model.onnx": "not-held"})
+    absent = reg(*mine, "resolve", NAME, "--format", "onnx-android")
+    assert absent.status == 3 and "model.onnx is not held here" in absent.err
+    assert reg(*mine, "verify").status == 0
+    assert "compatible" in reg(*mine, "diff", ref, ref, "--json").json
+
+    refused = reg(*mine, "push", ref, tmp_path / "there")
+    assert refused.status == 3 and f"only onnx-int8 (int8) of {ref}" in refused.err
+    assert reg(*mine, "pull", ref, home, "--json").json["held"] is None
+    assert "0.2.0 " in reg(*mine, "log", NAME).out and "everything" in reg(*mine, "log", NAME).out
+
+
+def test_pull_of_a_format_that_is_not_there_names_those_that_are(reg: Reg, home: Path) -> None:
+    words = ("--registry", "mine", "pull", NAME, home, "--format", "onnx-int4")
+    failed = reg(*words)
+    assert failed.status == 3
+    assert "has no onnx-int4" in failed.err and "onnx-android (float32), onnx-int8 (int8)" in failed.err
+    narrow = reg(*words[:-1], "onnx-int8", "--precision", "float16")
+    assert narrow.status == 3 and "has no onnx-int8 of precision float16" in narrow.err
 
 
 def test_remotes_have_names(reg: Reg, tmp_path: Path) -> None:

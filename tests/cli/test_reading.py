@@ -48,6 +48,7 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
         "size": size,
         "state": "",
         "yanked": False,
+        "held": None,
         "channels": ["stable"],
     }
     header, first, second = reg("ls", "acme/pii").out.splitlines()

@@ -228,8 +228,9 @@ def _check_present(base: Path, seen: Seen) -> None:
         for model, log in models.items():
             for version in {min(log.present), max(log.present)} if log.present else ():
                 output = base / "written"
-                Registry(base / name).write_out(f"{model}{version}", output)
-                assert (output / "model.onnx").stat().st_size > 0
+                written = Registry(base / name).write_out(f"{model}{version}", output)
+                for path in written.held or ("model.onnx",):
+                    assert (output / path).stat().st_size > 0
                 shutil.rmtree(output)
 
 

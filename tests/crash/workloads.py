@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from onnxreg.registry import Registry
+from onnxreg.registry.holdings import Selection
 from onnxreg.registry.retention import Policy
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
@@ -75,8 +76,12 @@ def push(version: str, name: str = MODEL, source: str = "home", restore: bool = 
     return command
 
 
-def pull(version: str) -> Command:
-    return lambda base: home(base, "other").pull(f"{MODEL}:{version}", str(base / "home"))
+def pull(version: str, *formats: str) -> Command:
+    def command(base: Path) -> object:
+        selection = Selection(formats)
+        return home(base, "other").pull(f"{MODEL}:{version}", str(base / "home"), selection=selection)
+
+    return command
 
 
 def expire(keep: int, where: str = "home") -> Command:
@@ -120,6 +125,8 @@ WORKLOADS = (
     Workload("second push", push("0.1.1"), (*TWO, push("0.1.0"))),
     Workload("first pull", pull("0.1.0"), TWO),
     Workload("second pull", pull("0.1.1"), (*TWO, pull("0.1.0"))),
+    Workload("pull of one artifact", pull("0.1.0", "onnx-int8"), TWO),
+    Workload("pull of the rest", pull("0.1.0"), (*TWO, pull("0.1.0", "onnx-int8"))),
     Workload("sealing", add("c"), (*TWO, many_tags)),
     Workload("collect", collect(), (add("a"), litter)),
     Workload("expire", expire(1), (*TWO, add("c"), add("z", "acme/other"), add("y", "acme/other"))),

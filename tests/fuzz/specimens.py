@@ -112,6 +112,8 @@ def _eventful(author: _Author) -> Iterator[kinds.Event]:
     event, slip = author.publish("1.3.0")
     yield event
     yield author.say(kinds.Drop, **slip)
+    yield author.say(kinds.Hold, **two)
+    yield author.say(kinds.Hold, **one, paths=("model.onnx",))
     yield author.say(kinds.Fence, intent=f"{'0' * 16}-{'1' * 16}")
 
 

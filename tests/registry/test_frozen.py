@@ -26,8 +26,12 @@ def frozen(tmp_path: Path) -> Iterator[Registry]:
     yield Registry(tmp_path / "frozen", create=False)
 
 
+LATER = {"hold"}
+"""The kinds of event that are younger than the tree."""
+
+
 def test_it_holds_every_kind_of_event() -> None:
-    assert {kind for model in EXPECTED["models"].values() for kind in model["kinds"]} == set(KINDS)
+    assert {kind for model in EXPECTED["models"].values() for kind in model["kinds"]} == set(KINDS) - LATER
 
 
 def test_it_is_read_as_it_was_meant(frozen: Registry) -> None:

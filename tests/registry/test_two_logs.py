@@ -15,6 +15,7 @@ from onnxreg.registry.collect import blob_keys, collect
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Transferred, copy
 from onnxreg.registry.decisions import Decisions
+from onnxreg.registry.holdings import EVERYTHING, Selection
 from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.mirror import mirror
 from onnxreg.registry.references import refers_to
@@ -36,11 +37,14 @@ TOKENIZER = b"tokenizer"
 
 
 def publish(remote: Remote, version: str, weights: bytes = WEIGHTS[0]) -> None:
-    """A version with weights and a tokenizer, which all versions share."""
-    files = {"model.onnx": weights, "tokenizer.json": TOKENIZER}
+    """A version with two artifacts and a tokenizer, which all versions share."""
+    files = {"model.onnx": weights, "model_int8.onnx": b"int8 " + weights, "tokenizer.json": TOKENIZER}
     kind = "application/octet-stream"
     measured = {path: Descriptor(kind, Digest.of(data), len(data)) for path, data in files.items()}
-    artifacts = (DraftArtifact("onnx", "float32", "model.onnx"),)
+    artifacts = (
+        DraftArtifact("onnx", "float32", "model.onnx"),
+        DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),
+    )
     draft = Draft(NAME, Path(), artifacts, (DraftFile("tokenizer", "tokenizer.json"),))
     manifest = draft.manifest(measured)
     data = manifest.encode()
@@ -79,9 +83,16 @@ def lines_of(remote: Remote) -> list[LogLine]:
     return list(ledger_of(remote).lines())
 
 
-def send(source: Remote, destination: Remote, *versions: str, restore: bool = False) -> Transferred:
+def send(
+    source: Remote,
+    destination: Remote,
+    *versions: str,
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> Transferred:
     chosen = [Version.parse(version) for version in versions]
-    return copy(source, destination, NAME, chosen, None, Decisions(destination).restore if restore else None)
+    bring_back = Decisions(destination).restore if restore else None
+    return copy(source, destination, NAME, chosen, None, bring_back, selection)
 
 
 Act = Callable[[Remote], object]
@@ -318,6 +329,20 @@ class Registries(RuleBasedStateMachine):
         if ours is not theirs:
             self.attempt(lambda: send(ours, theirs, version, restore=restore))
 
+    @rule(
+        source=st.integers(0, OWN + COPIES - 1),
+        to=own,
+        version=version,
+        wanted=st.sampled_from(("onnx", "onnx-int8")),
+        restore=st.booleans(),
+    )
+    def pull_a_part(self, source: int, to: int, version: str, wanted: str, restore: bool) -> None:
+        """What was there stays; what is asked for comes, from wherever it is held."""
+        ours, theirs = self.everyone[source], self.own_ones[to]
+        if ours is not theirs:
+            selection = Selection((wanted,))
+            self.attempt(lambda: send(ours, theirs, version, restore=restore, selection=selection))
+
     @rule(source=st.integers(0, COPIES), to=st.integers(0, COPIES - 1))
     def mirror(self, source: int, to: int) -> None:
         """From the original or another mirror, which may be behind."""
@@ -334,8 +359,10 @@ class Registries(RuleBasedStateMachine):
         if source != to:
             mirror(self.own_ones[source], self.own_ones[to], channels)
             ours, theirs = ledger_of(self.own_ones[source]), ledger_of(self.own_ones[to])
-            usable = {version for version, entry in ours.entries.items() if entry.gone is None}
-            assert missing_lines(ours, theirs, [each for each in usable if _agree(ours, theirs, each)]) == []
+            usable = {version for version, entry in ours.entries.items() if not entry.gone and not entry.held}
+            agreed = [each for each in usable if _agree(ours, theirs, each)]
+            assert missing_lines(ours, theirs, agreed) == []
+            assert not any(theirs.entries[each].held for each in agreed)
 
     @rule(at=st.integers(0, OWN + COPIES - 1))
     def collect(self, at: int) -> None:
