@@ -3,13 +3,16 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar, cast
 
+from onnxreg.registry import stopping
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
+from onnxreg.registry.channels import Channels
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
@@ -18,12 +21,13 @@ from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, LogLine, Publish, Restore
+from onnxreg.schema.events import Attest, LogLine, Publish, Restore, Tag
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
-
+PATIENCE = 1.0
+"""Seconds that Ctrl-C waits for threads which do not listen, such as one that a server keeps waiting."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,15 +37,26 @@ class Progress:
     """Is told what a long piece of work does; the command line draws it. Called from several threads."""
 
     def plan(self, files: int, size: int) -> None:
-        """So many files and bytes are about to move."""
+        """So many more files and bytes are about to move."""
 
-    def moved(self, size: int) -> None:
-        """So many bytes moved since the last call."""
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved."""
+        yield lambda count: None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What a blob is called in its version, and its size in bytes."""
+
+    path: str
+    size: int
 
 
 @dataclass(frozen=True)
 class Transferred:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and what it read."""
+    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, what it read, and the channels
+    that it moved."""
 
     name: str
     versions: tuple[Version, ...]
@@ -49,6 +64,7 @@ class Transferred:
     blobs: int
     size: int
     source: Ledger
+    channels: tuple[Tag, ...] = ()
 
 
 def copy(
@@ -58,11 +74,13 @@ def copy(
     versions: Collection[Version],
     progress: Progress | None = None,
     restore: Callable[[str, Version, Entry], Restore] | None = None,
+    channels: Channels | None = None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
     Blobs of these versions that the destination has lost are brought again; with `restore`, which makes the event, so
-    are those of versions that it expired. Raises what `transfer.missing_lines` and the two places raise. Nothing is
+    are those of versions that it expired. `channels` are made to hold there what they hold in the source, where one of
+    these versions, in the same swap; ConflictError where somebody moves one meanwhile. Raises what `transfer.missing_lines` and the two places raise. Nothing is
     visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours, _ = load(source, name)
@@ -73,9 +91,11 @@ def copy(
     wanted = blobs_of(ours, lines, versions)
     check_buried(theirs, wanted)
     present = destination.has(wanted)
-    moving = {digest: size for digest, size in wanted.items() if digest not in present}
+    moving = {digest: file for digest, file in wanted.items() if digest not in present}
+    held = dict(theirs.channels)
     watching = progress or Progress()
     appended = 0
+    tags: list[Tag] = []
 
     def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
@@ -87,6 +107,9 @@ def copy(
                 if ledger.entries[version].gone is not None:
                     ledger.append(restore(name, version, ledger.entries[version]))
         _check_arrived(ours, ledger, versions)
+        tags[:] = channels.moves(ours, ledger, held) if channels else ()
+        for tag in tags:
+            ledger.append(tag)
         appended = ledger.seq - before
         return wanted
 
@@ -95,7 +118,7 @@ def copy(
     )
     if not lines:
         _check_arrived(ours, theirs, versions)
-    if lines or moving or returning:
+    if lines or moving or returning or (channels and channels.moves(ours, theirs, held)):
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
 
@@ -105,7 +128,8 @@ def copy(
             commit(destination, push, name, change, source, bring=bring)
     else:
         destination.confirm(name)
-    return Transferred(name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), ours)
+    size = sum(file.size for file in moving.values())
+    return Transferred(name, tuple(versions), appended, len(moving), size, ours, tuple(tags))
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
@@ -119,56 +143,67 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
             )
 
 
-def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:
-    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes."""
+def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, File]:
+    """Every blob that these lines and versions refer to and that is to be had."""
     events = [line.event for line in lines]
     published = {event.version for event in events if isinstance(event, Publish | Restore)} | set(versions)
     kept = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)} & kept
-    wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
+    wanted = {digest: File("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
         if entry.manifest in kept:
-            wanted[entry.manifest] = len(ledger.fetch(entry.manifest))
-            if wanted[entry.manifest] != entry.size:
+            wanted[entry.manifest] = File("manifest", len(ledger.fetch(entry.manifest)))
+            if wanted[entry.manifest].size != entry.size:
                 raise IntegrityError(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, entry)}
+            named = files(ledger, version, entry)
+            wanted |= {each.digest: File(each.path, each.size or 0) for each in named}
     return wanted
 
 
-def move_blobs(source: Remote, push: Push, moving: dict[Digest, int], progress: Progress) -> None:
+def move_blobs(source: Remote, push: Push, moving: Mapping[Digest, File], progress: Progress) -> None:
     """Stream blobs, several at a time, the large ones first. The first failure stops the rest."""
-    progress.plan(len(moving), sum(moving.values()))
+    progress.plan(len(moving), sum(file.size for file in moving.values()))
     stop = threading.Event()
 
     def move(digest: Digest) -> None:
-        with source.open_blob(digest) as stream:
+        file = moving[digest]
+        with progress.file(file.path, file.size) as moved, source.open_blob(digest) as stream:
             what = f"reading blob {digest} from {source.url}"
-            metered = Metered(stream, progress, stop, what, moving[digest])
+            metered = Metered(stream, moved, stop, what, file.size)
             found, size = push.put(cast(BinaryIO, metered), digest)
-        if size != moving[digest]:
-            raise IntegrityError(f"blob {found} has {size} bytes, its manifest says {moving[digest]}")
+        if size != file.size:
+            raise IntegrityError(f"blob {found} has {size} bytes, its manifest says {file.size}")
 
-    run_parallel(move, sorted(moving, key=lambda digest: -moving[digest]), stop)
+    run_parallel(move, sorted(moving, key=lambda digest: -moving[digest].size), stop)
 
 
 def run_parallel(
     work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = WORKERS
 ) -> list[Result]:
-    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others."""
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            futures = [pool.submit(work, item) for item in items]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [future for future in futures if future.done() and future.exception() is not None]
-            return [future.result() for future in (failed or futures)]
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others.
+
+    After Ctrl-C a thread may go on for a while that waits for something outside of this process.
+    """
+    pool = ThreadPoolExecutor(workers)
+    futures: list[Future[Result]] = []
+    try:
+        with stopping.ended_by(stop):
+            futures += [stopping.submit(pool, work, item) for item in items]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        failed = [future for future in futures if future.done() and future.exception() is not None]
+        return [future.result() for future in (failed or futures)]
+    except BaseException as error:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        running = [future for future in futures if not future.cancelled()]
+        wait(running, timeout=None if isinstance(error, Exception) else PATIENCE)
+        raise
+    finally:
+        pool.shutdown(wait=False)
 
 
 class Metered:
@@ -180,14 +215,14 @@ class Metered:
     def __init__(
         self,
         stream: BinaryIO,
-        progress: Progress,
+        moved: Callable[[int], None],
         stop: threading.Event,
         what: str,
         size: int | None = None,
     ) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
-        self._progress = progress
+        self._moved = moved
         self._stop = stop
         self._what = what
 
@@ -199,5 +234,5 @@ class Metered:
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._what}: it is longer than its manifest says", "run reg verify there")
-        self._progress.moved(count)
+        self._moved(count)
         return count

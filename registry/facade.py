@@ -1,7 +1,7 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -11,6 +11,7 @@ from typing import Any
 from onnxreg.registry import copying, lookup, pushed
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.channels import Channels, held_by
 from onnxreg.registry.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Progress, Transferred, copy
@@ -20,10 +21,12 @@ from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
+from onnxreg.registry.pushing import matching, push_many
 from onnxreg.registry.references import refers_to
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.repair import Repaired, gone_models, repair
 from onnxreg.registry.retention import Policy
+from onnxreg.registry.sending import Sent
 from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Remote
 from onnxreg.registry.verify import Report, verify, verify_model
@@ -267,17 +270,38 @@ class Registry:
         to: str | None = None,
         progress: Progress | None = None,
         restore: bool = False,
+        channels: Collection[str] = (),
     ) -> Transferred:
         """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
 
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
+        `channels` are made to hold there what they hold here; the versions that they hold are copied too.
         """
         parsed = _ref(ref)
         found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
+        held = self._held(self.store, found, channels)
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
-        pushed.record(self.store, found, remote.registry_id)
-        return self._copy(self.store, remote, found, progress, restore)
+        for each in (found, *held):
+            pushed.record(self.store, each, remote.registry_id)
+        return self._copy(self.store, remote, (found, *held), progress, restore, channels)
+
+    def push_many(
+        self,
+        glob: str = "*",
+        to: str | None = None,
+        every: bool = False,
+        progress: Progress | None = None,
+        restore: bool = False,
+        channels: Collection[str] = (),
+    ) -> list[Sent]:
+        """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
+        names = matching(self.store, glob)
+        remote = self.remotes.open(to, create=True)
+        self._not_self(remote)
+        back = self._decisions.restore if restore else None
+        watching = progress or Progress()
+        return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back))
 
     def pull(
         self,
@@ -285,11 +309,17 @@ class Registry:
         source: str | None = None,
         progress: Progress | None = None,
         restore: bool = False,
+        channels: Collection[str] = (),
     ) -> Transferred:
-        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here."""
+        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
+
+        `channels` are made to hold here what they hold there; the versions that they hold are copied too.
+        """
         remote = self.remotes.open(source)
         self._not_self(remote)
-        done = self._copy(remote, self.store, self.find(ref, remote), progress, restore)
+        found = self.find(ref, remote)
+        held = self._held(remote, found, channels)
+        done = self._copy(remote, self.store, (found, *held), progress, restore, channels)
         self._track(remote, done.source)
         return done
 
@@ -297,12 +327,23 @@ class Registry:
         self,
         source: Remote,
         destination: Remote,
-        found: lookup.Found,
+        found: Sequence[lookup.Found],
         progress: Progress | None,
         restore: bool,
+        channels: Collection[str],
     ) -> Transferred:
         bring_back = self._decisions.restore if restore else None
-        return copy(source, destination, found.name, [found.version], progress, bring_back)
+        versions = [each.version for each in found]
+        moved = Channels(channels, self.actor)
+        return copy(source, destination, found[0].name, versions, progress, bring_back, moved)
+
+    def _held(self, place: Remote, found: lookup.Found, channels: Collection[str]) -> list[lookup.Found]:
+        """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
+        if not channels:
+            return []
+        state, entries = lookup.read_versions(place, found.name)
+        versions = {held_by(state, tag).version for tag in channels} - {found.version}
+        return [lookup.Found(found.name, version, entries[version]) for version in sorted(versions)]
 
     def _not_self(self, remote: Remote) -> None:
         if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.stopping import ended_by, submit
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
@@ -47,7 +48,7 @@ class Uploader:
             done = self._complete(doing, upload, parts)
         finally:
             if not done:
-                with suppress(RemoteError):
+                with suppress(RemoteError), ended_by(None):
                     self._client.call(doing, "abort_multipart_upload", **upload)
         return done
 
@@ -63,7 +64,7 @@ class Uploader:
                 except BaseException:
                     self._slots.release()
                     raise
-                sent.append(self._pool.submit(self._send, doing, upload, len(sent) + 1, part))
+                sent.append(submit(self._pool, self._send, doing, upload, len(sent) + 1, part))
                 for earlier in sent:
                     if earlier.done():
                         earlier.result()
