@@ -46,6 +46,16 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
 
 
 @contextmanager
+def resumable() -> Iterator[None]:
+    """Say on Ctrl-C that the work can go on where it was."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = "what arrived is kept: run the same command again to go on"
+        raise InterruptError("interrupted", hint) from None
+
+
+@contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
     """Turn the lack of a library into the HostError that names the extra which brings it."""
     try:

@@ -14,7 +14,7 @@ COLOURS = {
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""
 
-NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
+NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "BLOBS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
 """Columns that are aligned to the right."""
 
 
@@ -68,3 +68,13 @@ def size(count: int) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 blob`, `2 blobs`"""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min 05 s`, `2 h 10 min`"""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -226,6 +226,11 @@ class Metered:
         self._stop = stop
         self._what = what
 
+    def hand_over(self) -> Callable[[int], None]:
+        """What is told of the bytes, for one who knows better when they moved; from now on reading is not moving."""
+        moved, self._moved = self._moved, lambda count: None
+        return moved
+
     def readinto(self, block: bytearray) -> int:
         if self._stop.is_set():
             raise InterruptedError("stopped")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.sentfile import SentFile
 from onnxreg.registry.stopping import outcome
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
@@ -266,7 +267,14 @@ def _session(profile: str | None) -> Any:
 
     session = AioSession(profile=profile)
     session.register_component("data_loader", _loader())
+    session.register("before-send.s3", _begin)
     return session
+
+
+def _begin(request: Any, **_: Any) -> None:
+    """A request is signed and about to be sent: its body counts from now on."""
+    if isinstance(request.body, SentFile):
+        request.body.begin()
 
 
 @cache
