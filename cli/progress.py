@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rich import progress as bars
 from rich.console import Console, Group
+from rich.constrain import Constrain
 from rich.live import Live
 
 from onnxreg.cli import output
@@ -14,6 +15,8 @@ from onnxreg.registry.copying import WORKERS, Progress
 
 BESIDE = 46
 """Columns that the figures of the whole and a short bar take."""
+CONTROL_C = "^C "
+"""What a terminal writes behind the last line when the user presses it: it must not begin another one."""
 
 
 class Drawn(Progress):
@@ -33,7 +36,7 @@ class Drawn(Progress):
             expand=True,
         )
         self._task = self._all.add_task(_fit(what, self._room), total=None)
-        self.lines = Group(self._files, self._all)
+        self.lines = Constrain(Group(self._files, self._all), width - len(CONTROL_C))
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size

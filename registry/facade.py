@@ -21,7 +21,7 @@ from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
-from onnxreg.registry.pushing import matching, push_many
+from onnxreg.registry.pushing import check_channels, matching, push_many
 from onnxreg.registry.references import refers_to
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.repair import Repaired, gone_models, repair
@@ -297,6 +297,7 @@ class Registry:
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
         names = matching(self.store, glob)
+        check_channels(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
         back = self._decisions.restore if restore else None

@@ -11,7 +11,7 @@ from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.sending import Order, Sent, Skipped, send
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.events import Restore
+from onnxreg.schema.events import Restore, check_channel
 from onnxreg.schema.state import Entry, newest_of
 from onnxreg.schema.version import Version
 
@@ -44,9 +44,8 @@ def push_many(
     """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
 
     What is wrong with one model or version is listed with it, and the rest goes on; RemoteError and HostError end the
-    work. NotFoundError, before anything is sent, where no model has one of the channels.
+    work.
     """
-    _check_channels(store, names, channels)
 
     def chosen(ours: Ledger) -> Collection[Version]:
         held = {ours.channels[tag].version for tag in channels if tag in ours.channels}
@@ -71,9 +70,10 @@ def _newest(ledger: Ledger) -> list[Version]:
     return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
 
 
-def _check_channels(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
+def check_channels(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError where none of these models has one of the channels, InputError where one is a version."""
     known = {tag for name in names for tag in lookup.read_state(store, name).channels} if channels else set()
     for channel in channels:
-        if channel not in known:
+        if check_channel(channel) not in known:
             where = f"{names[0]} has no" if len(names) == 1 else f"none of the {len(names)} models has a"
             raise NotFoundError(f"{where} channel {channel}", f"see `reg ls {names[0]}`")
