@@ -192,7 +192,8 @@ def run_parallel(
     futures: list[Future[Result]] = []
     try:
         with stopping.ended_by(stop):
-            futures += [stopping.submit(pool, work, item) for item in items]
+            for item in items:
+                futures.append(stopping.submit(pool, work, item))
         wait(futures, return_when=FIRST_EXCEPTION)
         failed = [future for future in futures if future.done() and future.exception() is not None]
         return [future.result() for future in (failed or futures)]
