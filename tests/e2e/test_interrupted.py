@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+import hub
 import s3servers
 from faults import Proxy, proxy
 
@@ -232,3 +234,25 @@ def test_a_pull_that_is_interrupted_goes_on(
     reg("--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out")
     assert (tmp_path / "out" / "model.onnx").stat().st_size == 2**20
     reg("--registry", mine, "verify")
+
+
+def test_a_push_to_the_hub_that_is_interrupted_goes_on(
+    reg: Callable, environment: dict[str, str], models: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    reached, gate = threading.Event(), threading.Event()
+    with hub.running(tmp_path / "hub") as server:
+        environment |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HUB_OFFLINE": "0"}
+        environment |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+        environment["TMPDIR"] = str(tmp_path / "temporary")
+        server.before("^PUT ", lambda: (reached.set(), gate.wait()), times=9)
+        command = ["-m", "onnxreg.cli", "push", "acme/pii", "hf://acme/models"]
+        try:
+            assert interrupt(command, environment, tmp_path, reached.is_set) == GO_ON
+        finally:
+            gate.set()
+        assert list((tmp_path / "temporary").iterdir()) == []
+        assert "index/acme/pii.jsonl" not in server.files("acme/models")
+        server.faults.clear()
+        reg("push", "acme/pii", "hf://acme/models")
+        assert "index/acme/pii.jsonl" in server.files("acme/models")
