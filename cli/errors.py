@@ -1,7 +1,7 @@
 """How a failure looks from outside: the one table from family to exit status, and its words on stderr."""
 
-import _thread
 import json
+import os
 import signal
 import sys
 import threading
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from onnxreg.cli import output
 from onnxreg.schema.errors import RegError, missing_extra
 
-AGAIN = 2.5
+AGAIN = 1.5
 """Seconds."""
 
 EXIT_STATUS = {
@@ -60,7 +60,7 @@ def resumable() -> Iterator[None]:
     again: list[threading.Timer] = []
 
     def interrupt(*_: object) -> None:
-        again.append(threading.Timer(AGAIN, _thread.interrupt_main))
+        again.append(threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT)))
         again[-1].daemon = True
         again[-1].start()
         raise KeyboardInterrupt
