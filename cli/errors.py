@@ -1,12 +1,18 @@
 """How a failure looks from outside: the one table from family to exit status, and its words on stderr."""
 
 import json
+import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onnxreg.cli import output
 from onnxreg.schema.errors import RegError, missing_extra
+
+AGAIN = 1.5
+"""Seconds."""
 
 EXIT_STATUS = {
     "input": 2,
@@ -43,6 +49,34 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
         lines += [f"{output.paint('hint', sys.stderr)}: {output.printable(error.hint)}"] if error.hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say on Ctrl-C that the work can go on where it was.
+
+    It is pressed again for the user, every few seconds, as long as some library waits for threads of its own.
+    """
+    again: list[threading.Timer] = []
+
+    def interrupt(*_: object) -> None:
+        again.append(threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT)))
+        again[-1].daemon = True
+        again[-1].start()
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, interrupt) if is_main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = "what arrived is kept: run the same command again to go on"
+        raise InterruptError("interrupted", hint) from None
+    finally:
+        for timer in again:
+            timer.cancel()
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

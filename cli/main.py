@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from onnxreg.cli import VERSION
 from onnxreg.schema.errors import RegError
@@ -29,15 +31,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (RegError, KeyboardInterrupt) as error:
-        from onnxreg.cli.errors import report
+        from onnxreg.cli.errors import EXIT_STATUS, report
 
-        return report(error, as_json="--json" in words)
+        status = report(error, as_json="--json" in words)
+        if status == EXIT_STATUS["interrupted"] and arguments is None:
+            _leave(status)
+        return status
     except OSError as error:
         from onnxreg.cli.errors import report
         from onnxreg.schema.errors import HostError
 
         what = f"{error.filename}: " if error.filename else ""
         return report(HostError(f"{what}{error.strerror or error}", HINT), as_json="--json" in words)
+
+
+def _leave(status: int) -> NoReturn:
+    """End now, and do not wait for threads that some server keeps waiting."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(status)
 
 
 def _dispatch(words: list[str], alone: bool) -> None:

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import output
+from onnxreg.cli.errors import resumable
 from onnxreg.cli.options import Json
 from onnxreg.cli.session import Session
+from onnxreg.cli.transferred import Stopwatch
 
 EXAMPLES = (
     "reg mirror origin /mnt/backup/models",
@@ -45,11 +47,13 @@ def command(
     from onnxreg.registry.home import default_root
     from onnxreg.registry.mirror import mirror, open_both
     from onnxreg.registry.remotes import Remotes
+    from onnxreg.registry.sending import worst
 
     session: Session = context.obj
     known = Remotes.load(LocalRemote(session.registry or default_root()))
     places = open_both(known, source, destination, new_id)
-    with session.progress("mirroring", as_json) as progress:
+    watch = Stopwatch()
+    with resumable(), session.progress("mirroring", as_json) as progress:
         done = mirror(*places, channels, progress, os.environ.get("REG_ACTOR") or None)
     if as_json:
         output.write_json(done.to_json())
@@ -58,10 +62,10 @@ def command(
         session.table(("SKIPPED", "TAG", "WHY"), rows)
         moved = f"{output.counted(done.versions, 'version')}, {output.counted(done.blobs, 'blob')}"
         session.say(f"{done.destination} has {output.counted(done.models, 'model')} of {done.source}")
-        session.say(f"brought {moved}, {output.size(done.size)}")
+        session.say(f"brought {moved}, {output.size(done.size)}{watch.rate(done.size)}")
         if done.freed.freed:
             what = f"{output.counted(len(done.freed.freed), 'blob')}, {output.size(done.freed.size)}"
             session.say(f"deleted {what} that {done.source} gave up")
-    for item in done.skipped:
-        if item.error is not None:
-            raise item.error
+    error = worst(done.skipped)
+    if error is not None:
+        raise error

@@ -14,7 +14,9 @@ COLOURS = {
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""
 
-NUMBERS = frozenset({"SIZE", "SEQ", "VERSIONS", "EVENTS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"})
+NUMBERS = frozenset(
+    {"SIZE", "SEQ", "VERSIONS", "EVENTS", "BLOBS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"}
+)
 """Columns that are aligned to the right."""
 
 
@@ -65,8 +67,8 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def duration(seconds: float) -> str:
-    """A length of time for people: the largest unit that fits, `3 hours`"""
+def age(seconds: float) -> str:
+    """How long ago, for people: the largest unit that fits, `3 hours`"""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return counted(int(seconds // length), unit)
@@ -76,3 +78,13 @@ def duration(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 blob`, `2 blobs`"""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min 05 s`, `2 h 10 min`"""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

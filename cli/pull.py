@@ -4,13 +4,15 @@ from typing import Annotated
 
 import typer
 
+from onnxreg.cli.errors import resumable
 from onnxreg.cli.options import Json, Output, RefArgument, RemoteArgument
 from onnxreg.cli.session import Session
-from onnxreg.cli.transferred import announce
+from onnxreg.cli.transferred import Stopwatch, announce
 from onnxreg.schema.ref import Ref
 
 EXAMPLES = (
-    "reg pull acme/pii-small:1.2.0 /mnt/share/models",
+    "reg pull acme/pii-small:1.2.0 s3://models/prod",
+    "reg pull acme/pii-small hf://acme/models --tag stable",
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
 )
@@ -29,16 +31,22 @@ def command(
     restore: Annotated[
         bool, typer.Option("--restore", help="Bring back a version that expired here.")
     ] = False,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Move this channel here to what it holds there. May be repeated."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
 
     With --format or --precision only some artifacts are fetched, with their sidecars and the files that all share, beside
     those that are here; the log records which are held, and the version counts as partial. Without them a pull fetches
-    the rest.
+    the rest. --tag takes a channel along, with the version it holds: an event of this registry's own log, in the same
+    step. A pull that was interrupted can be run again, and goes on where it ended.
 
     With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null; held are the
-    paths of the artifacts that are here now, null where these are all.
+    paths of the artifacts that are here now, null where these are all. With --tag also {channels: [{name, tag,
+    version}]}: those that moved.
     """
     from onnxreg.registry.holdings import Selection
 
@@ -46,8 +54,10 @@ def command(
     if output is not None:
         session.check_target(output)
     registry = session.open(create=True)
-    with session.progress("pulling", as_json) as progress:
-        done = registry.pull(ref, remote, progress, restore, Selection(tuple(formats or ()), precision))
+    watch, channels = Stopwatch(), tags or []
+    chosen = Selection(tuple(formats or ()), precision)
+    with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
+        done = registry.pull(ref, remote, progress, restore, chosen, channels)
     if output is not None:
         digest = Ref.parse(ref).digest
         exact = Ref(done.name, None if digest else str(done.versions[0]), digest)
@@ -55,6 +65,7 @@ def command(
             registry.write_out(exact, output, progress)
     held = done.held[done.versions[0]]
     paths = None if held is None else list(held)
-    announce(session, "pulled", done, registry.remotes.url_of(remote), as_json, output, held=paths)
+    url = registry.remotes.url_of(remote)
+    announce(session, "pulled", done, url, as_json, watch, channels, output, held=paths)
     if held is not None and not as_json:
         session.say(f"held here: {', '.join(held)}; a pull without --format fetches the rest")

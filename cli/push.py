@@ -1,31 +1,177 @@
-"""`reg push`: a version to another registry."""
+"""`reg push`: versions to another registry."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.cli.options import Json, RefArgument, RemoteArgument
+from onnxreg.cli import output
+from onnxreg.cli.errors import resumable
+from onnxreg.cli.options import Json, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
-from onnxreg.cli.transferred import announce
+from onnxreg.cli.transferred import Stopwatch, announce, channels_to_json
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.ref import is_name
 
-EXAMPLES = ("reg push acme/pii-small:1.2.0 /mnt/share/models", "reg push acme/pii-small origin")
+if TYPE_CHECKING:
+    from onnxreg.registry.sending import Sent
+
+EXAMPLES = (
+    "reg push acme/pii-small:1.2.0 s3://models/prod",
+    "reg push acme/pii-small hf://acme/models --tag stable",
+    "reg push 'acme/*' --to origin",
+    "reg push --all --to /mnt/share/models",
+)
+WILD = "*?["
 
 
 def command(
     context: typer.Context,
-    ref: RefArgument,
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            help="NAME\\[:TAG]\\[@sha256:...], without a tag the newest version; or a glob of names, quoted.",
+            metavar="[REF]",
+            autocompletion=complete_name,
+        ),
+    ] = None,
     remote: RemoteArgument = None,
+    to: Annotated[str | None, typer.Option("--to", help="REMOTE, where there is no REF.")] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Every version: of all models, or of those that a name or glob means."),
+    ] = False,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Move this channel there to what it holds here. May be repeated."),
+    ] = None,
     restore: Annotated[
         bool, typer.Option("--restore", help="Bring back a version that expired there.")
     ] = False,
+    heal: Annotated[
+        bool, typer.Option("--heal", help="Ask for every file, and send again what the remote lost.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Copy a version to a remote, which is made there if need be. What is there already is not sent again.
+    """Copy versions to a remote, which is made there if need be. What is there already is not sent again.
 
-    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null.
+    A REF is one version. A glob such as 'acme/*' is the newest release of each model that matches (* also stands for a /);
+    with --all it is every version of them, and --all alone is every version of every model: yanked ones with their yanks;
+    expired, purged and dropped ones are listed and left out. What is wrong with one model does not stop the others, and
+    gives a failure's exit status at the end; a remote that does not answer ends the work. Interrupted, it can be run again.
+
+    --tag publishes a channel, with the version it holds: an event of the remote's own log, in the same step.
+
+    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also {channels: [{name,
+    tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs, bytes}],
+    skipped: [{ref, reason}], channels}.
     """
-    session: Session = context.obj
+    if to is not None and remote is not None:
+        raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
+    if ref is None and not every:
+        raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
+    place, channels = remote or to, tags or []
+    if ref is not None and not every and not set(WILD).intersection(ref):
+        _push_one(context.obj, ref, place, channels, restore, heal, as_json)
+    else:
+        _push_many(context.obj, ref, place, every, channels, restore, heal, as_json)
+
+
+def _push_one(
+    session: Session,
+    ref: str,
+    remote: str | None,
+    tags: Sequence[str],
+    restore: bool,
+    heal: bool,
+    as_json: bool,
+) -> None:
     registry = session.open()
-    with session.progress("pushing", as_json) as progress:
-        done = registry.push(ref, remote, progress, restore)
-    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json)
+    watch = Stopwatch()
+    with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
+        done = registry.push(ref, remote, progress, restore, heal, tags)
+    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json, watch, tags)
+
+
+def _push_many(
+    session: Session,
+    glob: str | None,
+    remote: str | None,
+    every: bool,
+    tags: Sequence[str],
+    restore: bool,
+    heal: bool,
+    as_json: bool,
+) -> None:
+    from onnxreg.registry.sending import worst
+
+    if glob is not None and not set(WILD).intersection(glob) and not is_name(glob):
+        raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
+    registry = session.open()
+    watch = Stopwatch()
+    with resumable(), session.progress("pushing", as_json) as progress:
+        sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)
+    url = registry.remotes.url_of(remote)
+    if as_json:
+        output.write_json(_to_json(url, sent))
+    else:
+        _say(session, url, sent, watch)
+    error = worst(item for model in sent for item in model.skipped)
+    if error is not None:
+        raise error
+
+
+def _to_json(url: str, sent: "Sequence[Sent]") -> dict[str, Any]:
+    return {
+        "remote": url,
+        "pushed": [
+            {
+                "ref": _ref(model),
+                "versions": [str(version) for version in model.versions],
+                "events": model.moved.events,
+                "blobs": model.moved.blobs,
+                "bytes": model.moved.size,
+            }
+            for model in sent
+            if model.moved is not None
+        ],
+        "skipped": [
+            {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
+            for model in sent
+            for item in model.skipped
+        ],
+        "channels": [each for model in sent if model.moved for each in channels_to_json(model.moved)],
+    }
+
+
+def _ref(model: "Sent") -> str:
+    """The version where it is one, else the model."""
+    return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
+
+
+def _say(session: Session, url: str, sent: "Sequence[Sent]", watch: Stopwatch) -> None:
+    moved = [(model, model.moved) for model in sent if model.moved is not None]
+    session.table(
+        ("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"),
+        [
+            (
+                model.name,
+                ", ".join(map(str, model.versions))
+                if len(model.versions) < 4
+                else f"{len(model.versions)} versions",
+                done.blobs,
+                output.size(done.size),
+                ", ".join(f"{tag.tag}: {tag.version}" for tag in done.channels),
+            )
+            for model, done in moved
+        ],
+    )
+    skipped = [item for model in sent for item in model.skipped]
+    session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
+    current = sum(model.moved is None and bool(model.versions) for model in sent)
+    blobs, size = sum(done.blobs for _, done in moved), sum(done.size for _, done in moved)
+    if moved:
+        what = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
+        session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {what}")
+    if current:
+        session.say(f"up to date with {url}: {output.counted(current, 'model')}")

@@ -45,7 +45,7 @@ class Session:
 
     def _tell_age(self, name: str, age: float) -> None:
         if not self.quiet:
-            print(f"offline: {name} as it was {output.duration(age)} ago", file=sys.stderr)
+            print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
 
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""

@@ -4,11 +4,14 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, TypeVar, cast
 
+from onnxreg.registry import stopping
+from onnxreg.registry.channels import Channels
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, held_after, held_otherwise, holds
@@ -18,12 +21,13 @@ from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
 from onnxreg.registry.transfer import apply, missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore
+from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore, Tag
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
-
+PATIENCE = 1.0
+"""Seconds that Ctrl-C waits for threads which do not listen, such as one that a server keeps waiting."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,17 +37,27 @@ class Progress:
     """Is told what a long piece of work does; the command line draws it. Called from several threads."""
 
     def plan(self, files: int, size: int) -> None:
-        """So many files and bytes are about to move."""
+        """So many more files and bytes are about to move."""
 
-    def moved(self, size: int) -> None:
-        """So many bytes moved since the last call."""
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved."""
+        yield lambda count: None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What a blob is called in its version, and its size in bytes."""
+
+    path: str
+    size: int
 
 
 @dataclass(frozen=True)
 class Transferred:
     """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and the log as it is there now.
 
-    `held` are the artifacts of each version that are there now.
+    `held` are the artifacts of each version that are there now, `channels` the moves of channels.
     """
 
     name: str
@@ -53,6 +67,7 @@ class Transferred:
     size: int
     ledger: Ledger
     held: Mapping[Version, Held]
+    channels: tuple[Tag, ...] = ()
 
 
 def copy(
@@ -64,6 +79,7 @@ def copy(
     restore: Callable[[str, Version, Entry], Restore] | None = None,
     *,
     selection: Selection = EVERYTHING,
+    channels: Channels | None = None,
     heal: bool = True,
     actor: str | None = None,
     known: Ledger | None = None,
@@ -73,12 +89,13 @@ def copy(
 
     With `restore`, which makes the event, files of versions that the destination expired are brought back. With a
     `selection` only these artifacts are brought, beside those that are there, and in the same swap an event of `actor`
-    says which are held. With `heal` files that the destination has lost are brought again; without, one whose log lacks
-    nothing is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read
-    before; `near` are further places where documents of the destination's may be read.
+    says which are held. `channels` are made to hold there what they hold in the source, where one of these versions, in
+    the same swap. With `heal` files that the destination has lost are brought again; without, one whose log lacks nothing
+    is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read before; `near`
+    are further places where documents of the destination's may be read.
 
-    Raises what `transfer.missing_lines` and the two places raise. Nothing is visible at the destination before all of it
-    is there; running it again transfers nothing.
+    Raises what `transfer.missing_lines` and the two places raise; ConflictError where somebody moves a channel meanwhile.
+    Nothing is visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours = known or load(source, name, destination)[0]
     theirs, _ = load_own(destination, name, source, *near)
@@ -92,13 +109,15 @@ def copy(
     wanted = blobs_of(ours, lines, versions, asked) if asking else {}
     check_buried(theirs, wanted)
     present = destination.has(wanted) if wanted else set()
-    moving = {digest: size for digest, size in wanted.items() if digest not in present}
+    moving = {digest: file for digest, file in wanted.items() if digest not in present}
+    before = dict(theirs.channels)
     watching = progress or Progress()
     appended = 0
+    tags: list[Tag] = []
 
     def change(ledger: Ledger) -> Collection[Digest]:
         nonlocal appended
-        before, held = ledger.seq, held_after(ours, ledger, asked)
+        seq, held = ledger.seq, held_after(ours, ledger, asked)
         current = ledger.head == theirs.head
         again = lines if current else missing_lines(ours, ledger, versions, bool(restore), selection)
         apply(again, ours, ledger)
@@ -109,12 +128,15 @@ def copy(
         _check_arrived(ours, ledger, versions)
         for event in holds(ledger, held, actor):
             ledger.append(event)
-        appended = ledger.seq - before
+        tags[:] = channels.moves(ours, ledger, before) if channels else ()
+        for tag in tags:
+            ledger.append(tag)
+        appended = ledger.seq - seq
         return wanted
 
     if not lines:
         _check_arrived(ours, theirs, versions)
-    if lines or moving or returning or holding:
+    if lines or moving or returning or holding or (channels and channels.moves(ours, theirs, before)):
         with destination.push() as push:
             move_blobs(source, push, moving, watching)
 
@@ -125,9 +147,8 @@ def copy(
     else:
         destination.confirm(name)
     held = {version: theirs.entries[version].held for version in versions if version in theirs.entries}
-    return Transferred(
-        name, tuple(sorted(versions)), appended, len(moving), sum(moving.values()), theirs, held
-    )
+    size = sum(file.size for file in moving.values())
+    return Transferred(name, tuple(versions), appended, len(moving), size, theirs, held, tuple(tags))
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
@@ -151,8 +172,8 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
 
 def blobs_of(
     ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], asked: Mapping[Version, Held]
-) -> dict[Digest, int]:
-    """Every blob that these lines and versions refer to and that is to be had, with its size in bytes.
+) -> dict[Digest, File]:
+    """Every blob that these lines and versions refer to and that is to be had.
 
     Of a version's artifacts those that are `asked` for, or else those that the ledger holds.
     """
@@ -162,55 +183,64 @@ def blobs_of(
     )
     kept = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)} & kept
-    wanted = {digest: len(ledger.fetch(digest)) for digest in sorted(statements)}
+    wanted = {digest: File("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
         if entry.manifest in kept:
-            wanted[entry.manifest] = len(ledger.fetch(entry.manifest))
-            if wanted[entry.manifest] != entry.size:
+            wanted[entry.manifest] = File("manifest", len(ledger.fetch(entry.manifest)))
+            if wanted[entry.manifest].size != entry.size:
                 raise IntegrityError(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
             taken = replace(entry, held=asked.get(version, entry.held))
-            wanted |= {file.digest: file.size or 0 for file in files(ledger, version, taken)}
+            named = files(ledger, version, taken)
+            wanted |= {each.digest: File(each.path, each.size or 0) for each in named}
     return wanted
 
 
-def move_blobs(source: Source, push: Push, moving: dict[Digest, int], progress: Progress) -> None:
+def move_blobs(source: Source, push: Push, moving: Mapping[Digest, File], progress: Progress) -> None:
     """Stream blobs, several at a time, the large ones first. The first failure stops the rest.
 
     Bytes may be garbled on their way: a blob that is not what its name says is fetched once more.
     """
-    progress.plan(len(moving), sum(moving.values()))
+    progress.plan(len(moving), sum(file.size for file in moving.values()))
     stop = threading.Event()
 
     def move(digest: Digest) -> None:
-        blob = Moving(source, digest, moving[digest], progress, stop)
-        try:
-            size = push.fetch(blob)
-        except IntegrityError:
-            size = push.fetch(blob)
-        if size != blob.size:
-            raise IntegrityError(f"blob {digest} has {size} bytes, its manifest says {blob.size}")
+        file = moving[digest]
+        with progress.file(file.path, file.size) as moved:
+            blob = Moving(source, digest, file.size, moved, stop)
+            try:
+                size = push.fetch(blob)
+            except IntegrityError:
+                size = push.fetch(blob)
+        if size != file.size:
+            raise IntegrityError(f"blob {digest} has {size} bytes, its manifest says {file.size}")
 
-    run_parallel(move, sorted(moving, key=lambda digest: -moving[digest]), stop)
+    run_parallel(move, sorted(moving, key=lambda digest: -moving[digest].size), stop)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Moving:
-    """A blob at its source, whose bytes are counted as they come."""
+    """A blob at its source, whose bytes are counted as they come; those before the offset where reading begins too."""
 
     source: Source
     digest: Digest
     size: int
-    progress: Progress
+    moved: Callable[[int], None]
     stop: threading.Event
+    counted: int = 0
 
     def open(self, start: int) -> BinaryIO:
+        self._count(start - self.counted)
         what = f"reading blob {self.digest} from {self.source.url}"
         stream = self.source.open_blob(self.digest, start)
-        return cast(BinaryIO, Metered(stream, self.progress, self.stop, what, self.size - start))
+        return cast(BinaryIO, Metered(stream, self._count, self.stop, what, self.size - start))
+
+    def _count(self, moved: int) -> None:
+        self.counted += moved
+        self.moved(moved)
 
     def pieces(self) -> Sequence[Piece]:
         return ()
@@ -219,17 +249,27 @@ class Moving:
 def run_parallel(
     work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = WORKERS
 ) -> list[Result]:
-    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others."""
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            futures = [pool.submit(work, item) for item in items]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [future for future in futures if future.done() and future.exception() is not None]
-            return [future.result() for future in (failed or futures)]
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others.
+
+    After Ctrl-C a thread may go on for a while that waits for something outside of this process.
+    """
+    pool = ThreadPoolExecutor(workers)
+    futures: list[Future[Result]] = []
+    try:
+        with stopping.ended_by(stop):
+            for item in items:
+                futures.append(stopping.submit(pool, work, item))
+        wait(futures, return_when=FIRST_EXCEPTION)
+        failed = [future for future in futures if future.done() and future.exception() is not None]
+        return [future.result() for future in (failed or futures)]
+    except BaseException as error:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        running = [future for future in futures if not future.cancelled()]
+        wait(running, timeout=None if isinstance(error, Exception) else PATIENCE)
+        raise
+    finally:
+        pool.shutdown(wait=False)
 
 
 class Metered(io.RawIOBase):
@@ -241,14 +281,14 @@ class Metered(io.RawIOBase):
     def __init__(
         self,
         stream: BinaryIO,
-        progress: Progress,
+        moved: Callable[[int], None],
         stop: threading.Event,
         what: str,
         size: int | None = None,
     ) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
-        self._progress = progress
+        self._moved = moved
         self._stop = stop
         self._what = what
 
@@ -259,6 +299,11 @@ class Metered(io.RawIOBase):
         self._stream.close()
         super().close()
 
+    def hand_over(self) -> Callable[[int], None]:
+        """What is told of the bytes, for one who knows better when they moved; from now on reading is not moving."""
+        moved, self._moved = self._moved, lambda count: None
+        return moved
+
     def readinto(self, block: Any, /) -> int:
         if self._stop.is_set():
             raise InterruptedError("stopped")
@@ -267,5 +312,5 @@ class Metered(io.RawIOBase):
         self._left -= count
         if self._left < 0:
             raise IntegrityError(f"{self._what}: it is longer than its manifest says", "run reg verify there")
-        self._progress.moved(count)
+        self._moved(count)
         return count

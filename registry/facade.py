@@ -11,6 +11,7 @@ from typing import Any
 from onnxreg.registry import copying, lookup, pushed
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
+from onnxreg.registry.channels import Channels, held_by
 from onnxreg.registry.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.commit import commit, load, read_ledger
 from onnxreg.registry.copying import Progress, Transferred, copy
@@ -21,10 +22,12 @@ from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.materialize import check_target, materialize
+from onnxreg.registry.pushing import check_channels, matching, push_many
 from onnxreg.registry.references import refers_to
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.repair import Repaired, gone_models, repair
 from onnxreg.registry.retention import Policy
+from onnxreg.registry.sending import Sent
 from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Source
 from onnxreg.registry.tracking import Tracked, Tracking
@@ -271,31 +274,55 @@ class Registry:
         progress: Progress | None = None,
         restore: bool = False,
         heal: bool = False,
+        channels: Collection[str] = (),
     ) -> Transferred:
         """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
 
         A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
-        A remote whose log has the version is believed to have its files, unless `heal` asks for each of them; one on
-        this machine is always asked.
+        `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
+        log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
         parsed = _ref(ref)
         found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
+        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
         remote = self.remotes.open(to, create=True)
         self._not_self(remote)
-        pushed.record(self.store, found, remote.registry_id)
+        versions = [found, *held]
+        for each in versions:
+            pushed.record(self.store, each, remote.registry_id)
         tracking = Tracking(self.store, remote.registry_id)
         done = copy(
             self.store,
             remote,
             found.name,
-            [found.version],
+            [each.version for each in versions],
             progress,
             self._decisions.restore if restore else None,
+            channels=Channels(channels, self.actor),
             heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
         )
         tracking.keep_log(done.ledger)
         return done
+
+    def push_many(
+        self,
+        glob: str = "*",
+        to: str | None = None,
+        every: bool = False,
+        progress: Progress | None = None,
+        restore: bool = False,
+        heal: bool = False,
+        channels: Collection[str] = (),
+    ) -> list[Sent]:
+        """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
+        names = matching(self.store, glob)
+        check_channels(self.store, names, channels)
+        remote = self.remotes.open(to, create=True)
+        self._not_self(remote)
+        back = self._decisions.restore if restore else None
+        watching = progress or Progress()
+        return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back, heal))
 
     def pull(
         self,
@@ -304,10 +331,12 @@ class Registry:
         progress: Progress | None = None,
         restore: bool = False,
         selection: Selection = EVERYTHING,
+        channels: Collection[str] = (),
     ) -> Transferred:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
+        `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """
         parsed = _ref(ref)
         remote = self.remotes.open(source)
@@ -315,19 +344,21 @@ class Registry:
         tracking = Tracking(self.store, remote.registry_id)
         tracked = Tracked(remote, tracking)
 
-        def read(index: IndexFile | None) -> tuple[lookup.Found, Ledger]:
+        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
-            return found, read_ledger(tracked, parsed.name, index, self.store)
+            ledger = read_ledger(tracked, parsed.name, index, self.store)
+            return [found, *_holders(ledger, found, channels)], ledger
 
-        found, ledger = steady(tracked, parsed.name, read)
+        versions, ledger = steady(tracked, parsed.name, read)
         done = copy(
             tracked,
             self.store,
-            found.name,
-            [found.version],
+            parsed.name,
+            [each.version for each in versions],
             progress,
             self._decisions.restore if restore else None,
             selection=selection,
+            channels=Channels(channels, self.actor),
             actor=self.actor,
             known=ledger,
         )
@@ -380,6 +411,12 @@ def read_log(place: Source, name: str) -> list[LogLine]:
     if index is None:
         raise lookup.unknown(name, place)
     return list(ledger.lines())
+
+
+def _holders(ledger: Ledger, found: lookup.Found, channels: Collection[str]) -> list[lookup.Found]:
+    """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
+    versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
+    return [lookup.Found(ledger.name, version, ledger.entries[version]) for version in sorted(versions)]
 
 
 class _Held:

@@ -88,8 +88,9 @@ def _fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progre
     def write(entry: FileEntry) -> None:
         path = directory / entry.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        with store.open_blob(entry.digest) as source, path.open("xb") as sink:
-            metered = Metered(source, progress, stop, f"reading blob {entry.digest}", entry.size)
+        file = progress.file(entry.path, entry.size)
+        with file as moved, store.open_blob(entry.digest) as source, path.open("xb") as sink:
+            metered = Metered(source, moved, stop, f"reading blob {entry.digest}", entry.size)
             found, size = hashing.pump(cast(BinaryIO, metered), sink)
         hashing.check(found, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:

@@ -5,7 +5,7 @@ source's, and no event is made in it. Between different ids the rule of `transfe
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,40 +14,21 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.collect import Collected, collect
 from onnxreg.registry.commit import load
 from onnxreg.registry.copying import Progress, Transferred, copy
-from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.ledger import Ledger, mirror_error
-from onnxreg.registry.references import files, present_versions
+from onnxreg.registry.references import present_versions
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.sending import Order, Skipped, listing, send
 from onnxreg.registry.storage import Remote
-from onnxreg.registry.transfer import check_versions, missing_lines
+from onnxreg.registry.transfer import missing_lines
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import (
     ConflictError,
-    ForkError,
     HostError,
     InputError,
-    IntegrityError,
-    NotFoundError,
-    RegError,
-    RemoteError,
 )
 from onnxreg.schema.events import Drop, Expire, Purge
-from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A version, channel or (with neither) model that did not travel, and why. `error` where somebody must act."""
-
-    name: str
-    tag: str | None
-    reason: str
-    error: RegError | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "tag": self.tag, "reason": self.reason}
 
 
 @dataclass
@@ -104,8 +85,7 @@ def mirror(
     else:
         if destination.is_mirror:
             raise mirror_error(destination.registry_id)
-        decisions = Decisions(destination, actor) if channels else None
-        _by_version(source, destination, report, watching, decisions, actor)
+        _by_version(source, destination, report, watching, channels, actor)
     return report
 
 
@@ -125,27 +105,16 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
     return ours, theirs
 
 
-@contextmanager
-def _listing(report: Mirrored, name: str) -> Iterator[None]:
-    """What is wrong with one model is listed; what is wrong with a place or with this machine is raised."""
-    try:
-        yield
-    except (ForkError, HostError, RemoteError):
-        raise
-    except RegError as error:
-        report.skipped.append(Skipped(name, None, error.message, error))
-
-
 def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: Progress) -> None:
     plans: list[_Plan] = []
     buried: set[Digest] = set()
     for name in list(source.names()):
         report.models += 1
-        with _listing(report, name):
+        with listing(name, report.skipped):
             buried.update(lookup.read_state(source, name).tombstones)
             plans += _plan(source, destination, name)
     for plan in plans:
-        with _listing(report, plan.name):
+        with listing(plan.name, report.skipped):
             done = copy(source, destination, plan.name, plan.versions, progress)
             report.count(done, len(plan.versions) - plan.held)
     if any(plan.gives_up for plan in plans) or destination.has(buried):
@@ -201,65 +170,21 @@ def _by_version(
     destination: Remote,
     report: Mirrored,
     progress: Progress,
-    decisions: Decisions | None,
+    channels: bool,
     actor: str | None,
 ) -> None:
+    def remember(ours: Ledger, versions: Collection[Version]) -> None:
+        """These versions are known elsewhere from now on, so that `reg drop` refuses; a place that we cannot write never drops."""
+        if isinstance(source, LocalRemote):
+            with suppress(HostError):
+                pushed.record_all(source, ours, versions, destination.registry_id)
+
+    order = Order(
+        lambda ours: ours.entries, lambda ours: sorted(ours.channels) if channels else (), remember, actor
+    )
     for name in list(source.names()):
         report.models += 1
-        with _listing(report, name):
-            ours, theirs = load(source, name)[0], load(destination, name, source)[0]
-            versions = [version for version in ours.entries if _travels(ours, theirs, version, report)]
-            partial = any(v in theirs.entries and theirs.entries[v].held is not None for v in versions)
-            if partial or missing_lines(ours, theirs, versions):
-                _remember(source, destination, ours, versions)
-                new = sum(version not in theirs.entries for version in versions)
-                report.count(copy(source, destination, name, versions, progress, actor=actor), new)
-            if decisions is not None:
-                _set_channels(ours, load(destination, name)[0], decisions, report)
-
-
-def _travels(ours: Ledger, theirs: Ledger, version: Version, report: Mirrored) -> bool:
-    """Whether the destination may have a version; if not, it is listed."""
-    entry, held = ours.entries[version], theirs.entries.get(version)
-    try:
-        check_versions(ours, theirs, [version])
-        if held is None:
-            _check_buried(ours, theirs, version, entry)
-    except (ConflictError, IntegrityError, NotFoundError) as error:
-        absent = entry.gone is not None or entry.held is not None
-        decided = absent or (held is not None and held.manifest == entry.manifest)
-        report.skipped.append(Skipped(ours.name, str(version), error.message, None if decided else error))
-        return False
-    return True
-
-
-def _check_buried(ours: Ledger, theirs: Ledger, version: Version, entry: Entry) -> None:
-    """ConflictError where the destination took some of the files down. Reads the manifest."""
-    digests = {entry.manifest, *(file.digest for file in files(ours, version, entry))}
-    if digests.intersection(theirs.tombstones):
-        raise ConflictError(
-            f"files of {ours.name}:{version} were taken down there", "`reg log` there says why"
-        )
-
-
-def _remember(source: Remote, destination: Remote, ours: Ledger, versions: Collection[Version]) -> None:
-    """These versions are known elsewhere from now on, so that `reg drop` refuses; a place that we cannot write never drops."""
-    if isinstance(source, LocalRemote):
-        with suppress(HostError):
-            for version in versions:
-                found = lookup.Found(ours.name, version, ours.entries[version])
-                pushed.record(source, found, destination.registry_id)
-
-
-def _set_channels(ours: Ledger, theirs: Ledger, decisions: Decisions, report: Mirrored) -> None:
-    """Move the destination's channels to where the source has them; those that only the destination has stay."""
-    for tag, channel in sorted(ours.channels.items()):
-        held = theirs.channels.get(tag)
-        if held is not None and (held.version, held.manifest) == (channel.version, channel.manifest):
-            continue
-        try:
-            decisions.tag(Ref(ours.name, str(channel.version), channel.manifest), tag)
-        except (ConflictError, IntegrityError, NotFoundError) as error:
-            report.skipped.append(Skipped(ours.name, tag, error.message, error))
-        else:
-            report.events += 1
+        sent = send(source, destination, name, order, progress)
+        report.skipped += sent.skipped
+        if sent.moved is not None:
+            report.count(sent.moved, sent.new)

@@ -22,6 +22,11 @@ class Reference:
     size: int | None
     what: str
 
+    @property
+    def path(self) -> str:
+        """Its name within the model's version."""
+        return self.what.partition(" ")[2]
+
 
 def documents(ledger: Ledger) -> Iterator[Reference]:
     """The blobs of the history itself: sealed segments, the catalog, manifests, and what attestations state.

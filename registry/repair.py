@@ -100,28 +100,29 @@ class _Repair:
         if self.source is None or not found:
             self.failed |= dict.fromkeys(found, "no remote is named to fetch it from")
             return
-        sizes = {key: damage.wanted.size if damage.wanted else None for key, damage in found.items()}
-        self.progress.plan(len(sizes), sum(size or 0 for size in sizes.values()))
+        self.progress.plan(len(found), sum(_size(damage) or 0 for damage in found.values()))
         with self.remote.push() as push:
             push.avoid({BlobKey(key.digest, lower) for key in found for lower in range(key.generation)})
             push.distrust(found.keys())
-            brought = self._bring(self.source, push, sizes)
+            brought = self._bring(self.source, push, found)
             push.flush()
         self.done += [
             replace(found[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
             for key in brought
         ]
 
-    def _bring(self, source: Remote, push: Push, sizes: Mapping[BlobKey, int | None]) -> list[BlobKey]:
+    def _bring(self, source: Remote, push: Push, found: Mapping[BlobKey, Damage]) -> list[BlobKey]:
         """Stream blobs, several at a time, verified. The keys of those that could be had."""
         stop = threading.Event()
-        keys = sorted(sizes, key=lambda key: -(sizes[key] or 0))
+        keys = sorted(found, key=lambda key: -(_size(found[key]) or 0))
 
         def bring(key: BlobKey) -> str:
             try:
-                with source.open_blob(key.digest) as stream:
+                size = _size(found[key])
+                file = self.progress.file(found[key].name, size)
+                with file as moved, source.open_blob(key.digest) as stream:
                     what = f"reading blob {key.digest} from {source.url}"
-                    metered = Metered(stream, self.progress, stop, what, sizes[key])
+                    metered = Metered(stream, moved, stop, what, size)
                     push.put(cast(BinaryIO, metered), key.digest)
             except RegError as error:
                 return error.message
@@ -203,6 +204,10 @@ class _Repair:
             for blob in sealed.values():
                 push.put(BytesIO(blob))
             push.publish(ledger.name, ledger.encode(), index.token if index else None)
+
+
+def _size(damage: Damage) -> int | None:
+    return damage.wanted.size if damage.wanted else None
 
 
 def _is_good(remote: BlobReader, digest: Digest) -> bool:

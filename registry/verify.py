@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
@@ -147,7 +147,9 @@ def _check_blobs(
     stop = threading.Event()
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
-        return _check_blob(remote, key, wanted.get(key.digest), progress, stop)
+        reference = wanted.get(key.digest)
+        with progress.file(reference.what if reference else key.path, keys[key]) as moved:
+            return _check_blob(remote, key, reference, moved, stop)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
     whole = set()
@@ -166,12 +168,16 @@ def _check_blobs(
 
 
 def _check_blob(
-    remote: Remote, key: BlobKey, wanted: Reference | None, progress: Progress, stop: threading.Event
+    remote: Remote,
+    key: BlobKey,
+    wanted: Reference | None,
+    moved: Callable[[int], None],
+    stop: threading.Event,
 ) -> tuple[int, Damage | None]:
     digest, what = key.digest, wanted.what if wanted else "nothing refers to it"
     try:
         with remote.open_key(key) as stream:
-            metered = Metered(stream, progress, stop, f"reading blob {digest}")
+            metered = Metered(stream, moved, stop, f"reading blob {digest}")
             found, count = hashing.pump(cast(BinaryIO, metered), None)
     except MissingBlobError:
         if wanted is None:

@@ -5,6 +5,7 @@ import io
 from typing import Any, BinaryIO
 
 from onnxreg.registry import hashing
+from onnxreg.registry.backends.sentfile import Sent, hand_over
 from onnxreg.schema.digest import Digest
 
 
@@ -19,6 +20,9 @@ class Checked(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def hand_over(self) -> Sent:
+        return hand_over(self._source)
 
     def readinto(self, buffer: Any, /) -> int:
         if hasattr(self._source, "readinto"):

@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
+from onnxreg.registry.stopping import submit
+
 BLOCK = 4 * 2**20
 """Bytes of a range."""
 AHEAD = 6
@@ -35,7 +37,7 @@ class ReadAhead:
 
     def begin(self, fetch: Fetch, start: int, stop: int) -> "Future[bytearray] | None":
         """Start fetching a range; None where there is no memory for it now. `end` gives the memory back."""
-        return self._pool.submit(fetch, start, stop) if self._slots.acquire(blocking=False) else None
+        return submit(self._pool, fetch, start, stop) if self._slots.acquire(blocking=False) else None
 
     def end(self) -> None:
         self._slots.release()

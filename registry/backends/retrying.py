@@ -1,9 +1,10 @@
 """Asking again where a request failed for a passing reason, with full jitter between the tries."""
 
 import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from onnxreg.registry import stopping
 
 TRIES = 8
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -20,5 +21,5 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
         except Exception as error:
             if not passing(error):
                 raise
-            time.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**number)))
+            stopping.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**number)))
     return attempt()

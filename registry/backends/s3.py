@@ -26,6 +26,7 @@ from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
+from onnxreg.registry.backends.sentfile import Sent, SentFile, hand_over
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, blob_path
 from onnxreg.schema.errors import InputError, RemoteError
 
@@ -117,26 +118,27 @@ class S3Store:
         return True
 
     def create(self, key: str, source: BinaryIO) -> bool:
+        sent = hand_over(source)
         if source.seekable():
-            return self._create(key, source)
+            return self._create(key, source, sent)
         with SpooledTemporaryFile(SPOOL) as spool:
             size = 0
             while size <= SINGLE and (data := source.read(CHUNK)):
                 size += spool.write(data)
             if size <= SINGLE:
-                return self._create(key, cast(BinaryIO, spool))
+                return self._create(key, cast(BinaryIO, spool), sent)
             spool.seek(0)
-            return self._uploader.upload(key, cast(BinaryIO, spool), source)
+            return self._uploader.upload(key, cast(BinaryIO, spool), source, sent=sent)
 
-    def _create(self, key: str, source: BinaryIO) -> bool:
+    def _create(self, key: str, source: BinaryIO, sent: Sent) -> bool:
         """Create an object from a file whose bytes are known to be right."""
         if source.seek(0, 2) > SINGLE:
             source.seek(0)
-            return self._uploader.upload(key, source)
+            return self._uploader.upload(key, source, sent=sent)
         source.seek(0)
         blob = BlobKey.of_path(key)
         digest = blob.digest if blob else hashing.pump(source, None)[0]
-        return self._put(key, source, digest.hex, IfNoneMatch="*")
+        return self._put(key, cast(BinaryIO, SentFile(source, sent)), digest.hex, IfNoneMatch="*")
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}

@@ -5,13 +5,15 @@ alone: what a 412 means depends on whether the request may have been done before
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.sentfile import SentFile
+from onnxreg.registry.stopping import outcome
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
 
@@ -138,9 +140,7 @@ class S3Client:
         def attempt() -> dict[str, Any]:
             if hasattr(body, "seek"):
                 body.seek(0)
-            return self._ask(
-                doing, lambda: self._files.call_s3(operation, Bucket=self.place.bucket, **parameters)
-            )
+            return self._request(doing, operation, parameters)
 
         return retrying(attempt, is_passing)
 
@@ -148,23 +148,33 @@ class S3Client:
         """Make a request, again only where the server said that it did not do it."""
 
         def attempt() -> dict[str, Any]:
-            return self._ask(
-                doing, lambda: self._files.call_s3(operation, Bucket=self.place.bucket, **parameters)
-            )
+            return self._request(doing, operation, parameters)
 
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
     def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
         """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
-        from fsspec.asyn import sync
 
         def attempt() -> tuple[bytearray, dict[str, Any]]:
             received: tuple[bytearray, dict[str, Any]] = self._ask(
-                doing, lambda: sync(self._files.loop, self._receive, limit, parameters)
+                doing, lambda: self._wait_for(self._receive(limit, parameters))
             )
             return received
 
         return retrying(attempt, is_passing)
+
+    def _request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        def ask() -> dict[str, Any]:
+            request = self._files._call_s3(operation, Bucket=self.place.bucket, **parameters)
+            return self._wait_for(request)
+
+        return self._ask(doing, ask)
+
+    def _wait_for(self, request: Coroutine[Any, Any, Result]) -> Result:
+        """What a request gives that the thread of s3fs makes; it is broken off where our work is stopped."""
+        import asyncio
+
+        return outcome(asyncio.run_coroutine_threadsafe(request, self._files.loop))
 
     async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[bytearray, dict[str, Any]]:
         answer = await self._files._call_s3("get_object", Bucket=self.place.bucket, **parameters)
@@ -257,7 +267,14 @@ def _session(profile: str | None) -> Any:
 
     session = AioSession(profile=profile)
     session.register_component("data_loader", _loader())
+    session.register("before-send.s3", _begin)
     return session
+
+
+def _begin(request: Any, **_: Any) -> None:
+    """A request is signed and about to be sent: its body counts from now on."""
+    if isinstance(request.body, SentFile):
+        request.body.begin()
 
 
 @cache

@@ -11,7 +11,9 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.s3client import RejectedError, S3Client
+from onnxreg.registry.backends.sentfile import Sent, SentFile
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.stopping import ended_by, submit
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
@@ -32,8 +34,8 @@ class Uploader:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(FLYING, thread_name_prefix="upload")
 
-    def upload(self, key: str, *streams: BinaryIO) -> bool:
-        """Create an object from streams, one after the other; False where there is one by now.
+    def upload(self, key: str, *streams: BinaryIO, sent: Sent) -> bool:
+        """Create an object from streams, one after the other; False where there is one by now. Tells what is `sent`.
 
         Nothing is visible before the end. Where anything fails, reading too, the parts that are there are given up.
         """
@@ -43,18 +45,18 @@ class Uploader:
         upload = {"Key": path, "UploadId": begun["UploadId"]}
         done = False
         try:
-            parts = self._send_parts(doing, upload, deque(streams))
+            parts = self._send_parts(doing, upload, deque(streams), sent)
             done = self._complete(doing, upload, parts)
         finally:
             if not done:
-                with suppress(RemoteError):
+                with suppress(RemoteError), ended_by(None):
                     self._client.call(doing, "abort_multipart_upload", **upload)
         return done
 
     def _send_parts(
-        self, doing: str, upload: dict[str, Any], streams: deque[BinaryIO]
+        self, doing: str, upload: dict[str, Any], streams: deque[BinaryIO], sent: Sent
     ) -> list[dict[str, Any]]:
-        sent: list[Future[dict[str, Any]]] = []
+        parts: list[Future[dict[str, Any]]] = []
         try:
             while streams:
                 self._slots.acquire()
@@ -63,21 +65,24 @@ class Uploader:
                 except BaseException:
                     self._slots.release()
                     raise
-                sent.append(self._pool.submit(self._send, doing, upload, len(sent) + 1, part))
-                for earlier in sent:
+                number = len(parts) + 1
+                parts.append(submit(self._pool, self._send, doing, upload, number, part, sent))
+                for earlier in parts:
                     if earlier.done():
                         earlier.result()
-            return [future.result() for future in sent]
+            return [future.result() for future in parts]
         finally:
-            wait(sent)
+            wait(parts)
 
-    def _send(self, doing: str, upload: dict[str, Any], number: int, data: BinaryIO) -> dict[str, Any]:
+    def _send(
+        self, doing: str, upload: dict[str, Any], number: int, data: BinaryIO, sent: Sent
+    ) -> dict[str, Any]:
         """Send a part and close its file."""
         try:
             with data:
                 checksum = b64encode(bytes.fromhex(hashing.pump(data, None)[0].hex)).decode()
                 part = {"PartNumber": number, "ChecksumSHA256": checksum}
-                answer = self._client.call(doing, "upload_part", **upload, **part, Body=data)
+                answer = self._client.call(doing, "upload_part", **upload, **part, Body=SentFile(data, sent))
                 return {**part, "ETag": answer["ETag"]}
         finally:
             self._slots.release()

@@ -1,14 +1,24 @@
-"""An export that is killed, interrupted, or runs out of disk: nothing half-written, nothing lost."""
+"""An export, a push or a pull that is killed, interrupted, or runs out of disk: nothing half-written, nothing lost."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+import hub
+import s3servers
+from faults import Proxy, proxy
+
+from onnxreg.registry import Registry
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
 MakeCheckpoint = Callable[..., Path]
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny")
@@ -91,3 +101,158 @@ def _small(directory: Path) -> Path:
     path = directory / "neg.onnx"
     path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
     return path
+
+
+SMALL_PARTS = """
+import sys
+from onnxreg.cli.main import main
+from onnxreg.registry.backends import s3, s3upload
+
+s3.SINGLE = s3upload.PART = 2**18
+sys.exit(main())
+"""
+"""`reg`, which uploads in parts what has more than 256 KiB."""
+GO_ON = "error: interrupted\nhint: what arrived is kept: run the same command again to go on\n"
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as root:
+        yield s3servers.Server(root.endpoint, *s3servers.user(root, "tester", ["s3:*"]))
+
+
+@pytest.fixture
+def behind(bucket: s3servers.Server, environment: dict[str, str]) -> Iterator[Proxy]:
+    """A proxy through which `reg` reaches the bucket."""
+    for name in [name for name in environment if name.startswith("AWS_")]:
+        del environment[name]
+    with proxy(bucket.endpoint) as running:
+        environment.update(bucket.environment, AWS_ENDPOINT_URL=running.url)
+        yield running
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Registry:
+    """A version with a file of several parts and two small ones."""
+    registry, root = Registry(tmp_path / "home"), tmp_path / "work"
+    root.mkdir()
+    (root / "model.onnx").write_bytes(os.urandom(2**20))
+    (root / "config.json").write_bytes(b"{}")
+    (root / "tokenizer.json").write_bytes(b"[]")
+    companions = (DraftFile("config", "config.json"), DraftFile("tokenizer", "tokenizer.json"))
+    artifact = DraftArtifact("onnx-android", "float32", "model.onnx")
+    registry.add(Draft("acme/pii", root, (artifact,), companions, {"task": "token-classification"}), "1.0.0")
+    return registry
+
+
+def keys(bucket: s3servers.Server, url: str) -> list[str]:
+    """The blobs that are there."""
+    prefix = f"{url.partition(s3servers.BUCKET)[2].strip('/')}/blobs/"
+    client = bucket.client()
+    try:
+        found = client.list_objects_v2(Bucket=s3servers.BUCKET, Prefix=prefix).get("Contents", [])
+        return [item["Key"] for item in found]
+    finally:
+        client.close()
+
+
+def interrupt(
+    command: list[Any], environment: dict[str, str], directory: Path, when: Callable[[], bool]
+) -> str:
+    """Press Ctrl-C as soon as something holds. It must end while the server still keeps it waiting; what it said."""
+    process = subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not when() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    return said
+
+
+def test_a_push_that_is_interrupted_goes_on(
+    reg: Callable,
+    environment: dict[str, str],
+    behind: Proxy,
+    bucket: s3servers.Server,
+    models: Registry,
+    tmp_path: Path,
+) -> None:
+    url = bucket.fresh()
+    (tmp_path / "temporary").mkdir()
+    environment["TMPDIR"] = str(tmp_path / "temporary")
+    behind.plan = lambda method, path: "stalled" if method == "PUT" and "partNumber" in path else None
+    command = ["-c", SMALL_PARTS, "push", "acme/pii", url]
+    said = interrupt(
+        command, environment, tmp_path, lambda: len(behind.met) > 1 and len(keys(bucket, url)) == 3
+    )
+    assert said == GO_ON
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert scratch(tmp_path / "home") == []
+    client = bucket.client()
+    uploads = client.list_multipart_uploads(Bucket=s3servers.BUCKET).get("Uploads", [])
+    client.close()
+    assert uploads == []
+    behind.plan = lambda method, path: None
+    there = keys(bucket, url)
+    before = len(behind.seen)
+    done = reg("push", "acme/pii", url)
+    assert done.stdout.startswith(f"pushed acme/pii:1.0.0 to {url}: 1 blob, 1.0 MB")
+    again = [path for method, path in behind.seen[before:] if method == "PUT" and "/blobs/" in path]
+    assert not [path for path in again if any(key in path for key in there)]
+    reg("--registry", tmp_path / "mine", "pull", "acme/pii", url)
+    reg("--registry", tmp_path / "mine", "verify")
+
+
+def test_a_pull_that_is_interrupted_goes_on(
+    reg: Callable,
+    environment: dict[str, str],
+    behind: Proxy,
+    bucket: s3servers.Server,
+    models: Registry,
+    tmp_path: Path,
+) -> None:
+    url = bucket.fresh()
+    reg("push", "acme/pii", url)
+    large = models.get("acme/pii").manifest.artifacts[0].digest.hex
+    behind.plan = lambda method, path: "stalled" if method == "GET" and large in path else None
+    mine = tmp_path / "mine"
+    command = ["-m", "onnxreg.cli", "--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out"]
+    assert interrupt(command, environment, tmp_path, lambda: bool(behind.met)) == GO_ON
+    assert scratch(mine) == []
+    assert not (tmp_path / "out").exists()
+    assert Registry(mine).names() == []
+    reg("--registry", mine, "verify")
+    behind.plan = lambda method, path: None
+    reg("--registry", mine, "pull", "acme/pii", url, "--output", tmp_path / "out")
+    assert (tmp_path / "out" / "model.onnx").stat().st_size == 2**20
+    reg("--registry", mine, "verify")
+
+
+def test_a_push_to_the_hub_that_is_interrupted_goes_on(
+    reg: Callable, environment: dict[str, str], models: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    reached, gate = threading.Event(), threading.Event()
+    with hub.running(tmp_path / "hub") as server:
+        environment |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HUB_OFFLINE": "0"}
+        environment |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+        environment["TMPDIR"] = str(tmp_path / "temporary")
+        server.before("^PUT ", lambda: (reached.set(), gate.wait()), times=9)
+        command = ["-m", "onnxreg.cli", "push", "acme/pii", "hf://acme/models"]
+        try:
+            assert interrupt(command, environment, tmp_path, reached.is_set) == GO_ON
+        finally:
+            gate.set()
+        assert list((tmp_path / "temporary").iterdir()) == []
+        assert "index/acme/pii.jsonl" not in server.files("acme/models")
+        server.faults.clear()
+        reg("push", "acme/pii", "hf://acme/models")
+        assert "index/acme/pii.jsonl" in server.files("acme/models")

@@ -1,7 +1,8 @@
 """Mirrors: verbatim copies that stay read-only, and registries of their own made of whole other ones."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,11 @@ class Interrupted(Progress):
     def __init__(self, blocks: int) -> None:
         self.left = blocks
 
-    def moved(self, size: int) -> None:
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        yield self.moved
+
+    def moved(self, count: int) -> None:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """A registry that holds only some artifacts of a version: on record, and everybody who asks keeps to it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -362,10 +363,12 @@ class Meanwhile:
     def __getattr__(self, name: str) -> object:
         return getattr(self._source, name)
 
-    def open_blob(self, digest: Digest) -> object:
-        if self._acts and digest != load(self._source, NAME)[0].entries[V1].manifest:
-            self._acts.pop()()
-        return self._source.open_blob(digest)
+    def open_blob(self, digest: Digest, start: int = 0) -> object:
+        if digest != load(self._source, NAME)[0].entries[V1].manifest:
+            with suppress(IndexError):
+                act = self._acts.pop()
+                act()
+        return self._source.open_blob(digest, start)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,17 @@ def from_request(number: int, fault: str, part: str, burst: int = 1000) -> Calla
     return plan
 
 
+class Counted(Progress):
+    """Adds up what it is told of each file."""
+
+    def __init__(self) -> None:
+        self.moved: Counter[str] = Counter()
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        yield lambda count: self.moved.update({path: count})
+
+
 def arriving(registry: Registry, digest: Digest) -> Path:
     return registry.store.root / "local" / "partial" / digest.hex
 
@@ -88,10 +101,9 @@ def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Publis
     assert list(other.names()) == []
     site.plan = lambda method, path: None
     site.seen.clear()
-    moved: list[int] = []
-    progress = Progress()
-    progress.moved = moved.append  # type: ignore[method-assign]
-    other.pull("acme/large", site.url, progress)
+    counted = Counted()
+    other.pull("acme/large", site.url, counted)
+    assert counted.moved["model.onnx"] == SIZE
     assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
     assert is_intact(other, made)
     assert not arriving(other, weights).exists()

@@ -6,10 +6,11 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -18,7 +19,7 @@ import s3servers
 from faults import FAULTS, Proxy, proxy
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, copying
 from onnxreg.registry.backends import ranges, retrying, s3, s3client, s3upload
 from onnxreg.registry.backends.s3 import S3Store, s3_remote
 from onnxreg.registry.backends.s3client import Place
@@ -130,6 +131,28 @@ class TestLargeObjects:
             push.put(BytesIO(bytes(12 * 2**20)), Digest.of(b"other"))
         assert not remote.has([Digest.of(b"other")])
         assert uploads(ministack, there) == []
+
+    @pytest.mark.parametrize("size", [3 * 2**20, 12 * 2**20])
+    def test_bytes_count_when_they_are_sent(self, there: str, behind: Proxy, size: int) -> None:
+        data = random.Random(size).randbytes(size)
+        remote = s3_remote(there, create=True)
+        counts: list[int] = []
+        before: list[int] = []
+
+        def once(method: str, path: str) -> str | None:
+            if method != "PUT" or "/blobs/" not in path or before:
+                return None
+            before.append(sum(counts))
+            return "slow-down"
+
+        behind.plan = once
+        metered = copying.Metered(BytesIO(data), counts.append, threading.Event(), "reading", size)
+        with remote.push() as push:
+            push.put(cast(BinaryIO, metered), Digest.of(data))
+        assert behind.met == ["slow-down"]
+        assert before[0] < size
+        assert min(counts) < 0, "what was sent in vain is taken back"
+        assert sum(counts) == size
 
     @pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "garbled"])
     def test_parts_are_sent_again(self, there: str, behind: Proxy, fault: str) -> None:

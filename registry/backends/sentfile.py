@@ -1,0 +1,55 @@
+"""The body of a request, which tells how many of its bytes are sent.
+
+A client may read a body more than once: to sign it, and again for every try. So nothing counts before `begin`, which the
+client is made to call when it starts to send; going back takes back what counted.
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+Sent = Callable[[int], None]
+
+
+def hand_over(source: Any) -> Sent:
+    """What wants to know how many bytes of a stream moved: whoever asks tells it, and reading the stream no longer does."""
+    found = getattr(source, "hand_over", None)
+    told: Sent = found() if found else lambda count: None
+    return told
+
+
+class SentFile(io.RawIOBase):
+    """A file, and whom to tell. Closing it leaves the file open."""
+
+    def __init__(self, file: BinaryIO, sent: Sent) -> None:
+        self._file = file
+        self._sent = sent
+        self._sending = False
+        self._counted = 0
+
+    def begin(self) -> None:
+        """What is read from now on is sent."""
+        self._sending = True
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        if self._sending:
+            self._counted += len(data)
+            self._sent(len(data))
+        return data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if self._sending:
+            self._sending = False
+            self._sent(-self._counted)
+            self._counted = 0
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True

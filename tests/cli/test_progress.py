@@ -1,0 +1,47 @@
+"""What is drawn of files under way: their paths and sizes, not more lines than fit, nothing that moves a cursor."""
+
+from contextlib import ExitStack
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from onnxreg.cli.progress import Drawn
+
+
+def lines(drawn: Drawn, width: int) -> list[str]:
+    sink = StringIO()
+    Console(file=sink, width=width, force_terminal=True, no_color=True).print(drawn.lines)
+    assert "\x1b" not in sink.getvalue()
+    return [line.rstrip() for line in sink.getvalue().splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_files_under_way_and_the_whole(width: int) -> None:
+    drawn = Drawn("pushing acme/a-model-with-a-name-that-is-long:1.2.0", width, 8)
+    drawn.plan(2, 300_000_000)
+    drawn.plan(1, 700_000_000)
+    with (
+        drawn.file("onnx/model_quantized.onnx", 300_000_000) as moved,
+        drawn.file("a\x1b[2J.json", 5) as other,
+    ):
+        moved(30_000_000)
+        other(5)
+        first, second, whole = lines(drawn, width)
+        assert "quantized.onnx"[-width // 10 :] in first and "30.0/300.0 MB" in first
+        assert "5/5 bytes" in second
+        assert "30.0/1,000.0 MB" in whole or "0.0/1.0 GB" in whole
+        assert max(map(len, (first, second, whole))) <= width - 3
+    assert len(lines(drawn, width)) == 1
+
+
+def test_not_more_lines_than_asked_for_and_every_byte_counts() -> None:
+    drawn = Drawn("verifying", 80, 2)
+    drawn.plan(3, 30)
+    with ExitStack() as under_way:
+        for name in ("a", "b", "c"):
+            under_way.enter_context(drawn.file(name, 10))(10)
+        assert [line.split()[0] for line in lines(drawn, 80)] == ["a", "b", "verifying"]
+        assert "30/30 bytes" in lines(drawn, 80)[-1]
+    with drawn.file("d", None):
+        assert [line.split()[0] for line in lines(drawn, 80)] == ["d", "verifying"]

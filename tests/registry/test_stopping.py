@@ -1,0 +1,72 @@
+"""What waits in another thread ends with the work that it is a part of."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from onnxreg.registry.copying import run_parallel
+from onnxreg.registry.stopping import StoppedError, ended_by, outcome, sleep, submit
+
+
+def test_an_outcome_is_the_futures() -> None:
+    future: Future[int] = Future()
+    future.set_result(3)
+    assert outcome(future) == 3
+    broken: Future[int] = Future()
+    broken.set_exception(TimeoutError("its own"))
+    with pytest.raises(TimeoutError, match="its own"):
+        outcome(broken)
+
+
+def test_waiting_ends_with_the_work_and_what_was_waited_for_is_cancelled() -> None:
+    stop = threading.Event()
+    stop.set()
+    future: Future[int] = Future()
+    with ended_by(stop):
+        with pytest.raises(StoppedError):
+            outcome(future)
+        assert future.cancelled()
+        with pytest.raises(StoppedError):
+            sleep(3600)
+        with ended_by(None):
+            sleep(0)
+    sleep(0)
+
+
+def test_threads_inherit_the_end_of_the_work() -> None:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with ended_by(stop):
+            slept = submit(pool, sleep, 3600)
+        stop.set()
+        with pytest.raises(StoppedError):
+            slept.result(timeout=60)
+
+
+def test_one_failure_wakes_those_that_wait() -> None:
+    stop = threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise ValueError("first")
+        sleep(3600)
+
+    with pytest.raises(ValueError, match="first"):
+        run_parallel(work, range(4), stop)
+
+
+def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
+    stop, deaf = threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise KeyboardInterrupt
+        deaf.wait(3600)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_parallel(work, range(2), stop)
+        assert stop.is_set()
+    finally:
+        deaf.set()
