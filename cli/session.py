@@ -39,6 +39,11 @@ class Session:
 
         return Remotes.load(LocalRemote(root)).open(remote)
 
+    def with_remote(self, remote: str | None) -> "tuple[Registry, Remote | None]":
+        """The registry, and a remote of it to be worked on; for that there need be no registry here yet."""
+        registry = self.open(create=remote is not None)
+        return registry, None if remote is None else registry.remotes.open(remote)
+
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""
         from onnxreg.registry.home import default_root

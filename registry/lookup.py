@@ -1,10 +1,11 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
-from onnxreg.registry.storage import IndexFile, Remote
+from onnxreg.registry.storage import IndexFile, Remote, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -55,7 +56,9 @@ def unknown(name: str, remote: Remote) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(remote.names()), n=3)
+    near: list[str] = []
+    with suppress(UnlistedError):
+        near = get_close_matches(name, list(remote.names()), n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
     return NotFoundError(f"there is no model {name} in {remote.url}", hint)
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.storage import UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
 TIMEOUT = 60
@@ -125,8 +126,9 @@ class HttpStore:
         )
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        raise RemoteError(
-            f"a web server does not list what it has, so neither does {self.url}", "name the model"
+        raise UnlistedError(
+            f"a web server does not list what it has, so neither does {self.url}",
+            "name the model, or work on the place that it is served from",
         )
 
     def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:
