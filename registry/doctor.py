@@ -18,7 +18,7 @@ from onnxreg.registry.backends.staging import is_held, staging
 from onnxreg.registry.commit import load
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import read_identity
-from onnxreg.registry.local_probes import LocalSwapper, probe_disk, probe_lock
+from onnxreg.registry.local_probes import PROBE, LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.lookup import read_state
 from onnxreg.registry.probes import probe_swap
 from onnxreg.registry.remotes import Remotes, open_url
@@ -30,8 +30,6 @@ from onnxreg.schema.errors import IntegrityError, RegError
 GIB = 2**30
 SHOWN = 5
 """So many paths are named where there are more."""
-PROBE = "probe-"
-"""Begins the name of a probe's scratch, which the next probe sweeps."""
 
 
 @dataclass(frozen=True)
