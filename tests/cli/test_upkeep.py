@@ -191,7 +191,8 @@ def served(home: Path) -> Iterator[str]:
 
 
 def files(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if "local" not in path.parts}
+    found = (path for path in root.rglob("*") if path.is_file() and "local" not in path.parts)
+    return {str(path.relative_to(root)) for path in found}
 
 
 def test_gc_of_a_remote_frees_there_and_not_here(reg: Reg, home: Path, bucket: Any) -> None:

@@ -1,16 +1,19 @@
 """`reg doctor --live` of a registry on the Hugging Face Hub, against the emulator of it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import close_session
 
-from onnxreg.registry import live
+from onnxreg.registry import Registry, leftovers, live
 from onnxreg.registry.backends import hubclient, hubhead, retrying
 from onnxreg.registry.backends.hub import open_hub
+from onnxreg.registry.doctor import examine
+from onnxreg.registry.retention import Policy
 from onnxreg.registry.trials.trial import Outcome
+from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import RemoteError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
@@ -112,3 +115,27 @@ def test_the_hub_ignores_ranges(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> No
     )
     outcomes = {outcome.check: outcome.state for outcome in live.run(live.scratch_at(URL))}
     assert outcomes["ranges"] == "not applicable"
+
+
+def test_what_a_dead_collection_left_is_cleared_by_a_commit(hub: Hub) -> None:
+    remote = open_hub(URL)
+    note = "gc/condemned/0123456789abcdef"
+    remote.add_note("condemned", note.rpartition("/")[2], b"")
+    (finding,) = (finding for finding in examine(remote) if not finding.ok)
+    assert finding.fix == f"reg doctor {URL} --clear {note}"
+    assert leftovers.clear(open_hub(URL), [note]) == [note]
+    assert note not in hub.files("acme/models")
+    assert [finding for finding in examine(open_hub(URL)) if not finding.ok] == []
+
+
+def test_a_registry_on_the_hub_is_collected_and_verified(
+    hub: Hub, registry: Registry, make_draft: Callable[..., Draft]
+) -> None:
+    for version in ("1.0.0", "2.0.0"):
+        registry.add(make_draft(seed=version), version)
+        registry.push(f"acme/pii:{version}", URL)
+    remote = registry.remotes.open(URL)
+    expired, collected = registry.gc(Policy(1), remote=remote)
+    assert list(map(str, expired)) == ["acme/pii:1.0.0"] and len(collected.freed) == 2
+    report = registry.verify("acme/pii", remote=open_hub(URL))
+    assert (report.versions, report.damages) == (1, [])
