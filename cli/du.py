@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, complete_name
+from onnxreg.cli.options import Json, RemoteOption, complete_name
 from onnxreg.cli.session import Session
 
-EXAMPLES = ("reg du", "reg du acme/pii-small acme/pii-base", "reg du --json")
+EXAMPLES = ("reg du", "reg du acme/pii-small acme/pii-base", "reg du --remote origin --json")
 
 
 def command(
@@ -17,6 +17,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
     ] = None,
+    remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
     """Show the space that each model takes: its own, and shared with other models. Most of its own first.
@@ -29,7 +30,8 @@ def command(
     from onnxreg.registry.usage import usage
 
     session: Session = context.obj
-    found = usage(session.open().store, names or ())
+    registry, place = session.with_remote(remote)
+    found = usage(place or registry.store, names or ())
     if as_json:
         output.write_json(found.to_json())
         return

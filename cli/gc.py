@@ -8,7 +8,12 @@ from onnxreg.cli import output
 from onnxreg.cli.options import Json
 from onnxreg.cli.session import Session
 
-EXAMPLES = ("reg gc --dry-run", "reg gc", "reg gc --keep-versions 5 --keep-days 90")
+EXAMPLES = (
+    "reg gc --dry-run",
+    "reg gc",
+    "reg gc --keep-versions 5 --keep-days 90",
+    "reg gc --remote s3://models/prod --dry-run",
+)
 
 
 def command(
@@ -20,12 +25,16 @@ def command(
         float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
+    remote: Annotated[
+        str | None, typer.Option(help="Collect in this remote (a name, path or URL) instead of the registry.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-* let old versions expire first, on record.
 
     A version that any --keep-* keeps, a pin or a channel holds, or that is the newest release stays. The manifest of an
     expired version stays too. Safe beside running pushes and pulls. What other registries refer to keeps nothing here.
+    With --remote all of this is of that registry, and what this one refers to keeps nothing there.
 
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced}; fenced counts pushes that were
     made to start over.
@@ -33,7 +42,8 @@ def command(
     from onnxreg.registry.retention import Policy
 
     session: Session = context.obj
-    expired, collected = session.open().gc(Policy(keep_versions, keep_days), dry_run)
+    registry, place = session.with_remote(remote)
+    expired, collected = registry.gc(Policy(keep_versions, keep_days), dry_run, remote=place)
     if as_json:
         freed = {"blobs": len(collected.freed), "bytes": collected.size}
         value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 COLOURS = {
-    **dict.fromkeys(("certified", "pass"), "32"),
+    **dict.fromkeys(("certified", "pass", "kept"), "32"),
     **dict.fromkeys(("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged"), "33"),
-    **dict.fromkeys(("refused", "fail", "breaking", "error", "damaged", "missing"), "31"),
+    **dict.fromkeys(("refused", "fail", "breaking", "error", "damaged", "missing", "broken"), "31"),
     **dict.fromkeys(("info", "cosmetic"), "2"),
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""

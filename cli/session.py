@@ -12,7 +12,7 @@ from onnxreg.cli import output
 if TYPE_CHECKING:
     from onnxreg.registry.copying import Progress
     from onnxreg.registry.facade import Registry
-    from onnxreg.registry.storage import Source
+    from onnxreg.registry.storage import Remote, Source
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Session:
     def _tell_age(self, name: str, age: float) -> None:
         if not self.quiet:
             print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
+
+    def with_remote(self, remote: str | None) -> "tuple[Registry, Remote | None]":
+        """The registry, and a remote of it to be worked on; for that there need be no registry here yet."""
+        registry = self.open(create=remote is not None)
+        return registry, None if remote is None else registry.remotes.open(remote)
 
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""

@@ -1,6 +1,7 @@
 """`reg verify`: reading everything again, and repairing what is damaged."""
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +18,9 @@ EXAMPLES = (
     "reg verify",
     "reg verify acme/pii-small:1.2.0 --json",
     "reg verify --repair --from /mnt/share/models",
+    "reg verify --remote origin",
+    "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
 )
-HINT = "reg verify --repair --from REMOTE fetches good copies"
 
 
 def command(
@@ -36,13 +38,22 @@ def command(
             "--from", help="Where good copies are; without it the sole remote, or the one called origin."
         ),
     ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            help="Verify this remote (a name, path or URL) instead; good copies are here, by default."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read every byte and every log line again, and list all damage. Damage that is left is exit status 4.
 
     With --repair: blobs come from any registry that has them; a log only from a mirror, and no line of it that can be
     read here is lost; an index that only differs from its log is made anew from it; a damaged blob that nothing refers to
-    is deleted. Files that belong to no registry are left alone.
+    is deleted. Files that belong to no registry are left alone. A damaged index file is kept aside in this registry's
+    local/damaged.
+
+    With --remote every byte of that registry is fetched. What a web server has is verified model by model: it lists none.
 
     With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state
     after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
@@ -50,13 +61,13 @@ def command(
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")
     session: Session = context.obj
-    registry = session.open()
+    registry, place = session.with_remote(remote)
     with session.progress("verifying", as_json) as progress:
         if repair:
-            repaired = registry.repair(ref, source, progress)
+            repaired = registry.repair(ref, source, progress, place)
             report, done = repaired.report, repaired.done
         else:
-            report, done = registry.verify(ref, progress), []
+            report, done = registry.verify(ref, progress, place), []
     if as_json:
         fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
         output.write_json({**report.to_json(), **fixed})
@@ -70,9 +81,12 @@ def command(
         )
     if report.damages:
         left = " left" if repair else ""
+        where = f"--remote {quote(remote)} " if remote is not None else ""
         raise IntegrityError(
-            f"{output.counted(len(report.damages), 'damage')}{left} in {registry.store.url}",
-            "each line says why it stays" if repair else HINT,
+            f"{output.counted(len(report.damages), 'damage')}{left} in {(place or registry.store).url}",
+            "each line says why it stays"
+            if repair
+            else f"reg verify {where}--repair --from REMOTE fetches good copies",
         )
 
 

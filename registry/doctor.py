@@ -9,17 +9,20 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from onnxreg.registry import leftovers
+from onnxreg.registry.backends.http import HttpStore
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.backends.staging import is_held, staging
 from onnxreg.registry.commit import load
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import read_identity
-from onnxreg.registry.local_probes import LocalSwapper, probe_disk, probe_lock
+from onnxreg.registry.local_probes import PROBE, LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.lookup import read_state
 from onnxreg.registry.probes import probe_swap
 from onnxreg.registry.remotes import Remotes, open_url
-from onnxreg.registry.storage import LAYOUT_VERSION, Remote, note_path
+from onnxreg.registry.storage import LAYOUT_VERSION, Kind, Remote, note_path
 from onnxreg.registry.transfer import missing_lines
 from onnxreg.registry.verify import stray_files
 from onnxreg.schema.errors import IntegrityError, RegError
@@ -27,8 +30,6 @@ from onnxreg.schema.errors import IntegrityError, RegError
 GIB = 2**30
 SHOWN = 5
 """So many paths are named where there are more."""
-PROBE = "probe-"
-"""Begins the name of a probe's scratch, which the next probe sweeps."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,30 @@ class Finding:
         return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
 
 
-def examine(remote: Remote) -> list[Finding]:
-    """Everything that can be looked at in one registry. Nothing is changed but for the probes' scratch."""
+def examine(remote: Remote, called: str | None = None) -> list[Finding]:
+    """Everything that can be looked at in one registry, which is `called` so in the fixes.
+
+    Nothing is changed but for the probes' scratch, and that which interrupted ones left.
+    """
+    url = called or remote.url
     if isinstance(remote, LocalRemote):
         checks: list[Callable[[], Iterable[Finding]]] = [
             lambda: _identity(remote),
             lambda: _links(remote),
             lambda: _permissions(remote),
             lambda: _space(remote),
-            lambda: _stray(remote),
-            lambda: _notes(remote),
+            lambda: _stray(remote, url),
+            lambda: _notes(remote, url),
             lambda: _scratch(remote),
             lambda: _local_probes(remote),
             lambda: _remotes(remote),
         ]
     else:
-        checks = [lambda: _opened(remote), lambda: _stray(remote), lambda: _notes(remote)]
-        if isinstance(remote, ObjectRemote):
-            checks.append(lambda: _object_probes(remote))
+        checks = [lambda: _opened(remote)]
+        if not (isinstance(remote, ObjectRemote) and isinstance(remote.store, HttpStore)):
+            checks += [lambda: _stray(remote, url), lambda: _notes(remote, url), lambda: _trials(remote, url)]
+            if isinstance(remote, ObjectRemote):
+                checks.append(lambda: _object_probes(remote, url))
     found: list[Finding] = []
     for check in checks:
         try:
@@ -145,7 +152,18 @@ def _space(remote: LocalRemote) -> Iterator[Finding]:
     least = max(GIB, min(disk.total // 20, 16 * GIB))
     detail = f"{disk.free / 10**9:.1f} GB of {disk.total / 10**9:.1f} GB are free"
     faults = [detail] if disk.free < least else []
-    yield _summary("space", faults, detail, f"reg --registry {quote(remote.url)} gc")
+    yield _summary("space", faults, detail, _gc(remote, remote.url))
+
+
+def _gc(remote: Remote, url: str) -> str:
+    """The command that collects there."""
+    local = isinstance(remote, LocalRemote)
+    return f"reg --registry {quote(url)} gc" if local else f"reg gc --remote {quote(url)}"
+
+
+def _clear(url: str, paths: Iterable[str]) -> str:
+    """The command that deletes what is no part of the registry there."""
+    return f"reg doctor {quote(url)} {' '.join(f'--clear {quote(path)}' for path in paths)}"
 
 
 IN_PLACE = (
@@ -154,7 +172,7 @@ IN_PLACE = (
 )
 
 
-def _stray(remote: Remote) -> Iterator[Finding]:
+def _stray(remote: Remote, url: str) -> Iterator[Finding]:
     """Files that no registry has; those below `index/` are models that nobody can name."""
     strays = stray_files(remote)
     for check, fine, named in (
@@ -162,29 +180,41 @@ def _stray(remote: Remote) -> Iterator[Finding]:
         ("index and blobs", "every file there has the name and kind of one", True),
     ):
         found = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == named]
-        paths = [_place(remote, damage.name) for damage in found]
-        fix = IN_PLACE if named else f"mv {' '.join(paths[:SHOWN])} ~"
+        paths = [damage.name for damage in found][:SHOWN]
+        if isinstance(remote, LocalRemote):
+            places = " ".join(quote(str(remote.root / path)) for path in paths)
+            fix = IN_PLACE if named else f"mv {places} ~"
+        else:
+            repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if named else ""
+            fix = repair + _clear(url, paths)
         yield _summary(check, [damage.detail for damage in found], fine, fix, "integrity")
 
 
-def _place(remote: Remote, path: str) -> str:
-    return quote(f"{remote.url.rstrip('/')}/{path}")
-
-
-def _notes(remote: Remote) -> Iterator[Finding]:
+def _notes(remote: Remote, url: str) -> Iterator[Finding]:
     """What pushes and collectors left. Whose owner is dead, a collection clears; whose cannot be asked, only people."""
-    gc = f"reg --registry {quote(remote.url)} gc"
-    for kind, what in (("intents", "push"), ("condemned", "collection")):
-        alive = {note: remote.is_alive(note) for note in remote.notes(kind)}  # type: ignore[arg-type]
+    kinds: tuple[tuple[Kind, str], ...] = (("intents", "push"), ("condemned", "collection"))
+    for kind, what in kinds:
+        alive = {note: remote.is_alive(note) for note in remote.notes(kind)}
         dead = [note for note, known in alive.items() if known is False]
         unknown = [note for note, known in alive.items() if known is None]
         faults = [f"a {what} that died left gc/{kind}/{note}" for note in dead]
-        fix = gc
+        fix = _gc(remote, url)
         if kind == "condemned" and unknown:
-            faults += [f"gc/{kind}/{note} is of a collection that runs, or never ended" for note in unknown]
-            fix = f"rm {_place(remote, note_path('condemned', unknown[0]))}"
+            faults += [
+                f"gc/{kind}/{note} is of a collection that runs, or never ended: where no reg gc is under way "
+                "on any machine, clear it"
+                for note in unknown
+            ]
+            fix = _clear(url, [note_path(kind, note) for note in unknown[:SHOWN]])
         running = len(alive) - len(dead) if kind == "intents" else len(alive) - len(dead) - len(unknown)
         yield _summary(kind, faults, f"{running} under way" if running else "none", fix)
+
+
+def _trials(remote: Remote, url: str) -> Iterator[Finding]:
+    """The scratch of `reg doctor --live`, which takes it away itself, but for one that was killed."""
+    found = leftovers.trials(remote.files())
+    faults = [f"{path} is of a reg doctor --live that runs, or was killed" for path in found]
+    yield _summary("scratch", faults, "nothing that a trial left", _clear(url, found[:SHOWN]))
 
 
 def _scratch(remote: LocalRemote) -> Iterator[Finding]:
@@ -196,7 +226,7 @@ def _scratch(remote: LocalRemote) -> Iterator[Finding]:
         dead = [path for path in markers if not is_held(path)]
         owned = {path.with_suffix("") for path in markers}
         lost = [path for path in found if path not in markers and path not in owned and os.path.lexists(path)]
-    swept = f"reg --registry {quote(remote.url)} gc"
+    swept = _gc(remote, remote.url)
     faults = [f"{path.name.removesuffix('.lock')} was left by a command that died" for path in dead]
     faults += [f"{path.name} is of no command" for path in lost]
     fix = f"rm -r {' '.join(quote(str(path)) for path in lost[:SHOWN])}" if lost else swept
@@ -224,10 +254,21 @@ def _local_probes(remote: LocalRemote) -> Iterator[Finding]:
             yield _summary("compare-and-swap", faults, "one of many writers wins", move)
 
 
-def _object_probes(remote: ObjectRemote) -> Iterator[Finding]:
-    faults = list(probe_swap(remote.store, f"gc/{PROBE}{os.urandom(8).hex()}"))
-    fix = "keep to one writer at a time, or move: reg mirror SRC DST"
+def _object_probes(remote: ObjectRemote, url: str) -> Iterator[Finding]:
+    """Compare-and-swap, tried on the store itself: `Proven` around it would refuse where this has a finding.
+
+    Scratch of other probes that did not change while ours ran is of none that runs, and taken away.
+    """
+    store = remote.store.store if isinstance(remote.store, Proven) else remote.store
+    before = {path: store.get(path) for path in leftovers.probes(remote.files())}
+    faults = list(probe_swap(store, f"gc/{PROBE}{os.urandom(8).hex()}"))
+    fix = f"keep to one writer at a time, or move: reg mirror {quote(url)} DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
+    dead = [path for path, found in before.items() if found is not None and store.get(path) == found]
+    store.delete(dead)
+    yield Finding(
+        "probes", True, f"took away {len(dead)} that were interrupted" if dead else "none was interrupted"
+    )
 
 
 def _remotes(remote: LocalRemote) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from onnxreg.registry.repair import Repaired, gone_models, repair
 from onnxreg.registry.retention import Policy
 from onnxreg.registry.sending import Sent
 from onnxreg.registry.stamp import stamp
-from onnxreg.registry.storage import IndexFile, Push, Source
+from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema.diff import ManifestDiff, diff
@@ -178,24 +178,31 @@ class Registry:
         return self._decisions.drop(_ref(ref), lambda found: pushed.was_pushed(self.store, found), reason)
 
     def gc(
-        self, policy: Policy | None = None, dry_run: bool = False, patience: float = PATIENCE
+        self,
+        policy: Policy | None = None,
+        dry_run: bool = False,
+        patience: float = PATIENCE,
+        remote: Remote | None = None,
     ) -> tuple[list[Ref], Collected]:
         """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
 
         Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
+        place = remote or self.store
+        decisions = Decisions(place, self.actor)
         if not dry_run:
-            self.store.clear_partial()
-            expired = self._decisions.expire(policy) if policy else []
-            return expired, collect(self.store, patience=patience)
+            if remote is None:
+                self.store.clear_partial()
+            expired = decisions.expire(policy) if policy else []
+            return expired, collect(place, patience=patience)
         would: list[Ref] = []
 
         def assume(ledger: Ledger) -> None:
-            for event in self._decisions.expiry(policy or Policy())(ledger):
+            for event in decisions.expiry(policy or Policy())(ledger):
                 ledger.append(event)
                 would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
 
-        return would, survey(self.store, assume)
+        return would, survey(place, assume)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
@@ -231,41 +238,58 @@ class Registry:
         """The model's whole log, its chain verified."""
         return read_log(self.store, name)
 
-    def verify(self, ref: Ref | str | None = None, progress: Progress | None = None) -> Report:
+    def verify(
+        self,
+        ref: Ref | str | None = None,
+        progress: Progress | None = None,
+        remote: Remote | None = None,
+    ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
+        place = remote or self.store
         if ref is None:
-            return verify(self.store, progress)
+            return verify(place, progress)
         parsed = _ref(ref)
-        if self.store.read_index(parsed.name) is None:
-            raise lookup.unknown(parsed.name, self.store)
+        if place.read_index(parsed.name) is None:
+            raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
-        found = lookup.find(self.store, parsed, yanked=True) if exact else None
-        return verify_model(self.store, parsed.name, found.version if found else None, progress)
+        found = lookup.find(place, parsed, yanked=True) if exact else None
+        return verify_model(place, parsed.name, found.version if found else None, progress)
 
     def repair(
-        self, ref: Ref | str | None = None, source: str | None = None, progress: Progress | None = None
+        self,
+        ref: Ref | str | None = None,
+        source: str | None = None,
+        progress: Progress | None = None,
+        remote: Remote | None = None,
     ) -> Repaired:
         """Verify, fetch good copies of what is damaged from a remote, and verify again; see `repair.repair`.
 
         Without `source`: the sole remote, or the one called origin; without any, what can be repaired from here alone.
+        A `remote` is repaired from this registry, where no source is named. Damaged index files are kept aside here.
         """
-        known = self.remotes
-        named = source is not None or "origin" in known.urls or len(known.urls) == 1
-        place = known.open(source) if named else None
-        if place is not None:
-            self._not_self(place)
+        place = remote or self.store
+        copies = self._source(source) if remote is None or source is not None else self.store
+        if copies is not None:
+            _check_distinct(copies, place)
 
         def check() -> Report:
-            report = self.verify(ref, progress)
-            report.damages += gone_models(self.store, place) if ref is None else []
+            report = self.verify(ref, progress, place)
+            report.damages += gone_models(place, copies) if ref is None else []
             return report
 
         def keep(name: str, index: IndexFile) -> str:
-            path = f"local/damaged/{name}.{Digest.of(index.data).short}.jsonl"
+            whose = f"{place.registry_id}/" if remote is not None else ""
+            path = f"local/damaged/{whose}{name}.{Digest.of(index.data).short}.jsonl"
             self.store.write_file(path, index.data)
             return path
 
-        return repair(self.store, place, check, progress, keep)
+        return repair(place, copies, check, progress, keep)
+
+    def _source(self, named: str | None) -> Remote | None:
+        """The remote that good copies come from; None where none is named, nor one the obvious one."""
+        known = self.remotes
+        obvious = "origin" in known.urls or len(known.urls) == 1
+        return known.open(named) if named is not None or obvious else None
 
     def push(
         self,
@@ -286,7 +310,7 @@ class Registry:
         found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
         held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
         remote = self.remotes.open(to, create=True)
-        self._not_self(remote)
+        _check_distinct(remote, self.store)
         versions = [found, *held]
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
@@ -319,7 +343,7 @@ class Registry:
         names = matching(self.store, glob)
         check_channels(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
-        self._not_self(remote)
+        _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
         watching = progress or Progress()
         return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back, heal))
@@ -340,7 +364,7 @@ class Registry:
         """
         parsed = _ref(ref)
         remote = self.remotes.open(source)
-        self._not_self(remote)
+        _check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id)
         tracked = Tracked(remote, tracking)
 
@@ -383,10 +407,6 @@ class Registry:
             return state
 
         return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
-
-    def _not_self(self, remote: Source) -> None:
-        if isinstance(remote, LocalRemote) and remote.root.resolve() == self.store.root.resolve():
-            raise ConflictError("that remote is this registry itself", "name another place")
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
@@ -432,6 +452,16 @@ class _Held:
         if digest not in self._blobs:
             raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
         return BytesIO(self._blobs[digest][start:])
+
+
+def _check_distinct(remote: Remote, place: Remote) -> None:
+    """ConflictError where a remote is the very registry that it is to exchange something with."""
+    if _whereabouts(remote) == _whereabouts(place):
+        raise ConflictError("that remote is this registry itself", "name another place")
+
+
+def _whereabouts(remote: Remote) -> str | Path:
+    return remote.root.resolve() if isinstance(remote, LocalRemote) else remote.url
 
 
 def _ref(ref: Ref | str) -> Ref:

@@ -15,6 +15,9 @@ from onnxreg.registry.backends.staging import exclusive
 from onnxreg.registry.disk import Disk
 from onnxreg.schema.errors import LostRaceError
 
+PROBE = "probe-"
+"""Begins the name of a probe's scratch directory, which the next probe sweeps where its process is dead."""
+
 
 class LocalSwapper:
     """The index files of a throwaway registry: the very code and file system that a real one's go through."""

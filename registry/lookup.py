@@ -1,16 +1,17 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
 from onnxreg.registry.identity import other_registry
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Source, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Choice, Query, Rejection, choose
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.state import Entry, State, read_entries
@@ -58,13 +59,11 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
 
 def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
-    from contextlib import suppress
     from difflib import get_close_matches
 
-    names: list[str] = []
-    with suppress(RemoteError):  # a web server lists nothing
-        names += remote.names()
-    near = get_close_matches(name, names, n=3)
+    near: list[str] = []
+    with suppress(UnlistedError):
+        near = get_close_matches(name, list(remote.names()), n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
     return NotFoundError(f"there is no model {name} in {remote.url}", hint)
 

@@ -4,7 +4,7 @@ Each probe yields what went wrong, in words; nothing where the promise is kept.
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import BinaryIO, Protocol
@@ -28,8 +28,8 @@ def probe_swap(store: Swapper, key: str) -> Iterator[str]:
     """Create-only writes and compare-and-swap, alone and by eight at once. The key is absent before and after."""
     try:
         yield from probe_conditions(store, key)
-        yield from _raced(store, key, "creating", lambda: None)
-        yield from _raced(store, key, "swapping", lambda: (store.get(key) or (b"", ""))[1])
+        yield from race_create(store, key)
+        yield from race_swap(store, key)
     finally:
         store.delete([key])
     if store.get(key) is not None:
@@ -37,6 +37,13 @@ def probe_swap(store: Swapper, key: str) -> Iterator[str]:
 
 
 def probe_conditions(store: Swapper, key: str) -> Iterator[str]:
+    """Create-only writes and compare-and-swap by one writer. The key is absent before, and there afterwards."""
+    token = yield from probe_create(store, key)
+    yield from probe_exchange(store, key, token)
+
+
+def probe_create(store: Swapper, key: str) -> Generator[str, None, str | None]:
+    """Create-only writes. Returns the token of what is there then."""
     if not store.create(key, BytesIO(b"first")):
         yield "an object that is not there cannot be created"
     if store.create(key, BytesIO(b"second")) or store.swap(key, b"second", None):
@@ -44,7 +51,11 @@ def probe_conditions(store: Swapper, key: str) -> Iterator[str]:
     first = store.get(key)
     if first is None or first[0] != b"first":
         yield "what was created is not what is read"
-    token = first[1] if first else None
+    return first[1] if first else None
+
+
+def probe_exchange(store: Swapper, key: str, token: str | None) -> Iterator[str]:
+    """Compare-and-swap of what is there, and has this token."""
     if not store.swap(key, b"third", token):
         yield "a swap with the right token is refused"
     if store.swap(key, b"fourth", token):
@@ -52,6 +63,16 @@ def probe_conditions(store: Swapper, key: str) -> Iterator[str]:
     found = store.get(key)
     if found is None or found[0] != b"third":
         yield "what was swapped in is not what is read"
+
+
+def race_create(store: Swapper, key: str) -> Iterator[str]:
+    """Eight writers create it at once."""
+    yield from _raced(store, key, "creating", lambda: None)
+
+
+def race_swap(store: Swapper, key: str) -> Iterator[str]:
+    """Eight writers swap at once what is there."""
+    yield from _raced(store, key, "swapping", lambda: (store.get(key) or (b"", ""))[1])
 
 
 def _raced(store: Swapper, key: str, what: str, expected: Callable[[], str | None]) -> Iterator[str]:

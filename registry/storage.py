@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import LostRaceError, NotFoundError
+from onnxreg.schema.errors import LostRaceError, NotFoundError, RemoteError
 from onnxreg.schema.ref import is_name
 
 LAYOUT_VERSION = 1
@@ -108,6 +108,10 @@ class MissingBlobError(NotFoundError):
         super().__init__(f"blob {digest} is not in {where}", "run reg verify to see what else is missing")
 
 
+class UnlistedError(RemoteError):
+    """A place does not tell which files it has: only what is asked for by name is to be had there."""
+
+
 @dataclass(frozen=True, slots=True)
 class TreeFile:
     """A file of the tree: its path there and its size in bytes, None where it is no regular file."""
@@ -158,7 +162,7 @@ class IndexReader(Protocol):
         ...
 
     def names(self) -> Iterator[str]:
-        """Every model's name, sorted. Lists the tree: never on the way to one model."""
+        """Every model's name, sorted. Lists the tree: never on the way to one model. UnlistedError where none can."""
         ...
 
 
@@ -273,7 +277,7 @@ class Collectable(Protocol):
     """A place whose files can be listed and blobs deleted. For the collector and for verify alone."""
 
     def files(self) -> Iterator[TreeFile]:
-        """Every file of the tree, but for what is this machine's own (`local/`)."""
+        """Every file of the tree, but for what is this machine's own (`local/`). UnlistedError where none can."""
         ...
 
     def open_key(self, key: BlobKey) -> BinaryIO:
@@ -282,6 +286,10 @@ class Collectable(Protocol):
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
         """Delete blobs; a key that is gone already is as good. When this returns, no delete is under way any more."""
+        ...
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Delete files that are no part of the registry; one that is gone already is as good. For the doctor alone."""
         ...
 
 

@@ -13,12 +13,22 @@ from onnxreg.registry.commit import load
 from onnxreg.registry.copying import Metered, Progress, run_parallel
 from onnxreg.registry.ledger import Ledger, replay
 from onnxreg.registry.references import Reference, documents, files, present_versions
-from onnxreg.registry.storage import NOTE, BlobKey, MissingBlobError, Remote, TreeFile, model_of
+from onnxreg.registry.storage import (
+    NOTE,
+    BlobKey,
+    MissingBlobError,
+    Remote,
+    TreeFile,
+    UnlistedError,
+    model_of,
+)
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.version import Version
 
 WORKERS = max(copying.WORKERS, os.cpu_count() or 1)
+
+Open = Callable[[BlobKey], BinaryIO]
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def verify(remote: Remote, progress: Progress | None = None) -> Report:
     keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in wanted for key in keys)
     report.damages += _strays(found)
-    _check_blobs(remote, wanted, keys, report, progress or Progress())
+    _check_blobs(remote.open_key, wanted, keys, report, progress or Progress())
     return report
 
 
@@ -88,9 +98,19 @@ def verify_model(
     """As `verify`, for what one model (or only one version of it) refers to."""
     report = Report()
     wanted = _check_model(remote, name, only, report)
-    found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
-    _check_blobs(remote, wanted, found, report, progress or Progress())
+    try:
+        found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
+    except UnlistedError:
+        asked = {BlobKey(digest): wanted[digest].size or 0 for digest in remote.has(wanted)}
+        _check_blobs(_by_digest(remote), wanted, asked, report, progress or Progress())
+    else:
+        _check_blobs(remote.open_key, wanted, found, report, progress or Progress())
     return report
+
+
+def _by_digest(remote: Remote) -> Open:
+    """Reads whatever key a blob lies under, of a place that does not tell which keys there are."""
+    return lambda key: remote.open_blob(key.digest)
 
 
 def _check_model(remote: Remote, name: str, only: Version | None, report: Report) -> dict[Digest, Reference]:
@@ -136,7 +156,7 @@ def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, Ref
 
 
 def _check_blobs(
-    remote: Remote,
+    open_key: Open,
     wanted: dict[Digest, Reference],
     keys: dict[BlobKey, int],
     report: Report,
@@ -149,7 +169,7 @@ def _check_blobs(
     def check(key: BlobKey) -> tuple[int, Damage | None]:
         reference = wanted.get(key.digest)
         with progress.file(reference.what if reference else key.path, keys[key]) as moved:
-            return _check_blob(remote, key, reference, moved, stop)
+            return _check_blob(open_key, key, reference, moved, stop)
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
     whole = set()
@@ -168,7 +188,7 @@ def _check_blobs(
 
 
 def _check_blob(
-    remote: Remote,
+    open_key: Open,
     key: BlobKey,
     wanted: Reference | None,
     moved: Callable[[int], None],
@@ -176,7 +196,7 @@ def _check_blob(
 ) -> tuple[int, Damage | None]:
     digest, what = key.digest, wanted.what if wanted else "nothing refers to it"
     try:
-        with remote.open_key(key) as stream:
+        with open_key(key) as stream:
             metered = Metered(stream, moved, stop, f"reading blob {digest}")
             found, count = hashing.pump(cast(BinaryIO, metered), None)
     except MissingBlobError:
@@ -200,10 +220,11 @@ def _key_of(file: TreeFile) -> BlobKey | None:
 
 
 _FIXED = frozenset({"registry.json", "policy.jsonl"})
-_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}})")
+_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}}|live-[0-9a-f]{{16}}/.+)")
+"""Notes, and the scratch of the probes and trials of `reg doctor`."""
 
 
-def _belongs(file: TreeFile) -> bool:
+def belongs(file: TreeFile) -> bool:
     """Whether a registry has a file of this name, and it is a regular one."""
     path = file.path
     if file.size is None:
@@ -219,7 +240,7 @@ def stray_files(remote: Remote) -> list[Damage]:
 
 
 def _strays(files: Iterable[TreeFile]) -> list[Damage]:
-    return [_stray(file) for file in files if not _belongs(file)]
+    return [_stray(file) for file in files if not belongs(file)]
 
 
 def _stray(file: TreeFile) -> Damage:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
-from onnxreg.registry.storage import MAX_DOCUMENT
+from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
 TIMEOUT = 60
@@ -125,8 +125,9 @@ class HttpStore:
         )
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        raise RemoteError(
-            f"a web server does not list what it has, so neither does {self.url}", "name the model"
+        raise UnlistedError(
+            f"a web server does not list what it has, so neither does {self.url}",
+            "name the model, or work on the place that it is served from",
         )
 
     def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:

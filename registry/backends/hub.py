@@ -174,6 +174,10 @@ class HubRemote:
         if paths:
             self._remove(paths, f"Delete {len(paths)} unreferenced blobs")
 
+    def discard(self, paths: Iterable[str]) -> None:
+        wanted = list(paths)
+        self._remove(wanted, f"Delete {' '.join(wanted)}")
+
     def _remove(self, paths: list[str], message: str) -> None:
         def decide(at: Snapshot, doubt: bool) -> list[Operation] | None:
             return [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)] or None

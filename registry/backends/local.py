@@ -236,6 +236,11 @@ class LocalRemote:
                 if directory.is_dir():
                     self.disk.sync_directory(directory)
 
+    def discard(self, paths: Iterable[str]) -> None:
+        with host_errors(f"deleting files of {self.url}"):
+            for path in paths:
+                self.disk.unlink(self.root / path)
+
     def confirm(self, name: str) -> None:
         path = self.root / index_path(name)
         with host_errors(f"writing to {self.url}"):

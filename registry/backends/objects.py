@@ -169,6 +169,9 @@ class ObjectRemote:
     def delete(self, keys: Iterable[BlobKey]) -> None:
         self.store.delete(key.path for key in keys)
 
+    def discard(self, paths: Iterable[str]) -> None:
+        self.store.delete(paths)
+
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         self.store.swap(note_path(kind, note), data, None)
 

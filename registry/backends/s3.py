@@ -219,10 +219,10 @@ class S3Store:
         )
 
     def holds_something_else(self) -> bool:
-        """Whether there are objects below the prefix, and no registry. What a probe left does not count."""
+        """Whether there are objects below the prefix, and no registry. What probes and trials left does not count."""
         wanted = {"Prefix": self._client.path(""), "MaxKeys": 100}
         answer = self._client.call("listing the registry", "list_objects_v2", **wanted)
-        scratch = self._client.path("gc/probe-")
+        scratch = self._client.path("gc/probe-"), self._client.path("gc/live-")
         others = [
             found["Key"] for found in answer.get("Contents", ()) if not found["Key"].startswith(scratch)
         ]

@@ -1,14 +1,24 @@
-"""`verify --repair`, `du`, `doctor`, `mirror`: through the command line."""
+"""`verify --repair`, `gc`, `du`, `doctor`, here and of remotes; `mirror`: through the command line."""
 
+import os
+import shlex
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.backends.memory import MemoryStore
+from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.remotes import open_url
+from onnxreg.registry.storage import BlobKey, blob_path
+from onnxreg.schema.digest import Digest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+from static import serve
 
 Reg = Callable[..., Any]
 
@@ -157,3 +167,218 @@ def test_mirror_of_a_fork_is_refused(reg: Reg, home: Path, copied: Path) -> None
         reg("--registry", registry, "tag", "tiny", "stable")
     done = reg("mirror", home, copied)
     assert done.status == 4 and "different histories of tiny" in done.err
+
+
+# Registries elsewhere
+
+
+@pytest.fixture
+def bucket(reg: Reg) -> tuple[str, dict[str, bytes]]:
+    """A registry in an object store to which everything here was pushed: its URL, and its objects."""
+    url = f"memory:{os.urandom(8).hex()}"
+    for ref in ("acme/pii:0.1.0", "acme/pii:0.2.0", "tiny:0.1.0"):
+        assert reg("push", ref, url).status == 0
+    remote = open_url(url)
+    assert isinstance(remote, ObjectRemote) and isinstance(remote.store, MemoryStore)
+    return url, remote.store.objects
+
+
+@pytest.fixture
+def served(home: Path) -> Iterator[str]:
+    """The URL of the registry on a web server."""
+    with serve(home) as url:
+        yield url
+
+
+def files(root: Path) -> set[str]:
+    found = (path for path in root.rglob("*") if path.is_file() and "local" not in path.parts)
+    return {str(path.relative_to(root)) for path in found}
+
+
+def test_gc_of_a_remote_frees_there_and_not_here(reg: Reg, home: Path, bucket: Any) -> None:
+    url, objects = bucket
+    stray = BlobKey(Digest.of(b"unreferenced")).path
+    objects[stray] = b"unreferenced"
+    (home / stray).parent.mkdir(parents=True, exist_ok=True)
+    (home / stray).write_bytes(b"unreferenced")
+    would = reg("gc", "--remote", url, "--dry-run", "--json")
+    assert would.json["freed"] == {"blobs": 1, "bytes": 12} and stray in objects
+    done = reg("gc", "--remote", url)
+    assert (done.status, done.out.partition(";")[0]) == (0, "freed 1 blob, 12 B")
+    assert stray not in objects and (home / stray).exists()
+    assert reg("verify", "--remote", url).status == 0
+
+
+def test_gc_of_a_remote_expires_on_its_record(reg: Reg, home: Path, bucket: Any) -> None:
+    url, _ = bucket
+    found = reg("gc", "--remote", url, "--keep-versions", "1", "--json")
+    assert (found.status, found.json["expired"]) == (0, ["acme/pii:0.1.0"])
+    assert reg("show", "acme/pii:0.1.0").status == 0
+    assert "expire" not in reg("log", "acme/pii").out
+    (there,) = reg("du", "acme/pii", "--remote", url, "--json").json["models"]
+    assert there["versions"] == 1
+    assert open_url(url).registry_id != Registry(home).id
+
+
+def test_gc_of_a_remote_needs_no_registry_here(reg: Reg, copied: Path) -> None:
+    remote = ("--remote", copied, "--dry-run", "--json")
+    assert reg("--registry", "none", "gc", *remote).json["freed"]["blobs"] == 0
+
+
+def test_gc_of_a_mirror_expires_nothing(reg: Reg, home: Path, tmp_path: Path) -> None:
+    reg("untag", "acme/pii:stable")
+    reg("mirror", home, tmp_path / "mirror")
+    before = files(tmp_path / "mirror")
+    refused = reg("gc", "--remote", tmp_path / "mirror", "--keep-versions", "1")
+    assert refused.status == 5 and "read-only" in refused.err
+    assert reg("gc", "--remote", tmp_path / "mirror").status == 0
+    assert files(tmp_path / "mirror") == before
+
+
+def test_a_remote_is_repaired_from_here(reg: Reg, registry: Registry, bucket: Any) -> None:
+    url, objects = bucket
+    weights, other = (artifact.digest for artifact in registry.get("acme/pii:0.1.0").manifest.artifacts[:2])
+    del objects[blob_path(weights)]
+    objects[blob_path(other)] = b"other bytes"
+    found = reg("verify", "--remote", url, "--json")
+    assert found.status == 4
+    assert {damage["kind"] for damage in found.json["damages"]} == {"missing", "short"}
+    assert found.error["message"] == f"2 damages in {url}"
+    assert f"reg verify --remote {url} --repair --from REMOTE" in found.error["hint"]
+    assert reg("verify", "--remote", url, "acme/pii:0.2.0").status == 0
+    done = reg("verify", "--remote", url, "--repair", "--json")
+    assert done.status == 0
+    assert {item["digest"] for item in done.json["repaired"]} == {str(weights), str(other)}
+    assert Digest.of(objects[blob_path(other)]) == other
+
+
+def test_a_damaged_index_of_a_remote_is_kept_aside_here(
+    reg: Reg, home: Path, copied: Path, tmp_path: Path
+) -> None:
+    reg("mirror", home, tmp_path / "mirror")
+    (copied / "index/tiny.jsonl").write_bytes(b"damaged")
+    alone = reg("verify", "--remote", copied, "tiny", "--repair", "--from", tmp_path / "mirror", "--json")
+    assert alone.status == 0
+    assert (copied / "index/tiny.jsonl").read_bytes() == (home / "index/tiny.jsonl").read_bytes()
+    (kept,) = (home / "local/damaged" / Registry(copied).id).iterdir()
+    assert kept.read_bytes() == b"damaged" and kept.name in alone.json["repaired"][0]["detail"]
+    assert not (copied / "local/damaged").exists()
+
+
+def test_a_remote_is_not_repaired_from_itself(reg: Reg, copied: Path, bucket: Any) -> None:
+    for place in (copied, bucket[0]):
+        refused = reg("verify", "--remote", place, "--repair", "--from", place)
+        assert refused.status == 5 and "itself" in refused.err
+
+
+def test_a_web_server_is_verified_model_by_model(reg: Reg, registry: Registry, served: str) -> None:
+    refused = reg("verify", "--remote", served)
+    assert refused.status == 6
+    assert "does not list" in refused.err and "name the model" in refused.err
+    found = reg("verify", "--remote", served, "acme/pii", "--json")
+    assert (found.status, found.json["versions"], found.json["ok"]) == (0, 2, True)
+    assert found.json["blobs"] == reg("verify", "acme/pii", "--json").json["blobs"]
+    first, second = registry.get("acme/pii:0.1.0").manifest.artifacts[:2]
+    root = registry.store.root
+    (root / blob_path(first.digest)).rename(root / BlobKey(first.digest, 2).path)
+    assert reg("verify", "--remote", served, "acme/pii:0.1.0").status == 0
+    (root / BlobKey(first.digest, 2).path).unlink()
+    (root / blob_path(second.digest)).chmod(0o644)
+    (root / blob_path(second.digest)).write_bytes(b"x" * second.size)
+    found = reg("verify", "--remote", served, "acme/pii:0.1.0", "--json")
+    assert found.status == 4
+    assert {(item["kind"], item["digest"]) for item in found.json["damages"]} == {
+        ("missing", str(first.digest)),
+        ("damaged", str(second.digest)),
+    }
+    assert reg("verify", "--remote", served, "acme/pii:0.2.0").status == 0
+    assert reg("verify", "--remote", served, "nobody").status == 3
+
+
+def test_nothing_is_collected_at_a_web_server(reg: Reg, home: Path, served: str) -> None:
+    before = files(home)
+    for words in (["gc"], ["gc", "--dry-run"], ["gc", "--keep-versions", "1"], ["du"]):
+        refused = reg(*words, "--remote", served)
+        assert refused.status == 6 and "the place that it is served from" in refused.err
+    assert files(home) == before
+
+
+def test_a_web_server_is_looked_at_as_far_as_it_can_be(reg: Reg, served: str) -> None:
+    found = reg("doctor", served, "--json")
+    assert (found.status, [item["check"] for item in found.json["findings"]]) == (0, ["registry.json"])
+    assert reg("doctor", served, "--live").status == 2
+
+
+LEFT = {
+    "condemned": "gc/condemned/0123456789abcdef",
+    "stray files": "photo.jpg",
+    "index and blobs": "index/Bad Name.jsonl",
+    "scratch": "gc/live-0123456789abcdef/create-only",
+}
+
+
+@pytest.mark.parametrize("check", LEFT)
+def test_the_fix_of_what_is_left_in_a_remote_is_a_command_that_works(
+    reg: Reg, bucket: Any, check: str
+) -> None:
+    url, objects = bucket
+    whole = objects.copy()
+    objects[LEFT[check]] = b""
+    found = reg("doctor", url, "--json").json
+    (finding,) = (item for item in found["findings"] if not item["ok"])
+    assert finding["check"] == check
+    words = shlex.split(finding["fix"].rpartition("; then ")[2])
+    assert words[:3] == ["reg", "doctor", url]
+    assert reg(*words[1:]).out == f"deleted {LEFT[check]}\n"
+    assert objects == whole
+    assert reg("doctor", url).status == 0
+
+
+def test_only_what_is_no_part_of_the_registry_is_cleared(reg: Reg, bucket: Any) -> None:
+    url, objects = bucket
+    objects["photo.jpg"] = b""
+    before = objects.copy()
+    for path in ("registry.json", "index/tiny.jsonl", "index/", "blobs/", "gc/intents/0123456789abcdef"):
+        objects["gc/intents/0123456789abcdef"] = b"{}"
+        refused = reg("doctor", url, "--clear", "photo.jpg", "--clear", path)
+        assert refused.status == 2 and "is a part of the registry" in refused.err
+    del objects["gc/intents/0123456789abcdef"]
+    assert reg("doctor", url, "--clear", "photo.jpg", "--clear", "photo.png").status == 3
+    assert objects == before
+    assert reg("doctor", url, "--clear", "photo.jpg", "--json").json == {
+        "registry": url,
+        "cleared": ["photo.jpg"],
+    }
+
+
+def test_the_note_of_a_collection_that_runs_is_not_cleared(reg: Reg, registry: Registry) -> None:
+    with registry.store.push() as push:
+        registry.store.add_note("condemned", push.id, b"")
+        refused = reg("doctor", "--clear", f"gc/condemned/{push.id}")
+        assert refused.status == 5 and "runs" in refused.err
+    assert reg("doctor", "--clear", f"gc/condemned/{push.id}").status == 0
+    assert reg("doctor").status == 0
+
+
+def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
+    before = files(home)
+    done = reg("doctor", "--live")
+    assert done.status == 0
+    first, header, *rows = done.out.splitlines()
+    assert first == f"makes a directory in {home}/local/tmp, and removes it at the end"
+    assert header.split() == ["CHECK", "STATE", "WHAT"]
+    assert all("  kept  " in row for row in rows)
+    found = reg("doctor", home, "--live", "--json")
+    assert (found.err, found.json["ok"]) == ("", True)
+    assert all(item.keys() == {"check", "ok", "state", "detail", "fix"} for item in found.json["findings"])
+    assert files(home) == before
+    assert reg("doctor", "--live", "--clear", "x").status == 2
+
+
+def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxreg.registry.trials.local.probe_lock", lambda directory: ["nobody is kept out"])
+    found = reg("doctor", "--live", "--json")
+    assert found.status == 6
+    assert found.error["message"].endswith(": locks")
+    (bad,) = (item for item in found.json["findings"] if not item["ok"])
+    assert (bad["check"], bad["state"], bad["detail"]) == ("locks", "broken", "nobody is kept out")

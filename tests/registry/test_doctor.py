@@ -15,6 +15,7 @@ from onnxreg.registry import Registry, doctor, local_probes, probes
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore, memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.disk import Disk
 from onnxreg.registry.doctor import Finding, examine
 from onnxreg.registry.storage import Remote
@@ -288,6 +289,58 @@ def test_an_unknown_collection_of_an_object_store_needs_a_person() -> None:
     remote.add_note("condemned", "0123456789abcdef", b"")
     remote.add_note("intents", "0123456789abcdef-0123456789abcdef", b"{}")
     assert faults(remote).keys() == {"condemned"}
+
+
+class Guarded(MemoryStore):
+    """Runs something whenever an object that is raced for was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self.meanwhile()
+        return super().swap(key, data, expected)
+
+
+def test_scratch_of_interrupted_probes_is_taken_away() -> None:
+    store = Guarded()
+    remote = ObjectRemote.create(store)
+    before = store.objects.copy()
+    store.objects["gc/probe-0123456789abcdef"] = b"first"
+    (finding,) = (finding for finding in examine(remote) if finding.check == "probes")
+    assert (finding.ok, finding.detail) == (True, "took away 1 that were interrupted")
+    assert store.objects == before
+
+
+def test_scratch_of_a_probe_that_runs_is_left_alone() -> None:
+    store = Guarded()
+    remote = ObjectRemote.create(store)
+    running, gone = "gc/probe-0123456789abcdef", "gc/probe-fedcba9876543210"
+    store.objects |= {running: b"first", gone: b"first"}
+
+    def goes_on() -> None:
+        store.objects[running] = os.urandom(16)
+        store.objects.pop(gone, None)
+
+    store.meanwhile = goes_on
+    assert faults(remote) == {}
+    assert running in store.objects
+
+
+def test_a_store_that_is_proven_before_writing_has_a_finding_and_no_error() -> None:
+    store = Careless()
+    ObjectRemote.create(store)
+    found = faults(ObjectRemote(Proven(store)))
+    assert found.keys() == {"compare-and-swap"}
+    assert "reg mirror memory: DST" in found["compare-and-swap"].fix
+
+
+def test_fixes_call_the_registry_what_its_user_does() -> None:
+    remote = memory_remote()
+    remote.add_note("condemned", "0123456789abcdef", b"")
+    (finding,) = (finding for finding in examine(remote, "gs://b/p?single_writer=yes") if not finding.ok)
+    assert finding.fix == "reg doctor 'gs://b/p?single_writer=yes' --clear gc/condemned/0123456789abcdef"
 
 
 def test_many_stray_files_are_counted(filled: Registry) -> None:

@@ -313,6 +313,8 @@ class Api(Handler):
                 self.json({"type": "user", "name": "tester", "fullname": "Tester", "orgs": []})
             case ["api", "repos", "create"]:
                 self._create(json.loads(self.body))
+            case ["api", "repos", "delete"]:
+                self._delete(json.loads(self.body))
             case ["api", "validate-yaml"]:
                 self._validate(json.loads(self.body))
             case ["api", "models" | "datasets" as kind, org, name, *rest]:
@@ -366,6 +368,13 @@ class Api(Handler):
             made.add("main", "initial commit", {".gitattributes": attributes})
             self.hub.repositories[f"{kind}/{name}"] = made
         self.json({"url": url, "name": name, "id": "1"})
+
+    def _delete(self, asked: dict[str, Any]) -> None:
+        name = f"{asked.get('type') or 'model'}s/{asked['organization']}/{asked['name']}"
+        self._repository(name, write=True)
+        with self.hub.lock:
+            del self.hub.repositories[name]
+        self.json({})
 
     def _validate(self, asked: dict[str, Any]) -> None:
         import yaml

@@ -1,0 +1,1 @@
+"""What `reg doctor --live` tries at each kind of place."""
