@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.collect import blob_keys
 from onnxreg.registry.commit import commit, load
@@ -214,6 +215,14 @@ def test_resolve_and_search_keep_to_what_is_held(other: Registry, pull: Pull) ->
         (match,) = index.matches(Kind())
         assert [artifact.path for artifact in match.artifacts] == [INT8]
         assert index.matches(Kind(("onnx-android",))) == []
+
+
+def test_a_repo_card_lists_what_is_held(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    index = other.store.read_index(NAME)
+    assert index is not None
+    card = repocard.updated(None, NAME, index.data, "hf://acme/models") or ""
+    assert "| 1.0.0 (partial) | onnx-int8 | int8 |" in card and "onnx-android" not in card
 
 
 def test_files_are_written_out_as_far_as_they_are_held(
