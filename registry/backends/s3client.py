@@ -157,7 +157,7 @@ class S3Client:
 
         def attempt() -> tuple[bytearray, dict[str, Any]]:
             received: tuple[bytearray, dict[str, Any]] = self._ask(
-                doing, lambda: self._wait_for(self._receive(limit, parameters))
+                doing, lambda: self._wait_for(lambda: self._receive(limit, parameters))
             )
             return received
 
@@ -165,16 +165,17 @@ class S3Client:
 
     def _request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         def ask() -> dict[str, Any]:
-            request = self._files._call_s3(operation, Bucket=self.place.bucket, **parameters)
-            return self._wait_for(request)
+            call = self._files._call_s3
+            return self._wait_for(lambda: call(operation, Bucket=self.place.bucket, **parameters))
 
         return self._ask(doing, ask)
 
-    def _wait_for(self, request: Coroutine[Any, Any, Result]) -> Result:
+    def _wait_for(self, request: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """What a request gives that the thread of s3fs makes; it is broken off where our work is stopped."""
         import asyncio
 
-        return outcome(asyncio.run_coroutine_threadsafe(request, self._files.loop))
+        loop = self._files.loop
+        return outcome(asyncio.run_coroutine_threadsafe(request(), loop))
 
     async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[bytearray, dict[str, Any]]:
         answer = await self._files._call_s3("get_object", Bucket=self.place.bucket, **parameters)
