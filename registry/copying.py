@@ -47,10 +47,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What a blob is called in its version, and its size in bytes."""
+    """What a blob is called in its version, its size in bytes, and its parts where their digests are known."""
 
     path: str
     size: int
+    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def blobs_of(
         if entry.gone is None:
             taken = replace(entry, held=asked.get(version, entry.held))
             named = files(ledger, version, taken)
-            wanted |= {each.digest: File(each.path, each.size or 0) for each in named}
+            wanted |= {each.digest: File(each.path, each.size or 0, each.pieces) for each in named}
     return wanted
 
 
@@ -210,7 +211,7 @@ def move_blobs(source: Source, push: Push, moving: Mapping[Digest, File], progre
     def move(digest: Digest) -> None:
         file = moving[digest]
         with progress.file(file.path, file.size) as moved:
-            blob = Moving(source, digest, file.size, moved, stop)
+            blob = Moving(source, digest, file, moved, stop)
             try:
                 size = push.fetch(blob)
             except IntegrityError:
@@ -227,10 +228,14 @@ class Moving:
 
     source: Source
     digest: Digest
-    size: int
+    file: File
     moved: Callable[[int], None]
     stop: threading.Event
     counted: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.file.size
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
@@ -243,7 +248,7 @@ class Moving:
         self.moved(moved)
 
     def pieces(self) -> Sequence[Piece]:
-        return ()
+        return self.file.pieces
 
 
 def run_parallel(

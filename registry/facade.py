@@ -17,6 +17,7 @@ from onnxreg.registry.commit import commit, load, read_ledger
 from onnxreg.registry.copying import Progress, Transferred, copy
 from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.hashing import PieceHasher
 from onnxreg.registry.holdings import EVERYTHING, Held, Selection
 from onnxreg.registry.home import default_root
 from onnxreg.registry.ledger import Ledger, mirror_error
@@ -33,7 +34,7 @@ from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema.diff import ManifestDiff, diff
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, NotFoundError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
@@ -473,8 +474,10 @@ def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
     import threading
 
     def store(path: str) -> Descriptor:
-        digest, size = push.put_file(draft.root / path)
-        return Descriptor("application/octet-stream", digest, size)
+        large = (draft.root / path).stat().st_size
+        hasher = PieceHasher(piece_size(large)) if large > PIECE else None
+        digest, size = push.put_file(draft.root / path, hasher)
+        return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
 
     paths = draft.paths()
     return dict(zip(paths, copying.run_parallel(store, paths, threading.Event()), strict=True))

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
-from onnxreg.registry.storage import CHUNK
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.storage import CHUNK, Hasher
+from onnxreg.schema.digest import Digest, Pieces
 from onnxreg.schema.errors import IntegrityError
 
 
@@ -13,10 +13,31 @@ class Sink(Protocol):
     def write(self, data: memoryview, /) -> object: ...
 
 
-class Hasher(Protocol):
-    def update(self, data: memoryview, /) -> None: ...
+class PieceHasher:
+    """The SHA-256 of a stream, and of its parts of `size` bytes, in one pass."""
 
-    def hexdigest(self) -> str: ...
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._whole = hashlib.sha256()
+        self._part, self._left = hashlib.sha256(), size
+        self._done: list[Digest] = []
+
+    def update(self, data: memoryview) -> None:
+        self._whole.update(data)
+        while len(data) >= self._left:
+            self._part.update(data[: self._left])
+            self._done.append(Digest(self._part.hexdigest()))
+            data = data[self._left :]
+            self._part, self._left = hashlib.sha256(), self._size
+        self._part.update(data)
+        self._left -= len(data)
+
+    def hexdigest(self) -> str:
+        return self._whole.hexdigest()
+
+    def pieces(self) -> Pieces:
+        rest = [Digest(self._part.hexdigest())] if self._left < self._size else []
+        return Pieces(self._size, (*self._done, *rest))
 
 
 def pump(

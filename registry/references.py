@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from onnxreg.registry.holdings import Held, held_artifacts, held_files
 from onnxreg.registry.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.events import Attest
 from onnxreg.schema.manifest import Manifest
@@ -16,11 +17,12 @@ from onnxreg.schema.version import Version
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A blob that a model needs: what for, and its size in bytes where a document states it."""
+    """A blob that a model needs: what for, its size in bytes and the digests of its parts where a document states them."""
 
     digest: Digest
     size: int | None
     what: str
+    pieces: tuple[Piece, ...] = ()
 
     @property
     def path(self) -> str:
@@ -56,9 +58,11 @@ def present_versions(ledger: Ledger) -> Iterator[tuple[Version, Entry]]:
 def files(ledger: Ledger, version: Version, entry: Entry) -> Iterator[Reference]:
     """The files of a version that are held. IntegrityError or NotFoundError where its manifest cannot be read."""
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
-    named = {file.digest: file.path for file in manifest.all_files()}
+    named = {file.digest: file for file in manifest.all_files()}
     for digest, size in refers_to(manifest, entry.held).items():
-        yield Reference(digest, size, f"{ledger.name}:{version} {named.get(digest, 'operators')}")
+        file = named.get(digest)
+        what = f"{ledger.name}:{version} {file.path if file else 'operators'}"
+        yield Reference(digest, size, what, tuple(Piece(*span) for span in file.spans()) if file else ())
 
 
 def references(ledger: Ledger) -> Iterator[Reference]:

@@ -120,6 +120,14 @@ class TreeFile:
     size: int | None
 
 
+class Hasher(Protocol):
+    """What `hashlib.sha256()` gives, as far as it is used here."""
+
+    def update(self, data: memoryview, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a blob, from one offset up to another."""
@@ -230,8 +238,11 @@ class Push(Protocol):
         """
         ...
 
-    def put_file(self, path: Path) -> tuple[Digest, int]:
-        """As `put`, for a file that the caller gives away: it may be moved, and is gone or unchanged afterwards."""
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
+        """As `put`, for a file that the caller gives away: it may be moved, and is gone or unchanged afterwards.
+
+        A `hasher` that the caller wants something else from sees the bytes as they pass.
+        """
         ...
 
     def fetch(self, blob: Arriving) -> int:

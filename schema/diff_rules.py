@@ -42,6 +42,9 @@ TABLES = Tables(
             "artifacts[].metadata.inputs[].shape[]",
             "artifacts[].metadata.outputs[].shape[]",
             "artifacts[].checks[].interval",
+            "artifacts[].pieces.digests",
+            "artifacts[].files[].pieces.digests",
+            "files[].pieces.digests",
         }
     ),
 )
@@ -162,6 +165,8 @@ def _tensor(side: str, noun: str, added: Severity, reordered: Severity, reshaped
 
 _OPSET = Rule("opset", _new_domain, "notable", _rises("breaking"), why="an older runtime may refuse it")
 _LOADER = Rule("loader", "notable", "notable", _rises("breaking"), why="an older runtime may refuse it")
+_PIECES = Rule("pieces", "cosmetic", "cosmetic", "cosmetic")
+"""They follow from the bytes, whose digest is reported."""
 _STATE = _rank(_CERTIFICATION)
 _CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable"
 
@@ -172,6 +177,9 @@ RULES: dict[str, Rule] = {
     "artifacts[].path": Rule("artifact-path", changed="breaking", why="an app may open the file by its name"),
     "artifacts[].digest": Rule("artifact-bytes"),
     "artifacts[].size": Rule("artifact-size"),
+    "artifacts[].pieces*": _PIECES,
+    "artifacts[].files[].pieces*": _PIECES,
+    "files[].pieces*": _PIECES,
     "artifacts[].parent": Rule("artifact-parent"),
     "artifacts[].files*": Rule("sidecar"),
     **_tensor("inputs", "input", "breaking", "notable", _fixed_input),

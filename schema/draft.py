@@ -97,7 +97,15 @@ def _measured(path: str, measured: Mapping[str, Descriptor]) -> Descriptor:
 
 def _entry(file: DraftFile, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
     found = _measured(file.path, measured)
-    return {"role": file.role, "path": file.path, "digest": str(found.digest), "size": found.size}
+    return {"role": file.role, "path": file.path, **_bytes(found)}
+
+
+def _bytes(found: Descriptor) -> dict[str, Any]:
+    """Digest, size, and pieces where there are any."""
+    value: dict[str, Any] = {"digest": str(found.digest), "size": found.size}
+    if found.pieces is not None:
+        value["pieces"] = {"size": found.pieces.size, "digests": list(map(str, found.pieces.digests))}
+    return value
 
 
 def _artifact(draft: DraftArtifact, measured: Mapping[str, Descriptor], parent: str | None) -> dict[str, Any]:
@@ -107,8 +115,7 @@ def _artifact(draft: DraftArtifact, measured: Mapping[str, Descriptor], parent: 
         "format": draft.format,
         "path": draft.path,
         "precision": draft.precision,
-        "digest": str(found.digest),
-        "size": found.size,
+        **_bytes(found),
         "files": [_entry(sidecar, measured) for sidecar in draft.sidecars],
         "certification": _certification(draft.verdict, found.digest, measured, parent),
     }

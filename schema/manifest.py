@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.digest import Digest, Pieces
 from onnxreg.schema.evidence import ArtifactCertification, Check
 from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Table, Text
@@ -36,6 +36,20 @@ FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 
 
+class PieceDigests(Document):
+    """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter; for files over 8 MiB.
+
+    They follow from the file's bytes, so they say nothing new; a download can be checked and mended part by part.
+    """
+
+    size: Annotated[Size, Field(gt=0)]
+    digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
+
+    def fits(self, total: int) -> bool:
+        """Whether a file of so many bytes has so many pieces."""
+        return -(-total // self.size) == len(self.digests)
+
+
 class FileEntry(Document):
     """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, ..."""
 
@@ -43,9 +57,17 @@ class FileEntry(Document):
     path: RelPath
     digest: Digest
     size: Size
+    pieces: PieceDigests | None = None
 
-    def descriptor(self) -> Descriptor:
-        return Descriptor("application/octet-stream", self.digest, self.size)
+    @model_validator(mode="after")
+    def _check_pieces(self) -> Self:
+        if self.pieces is not None and not self.pieces.fits(self.size):
+            raise ValueError("pieces are not as many as the size asks for")
+        return self
+
+    def spans(self) -> list[tuple[int, int, Digest]]:
+        """Where each piece begins and ends, and its digest; none where these are not known."""
+        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else []
 
 
 class Dim(Document):
@@ -145,6 +167,7 @@ class Artifact(Document):
     precision: PrecisionName
     digest: Digest
     size: Size
+    pieces: PieceDigests | None = None
     files: Items[FileEntry] = ()
     parent: Digest | None = None
     metadata: ArtifactMetadata = ArtifactMetadata()
@@ -171,7 +194,9 @@ class Artifact(Document):
 
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
-        yield FileEntry(role="artifact", path=self.path, digest=self.digest, size=self.size)
+        yield FileEntry(
+            role="artifact", path=self.path, digest=self.digest, size=self.size, pieces=self.pieces
+        )
         yield from self.files
 
 

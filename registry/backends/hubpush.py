@@ -14,7 +14,7 @@ from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.hubclient import Operation
 from onnxreg.registry.backends.hubhead import Head, Snapshot, is_file, token_of
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import Arriving, BlobKey, index_path, usable_key
+from onnxreg.registry.storage import Arriving, BlobKey, Hasher, index_path, usable_key
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError
 
@@ -51,10 +51,15 @@ class HubPush:
         return found | (wanted & self._staged.keys())
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        return self._put(source, expected)
+
+    def _put(
+        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
         temporary = self._directory / secrets.token_hex(8)
         try:
             with host_errors("writing a temporary file"), temporary.open("xb") as file:
-                digest, size = hashing.pump(source, file)
+                digest, size = hashing.pump(source, file, hasher=hasher)
             if expected is not None:
                 hashing.check(digest, expected, f"blob {expected}")
         except BaseException:
@@ -67,17 +72,17 @@ class HubPush:
         with blob.open(0) as stream:
             return self.put(stream, blob.digest)[1]
 
-    def put_file(self, path: Path) -> tuple[Digest, int]:
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         temporary = self._directory / secrets.token_hex(8)
         with host_errors(f"reading {path.name}"):
             status = path.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _renamed(path, temporary):
                 with temporary.open("rb") as source:
-                    digest, size = hashing.pump(source, None)
+                    digest, size = hashing.pump(source, None, hasher=hasher)
                 self._keep(temporary, digest)
                 return digest, size
             with path.open("rb") as source:
-                return self.put(source)
+                return self._put(source, hasher=hasher)
 
     def _keep(self, temporary: Path, digest: Digest) -> None:
         with self._lock, host_errors("writing a temporary file"):

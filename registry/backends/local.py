@@ -24,6 +24,7 @@ from onnxreg.registry.storage import (
     NOTE,
     Arriving,
     BlobKey,
+    Hasher,
     IndexFile,
     Kind,
     MissingBlobError,
@@ -404,11 +405,16 @@ class LocalPush:
         return True
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        return self._put(source, expected)
+
+    def _put(
+        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
         temporary = self._directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._remote.url}"):
             try:
                 with self._remote.disk.create(temporary) as sink:
-                    digest, size = hashing.pump(source, sink)
+                    digest, size = hashing.pump(source, sink, hasher=hasher)
                 if expected is not None:
                     hashing.check(digest, expected, f"blob {expected}")
             except BaseException:
@@ -432,7 +438,7 @@ class LocalPush:
         self._keep(partial.path, blob.digest)
         return size
 
-    def put_file(self, path: Path) -> tuple[Digest, int]:
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.
 
         A link is never moved: its bytes are somebody else's, who may change them later.
@@ -445,9 +451,9 @@ class LocalPush:
             or not _rename(self._remote.disk, path, temporary)
         ):
             with path.open("rb") as source:
-                return self.put(source)
+                return self._put(source, hasher=hasher)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
-            digest, size = hashing.pump(source, None)
+            digest, size = hashing.pump(source, None, hasher=hasher)
         self._keep(temporary, digest)
         return digest, size
 

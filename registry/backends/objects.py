@@ -15,6 +15,7 @@ from onnxreg.registry.storage import (
     NOTE,
     Arriving,
     BlobKey,
+    Hasher,
     IndexFile,
     Kind,
     MissingBlobError,
@@ -221,10 +222,12 @@ class ObjectPush:
         self._store.create(path, cast(BinaryIO, checked))
         return expected, checked.size
 
-    def _put_spooled(self, source: BinaryIO, expected: Digest | None) -> tuple[Digest, int]:
+    def _put_spooled(
+        self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
         """The bytes are known before anything is sent."""
         with SpooledTemporaryFile(SPOOL) as spool:
-            digest, size = hashing.pump(source, spool)
+            digest, size = hashing.pump(source, spool, hasher=hasher)
             if expected is not None:
                 hashing.check(digest, expected, f"blob {expected}")
             spool.seek(0)
@@ -235,9 +238,9 @@ class ObjectPush:
             self._store.create(path, cast(BinaryIO, spool))
         return digest, size
 
-    def put_file(self, path: Path) -> tuple[Digest, int]:
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         with path.open("rb") as source:
-            return self.put(source)
+            return self._put_spooled(source, None, hasher)
 
     def fetch(self, blob: Arriving) -> int:
         with blob.open(0) as stream:
