@@ -104,11 +104,15 @@ class S3Store:
         return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
 
     def _is_there(self, key: str) -> bool:
+        """Where a HEAD is refused, whose answer has no words, the object's first byte is asked for: that says why."""
+        doing, path = f"looking for {key}", self._client.path(key)
         try:
-            self._tag(self._client.call(f"looking for {key}", "head_object", Key=self._client.path(key)))
+            self._tag(self._client.call(doing, "head_object", Key=path))
         except RejectedError as error:
             if error.is_absence:
                 return False
+            if error.status in (400, 403):
+                self._client.read(doing, BLOCK, Key=path, Range="bytes=0-0")
             raise
         return True
 
