@@ -53,6 +53,7 @@ class TestSeaweedFS(RemoteContract):
         assert remote.has(map(Digest.of, blobs)) == set()
 
 
+@pytest.mark.large
 def test_processes_pushing_versions_of_one_model_lose_nothing_there_either(
     seaweedfs: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

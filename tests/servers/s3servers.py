@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,25 +122,27 @@ def running(
 
 
 def make_bucket(server: Server, patience: float = 60) -> Server:
-    """Create the tests' bucket as soon as the server answers."""
+    """Create the tests' bucket, unless it is there, and return as soon as the server takes an object."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = server.client()
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            client.create_bucket(Bucket=BUCKET)
-            client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
-            client.delete_object(Bucket=BUCKET, Key="ready")
-            return server
-        except (BotoCoreError, ClientError) as error:
-            if "BucketAlreadyOwnedByYou" in str(error):
+    try:
+        while True:
+            try:
+                with suppress(
+                    client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou
+                ):
+                    client.create_bucket(Bucket=BUCKET)
+                client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+                client.delete_object(Bucket=BUCKET, Key="ready")
                 return server
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        finally:
-            client.close()
+            except (BotoCoreError, ClientError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        client.close()
 
 
 @contextmanager
