@@ -88,6 +88,31 @@ class TestLargeObjects:
             push.put(BytesIO(bytes(17 * 2**20)), Digest.of(bytes(17 * 2**20)))
         assert ministack.uploads(there) == []
 
+    def test_credentials_that_expire_between_parts(
+        self, there: str, behind: Proxy, ministack: s3servers.Server
+    ) -> None:
+        """Giving the parts up is refused too."""
+        data = random.Random(4).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        expired = False
+
+        def plan(method: str, path: str) -> str | None:
+            nonlocal expired
+            expired = expired or "partNumber=2" in path
+            return "expired" if expired else None
+
+        behind.plan = plan
+        with remote.push() as push, pytest.raises(RemoteError, match="ExpiredToken") as error:
+            push.put(BytesIO(data), Digest.of(data))
+        assert error.value.hint.startswith("the credentials have expired")
+        assert not direct(there, ministack).has([Digest.of(data)])
+        assert len(ministack.uploads(there)) == 1
+        behind.plan = lambda method, path: None
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data))
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
     @pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
     def test_ranges_are_fetched_again(self, there: str, behind: Proxy, fault: str) -> None:
         data = random.Random(2).randbytes(9 * 2**20)
@@ -138,14 +163,14 @@ class Noise(RawIOBase):
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-size, url = int(sys.argv[1]), sys.argv[2]
-digests = [hashing.pump(Noise(seed, size), None)[0] for seed in range(8)]
+size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+digests = [hashing.pump(Noise(seed, size), None)[0] for seed in range(count)]
 remote = s3_remote(url, create=True)
 with remote.push() as push:
     push.put(BytesIO(b"small"))
 before = peak()
 with remote.push() as push, ThreadPoolExecutor(8) as pool:
-    list(pool.map(lambda seed: push.put(Noise(seed, size), digests[seed]), range(8)))
+    list(pool.map(lambda seed: push.put(Noise(seed, size), digests[seed]), range(count)))
 pushed = peak()
 def read(digest):
     with remote.open_blob(digest) as stream:
@@ -157,10 +182,17 @@ print(pushed - before, peak() - before)
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("size", [60 * 2**20, 200 * 2**20])
-def test_memory_is_flat(there: str, size: int) -> None:
-    """MiB above the baseline, eight blobs at a time."""
-    command = [sys.executable, "-c", MEASURE, str(size), there]
+@pytest.mark.parametrize(
+    ("name", "size", "count"),
+    [("ministack", 60 * 2**20, 8), ("ministack", 200 * 2**20, 8), ("seaweedfs", 2**31, 1)],
+)
+def test_memory_is_flat(
+    name: str, size: int, count: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MiB above the baseline, several blobs at a time. MiniStack keeps in memory what it is sent, SeaweedFS does not."""
+    server: s3servers.Server = request.getfixturevalue(name)
+    server.enter(monkeypatch)
+    command = [sys.executable, "-c", MEASURE, str(size), str(count), server.fresh()]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert all(int(growth) < 64 for growth in done.stdout.split()), done.stdout
 
@@ -177,7 +209,12 @@ Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 
 
 def test_a_push_that_is_killed_between_parts(
-    there: str, behind: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
+    there: str,
+    behind: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its parts stay in the bucket, unseen by every reader, until a lifecycle rule or somebody gives them up."""
     registry.add(make_draft(size=2**21))
@@ -196,7 +233,9 @@ def test_a_push_that_is_killed_between_parts(
     assert len(left) == 1
     assert versions(direct(there, ministack)) == set()
     behind.plan = lambda method, path: None
-    subprocess.run(command, check=True)
+    monkeypatch.setattr(s3, "SINGLE", 6 * 2**20)
+    monkeypatch.setattr(s3upload, "PART", 5 * 2**20)
+    registry.push("acme/pii:0.1.0", there)
     assert versions(direct(there, ministack)) == {"0.1.0"}
     assert damages(direct(there, ministack)) == []
     assert ministack.uploads(there) == left
