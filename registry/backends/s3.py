@@ -58,8 +58,10 @@ class S3Store:
         return ThreadPoolExecutor(WORKERS, thread_name_prefix="s3")
 
     def get(self, key: str) -> tuple[bytes, str] | None:
+        """The bytes are checked against the checksum that they were written with, where the server kept it."""
+        wanted = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
         try:
-            data, answer = self._client.read(f"reading {key}", SMALL, Key=self._client.path(key))
+            data, answer = self._client.read(f"reading {key}", SMALL, **wanted)
         except RejectedError as error:
             if error.is_absence:
                 return None
