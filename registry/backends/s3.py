@@ -57,11 +57,11 @@ class S3Store:
         return ThreadPoolExecutor(WORKERS, thread_name_prefix="s3")
 
     def get(self, key: str, known: Known | None = None) -> Known | None:
+        """The bytes are checked against the checksum that they were written with, where the server kept it."""
+        wanted = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
         condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
         try:
-            data, answer = self._client.read(
-                f"reading {key}", MAX_DOCUMENT, Key=self._client.path(key), **condition
-            )
+            data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
         except RejectedError as error:
             if error.status == 304 and known:
                 return known
@@ -109,11 +109,15 @@ class S3Store:
         return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
 
     def _is_there(self, key: str) -> bool:
+        """Where a HEAD is refused, whose answer has no words, the object's first byte is asked for: that says why."""
+        doing, path = f"looking for {key}", self._client.path(key)
         try:
-            self._tag(self._client.call(f"looking for {key}", "head_object", Key=self._client.path(key)))
+            self._tag(self._client.call(doing, "head_object", Key=path))
         except RejectedError as error:
             if error.is_absence:
                 return False
+            if error.status in (400, 403):
+                self._client.read(doing, BLOCK, Key=path, Range="bytes=0-0")
             raise
         return True
 

@@ -20,6 +20,8 @@ from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_ext
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
 """Seconds."""
 CONNECTIONS = 32
+LONGEST_PREFIX = 800
+"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -75,6 +77,8 @@ class Place:
         prefix = unquote(parts.path).strip("/")
         if parts.fragment or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
             raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
+        if len(prefix.encode()) > LONGEST_PREFIX:
+            raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
         options = parse_qsl(parts.query, keep_blank_values=True)
         for name, _ in options:
             if name not in OPTIONS:

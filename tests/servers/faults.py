@@ -1,6 +1,7 @@
 """An HTTP proxy between a client and a server that does to a request what a bad day does."""
 
 import http.client
+import itertools
 import socket
 import ssl
 import struct
@@ -18,14 +19,24 @@ Plan = Callable[[str, str], str | None]
 FAULTS = ("reset", "lost", "slow-down", "error", "truncated", "garbled", "page")
 """reset: the connection breaks before the server sees the request; lost: after it has done it; slow-down, error: 503,
 500; truncated: half of the answer's body, then the connection breaks; garbled: one byte of the body on its way up, or of
-the answer's, is another; page: a web page with status 200. Also stalled: no answer until the proxy ends."""
+the answer's, is another; page: a web page with status 200.
+
+Also stalled: no answer until the proxy ends; expired: the credentials are no longer good, which a HEAD cannot say."""
+
+
+def at(number: int, fault: str, burst: float = 1) -> Plan:
+    """A plan: this fault meets so many requests from the given one on."""
+    count = itertools.count()
+    return lambda method, path: fault if number <= next(count) < number + burst else None
+
 
 HOP = {"connection", "transfer-encoding", "keep-alive", "expect"}
 PAGE = b"<!doctype html><html><title>Please log in</title></html>"
 
 
 class Proxy:
-    """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `answers` the status of each."""
+    """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `answers` the status of
+    each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last."""
 
     def __init__(self, url: str, upstream: str) -> None:
         self.url = url
@@ -34,6 +45,7 @@ class Proxy:
         self.seen: list[tuple[str, str]] = []
         self.met: list[str] = []
         self.answers: list[int] = []
+        self.spot = 0.5
         self.lock = threading.Lock()
         self.ended = threading.Event()
 
@@ -95,18 +107,20 @@ class Handler(BaseHTTPRequestHandler):
                 return self.refuse(503, "SlowDown")
             case "error":
                 return self.refuse(500, "InternalError")
+            case "expired":
+                return self.refuse(400, "ExpiredToken")
             case "page":
                 return self.answer(200, [("Content-Type", "text/html")], PAGE)
             case "stalled":
                 proxy.ended.wait()
                 return self.break_off()
         if fault == "garbled" and body:
-            body = garbled(body)
+            body = garbled(body, proxy.spot)
         status, headers, data = self.ask(proxy, body)
         if fault == "lost":
             return self.break_off()
         if fault == "garbled" and self.command == "GET" and data:
-            data = garbled(data)
+            data = garbled(data, proxy.spot)
         self.answer(status, headers, data, cut=fault == "truncated")
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve  # noqa: N815
@@ -153,6 +167,6 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.close()
 
 
-def garbled(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+def garbled(data: bytes, spot: float) -> bytes:
+    where = round((len(data) - 1) * spot)
+    return data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,13 @@ class Server:
             "NO_PROXY": "127.0.0.1",
         }
 
+    def enter(self, patch: pytest.MonkeyPatch) -> None:
+        """From now on every AWS client finds this server and this key."""
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in self.environment.items():
+            patch.setenv(name, value)
+
     def client(self, service: str = "s3") -> Any:
         from botocore.session import Session
 
@@ -56,6 +63,28 @@ class Server:
     def fresh(self) -> str:
         """The URL of a prefix below which nothing is."""
         return f"s3://{BUCKET}/{secrets.token_hex(6)}"
+
+    def put(self, url: str, key: str, body: bytes) -> None:
+        """Write an object below a URL, whatever is there."""
+        client = self.client()
+        try:
+            client.put_object(Bucket=BUCKET, Key=f"{prefix(url)}/{key}", Body=body)
+        finally:
+            client.close()
+
+    def uploads(self, url: str) -> list[str]:
+        """The keys below a URL whose upload in parts was neither completed nor given up."""
+        client = self.client()
+        try:
+            found = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+            return [upload["Key"] for upload in found if upload["Key"].startswith(prefix(url))]
+        finally:
+            client.close()
+
+
+def prefix(url: str) -> str:
+    """The prefix that a URL of `Server.fresh` names."""
+    return url.partition("?")[0].rpartition("/")[2]
 
 
 def free_port() -> int:
@@ -93,25 +122,27 @@ def running(
 
 
 def make_bucket(server: Server, patience: float = 60) -> Server:
-    """Create the tests' bucket as soon as the server answers."""
+    """Create the tests' bucket, unless it is there, and return as soon as the server takes an object."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = server.client()
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            client.create_bucket(Bucket=BUCKET)
-            client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
-            client.delete_object(Bucket=BUCKET, Key="ready")
-            return server
-        except (BotoCoreError, ClientError) as error:
-            if "BucketAlreadyOwnedByYou" in str(error):
+    try:
+        while True:
+            try:
+                with suppress(
+                    client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou
+                ):
+                    client.create_bucket(Bucket=BUCKET)
+                client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
+                client.delete_object(Bucket=BUCKET, Key="ready")
                 return server
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        finally:
-            client.close()
+            except (BotoCoreError, ClientError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        client.close()
 
 
 @contextmanager
@@ -134,7 +165,7 @@ def ministack(directory: Path, port: int | None = None) -> Iterator[Server]:
 
 
 def user(root: Server, name: str, actions: Sequence[str]) -> tuple[str, str]:
-    """The key of a new IAM user who may do only this."""
+    """The key of a new IAM user at MiniStack who may do only this."""
     client = root.client("iam")
     try:
         client.create_user(UserName=name)
@@ -147,16 +178,25 @@ def user(root: Server, name: str, actions: Sequence[str]) -> tuple[str, str]:
         client.close()
 
 
+def revoke(root: Server, name: str, key: str) -> None:
+    """Delete a key of an IAM user."""
+    client = root.client("iam")
+    try:
+        client.delete_access_key(UserName=name, AccessKeyId=key)
+    finally:
+        client.close()
+
+
 @contextmanager
-def seaweedfs(directory: Path) -> Iterator[Server]:
-    """One process that is master, volume server, filer and S3 gateway."""
-    master, volume, filer, gateway = (_low_port() for _ in range(4))
+def seaweedfs(directory: Path, ports: Sequence[int] | None = None) -> Iterator[Server]:
+    """One process that is master, volume server, filer and S3 gateway. It starts again on the same `low_ports`."""
+    master, volume, filer, gateway = ports or low_ports()
     server = Server(f"http://127.0.0.1:{gateway}", "testkey12345", "testsecret12345")
     credentials = [{"accessKey": server.key, "secretKey": server.secret}]
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     identities = [{"name": "tester", "credentials": credentials, "actions": actions}]
     (directory / "s3.json").write_text(json.dumps({"identities": identities}))
-    (directory / "data").mkdir()
+    (directory / "data").mkdir(exist_ok=True)
     command = [program("weed"), "server", f"-dir={directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-filer", "-s3"]
     command += [f"-s3.port={gateway}", f"-s3.config={directory / 's3.json'}", "-s3.port.iceberg=0"]
@@ -164,6 +204,11 @@ def seaweedfs(directory: Path) -> Iterator[Server]:
     command += ["-master.volumeSizeLimitMB=128", "-volume.max=100", "-volume.preStopSeconds=0"]
     with running(command, directory):
         yield make_bucket(server)
+
+
+def low_ports() -> list[int]:
+    """Ports for the four servers that SeaweedFS is."""
+    return [_low_port() for _ in range(4)]
 
 
 def _low_port() -> int:
