@@ -25,6 +25,7 @@ from onnxreg.cli import (
     pull,
     purge,
     push,
+    query,
     remote,
     resolve,
     schema,
@@ -53,6 +54,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),
         ("resolve", resolve.command(), resolve.EXAMPLES),
+        ("query", query.command, query.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
     ),
     "Decide what is in use": (

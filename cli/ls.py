@@ -54,7 +54,8 @@ def run(
         _models(session, place, name or "*", as_json)
 
 
-def _index(place: Remote) -> "SearchIndex":
+def index(place: Remote) -> "SearchIndex":
+    """The search index of the registry on this machine."""
     from onnxreg.registry.search import SearchIndex
 
     assert isinstance(place, LocalRemote), "session.place() without a remote is the registry on this machine"
@@ -65,8 +66,8 @@ def _models(session: Session, place: Remote, pattern: str, as_json: bool) -> Non
     from onnxreg.registry import scan
 
     if isinstance(place, LocalRemote) and scan.has_more(place.root, FEW):
-        with _index(place) as index:
-            models, damages = index.models(pattern), index.damages(pattern)
+        with index(place) as search:
+            models, damages = search.models(pattern), search.damages(pattern)
     else:
         models, damages = _read_models(place, pattern)
     if as_json:
@@ -79,7 +80,7 @@ def _models(session: Session, place: Remote, pattern: str, as_json: bool) -> Non
         if not rows and not damages:
             none = f"{place.url} holds no models yet: reg export and reg add make some"
             session.say(none if pattern == "*" else f"no model of {place.url} is called {pattern}")
-    _fail(damages)
+    fail(damages)
 
 
 def _read_models(place: Remote, pattern: str) -> "tuple[list[Model], list[str]]":
@@ -97,7 +98,8 @@ def _read_models(place: Remote, pattern: str) -> "tuple[list[Model], list[str]]"
     return models, damages
 
 
-def _fail(damages: Sequence[str]) -> None:
+def fail(damages: Sequence[str]) -> None:
+    """IntegrityError where something is damaged, once the rest is shown."""
     if damages:
         more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
         what = "; ".join([*damages[:SHOWN], *more])
@@ -109,8 +111,8 @@ def _channels(channels: dict[str, str]) -> str:
 
 
 def _matches(session: Session, place: Remote, pattern: str, kind: "Kind", as_json: bool) -> None:
-    with _index(place) as index:
-        matches, damages = index.matches(kind, pattern), index.damages(pattern)
+    with index(place) as search:
+        matches, damages = search.matches(kind, pattern), search.damages(pattern)
     if as_json:
         output.write_json({"models": [_match(match) for match in matches]})
     else:
@@ -124,7 +126,7 @@ def _matches(session: Session, place: Remote, pattern: str, kind: "Kind", as_jso
         )
         if not matches and not damages:
             session.say("no newer release has such an artifact")
-    _fail(damages)
+    fail(damages)
 
 
 def _match(match: "Match") -> dict[str, Any]:

@@ -31,6 +31,8 @@ DEPTH = 64
 """How deep brackets and `not` may lie in each other."""
 DIGITS = 15
 """Digits of a number, at most: so every number is exact in any language's floating point."""
+MOST = 2**53 - 1
+"""Bytes of a size, at most, for the same reason."""
 UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -293,6 +295,8 @@ def _size(token: Token) -> Literal:
     count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
     if rest:
         raise InputError(f"{token.text} is no whole number of bytes")
+    if count > MOST:
+        raise InputError(f"{token.text} is more than {MOST} bytes")
     return Literal(count, token.text)
 
 

@@ -5,12 +5,12 @@ opset that was not recorded, the recall of a label that was not measured) is Non
 specification.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from onnxreg.schema.state import Entry
+    from onnxreg.schema.state import Entry, State
     from onnxreg.schema.summary import ArtifactSummary, VersionSummary
     from onnxreg.schema.version import Version
 
@@ -59,24 +59,29 @@ FIELDS: Final[dict[str, Kind]] = {
 
 
 def candidate(
-    name: str,
-    version: "Version",
-    entry: "Entry",
-    summary: "VersionSummary",
-    artifact: "ArtifactSummary",
-    channels: Collection[str] = (),
-    newest: bool = False,
+    state: "State", version: "Version", entry: "Entry", summary: "VersionSummary", artifact: "ArtifactSummary"
 ) -> dict[str, Any]:
-    """The fields of one artifact. `channels` hold this version; `newest`: it is the model's newest release."""
+    """The fields of one artifact of a version."""
+    return {**standing(state, version, entry), **contents(summary, artifact)}
+
+
+def standing(state: "State", version: "Version", entry: "Entry") -> dict[str, Any]:
+    """The fields that say where a version stands in its model now."""
     return {
-        "name": name,
+        "name": state.name,
         "version": str(version),
         "manifest": str(entry.manifest),
-        "channels": list(channels),
-        "newest": newest,
+        "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
+        "newest": state.newest_release() == version,
         "prerelease": version.is_prerelease,
         "yanked": entry.yanked,
         "pinned": entry.pinned,
+    }
+
+
+def contents(summary: "VersionSummary", artifact: "ArtifactSummary") -> dict[str, Any]:
+    """The fields that the manifest decides for ever."""
+    return {
         "task": summary.task,
         "family": summary.family,
         "license": summary.license,

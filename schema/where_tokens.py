@@ -22,6 +22,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -60,6 +62,9 @@ def tokenize(text: str) -> Iterator[Token]:
     """The tokens, and one of kind `end` behind them. ExpressionError at the first character that begins none."""
     if len(text) > LENGTH:
         raise ExpressionError(text, (LENGTH, len(text)), f"it is longer than {LENGTH} characters")
+    stray = _SURROGATE.search(text)
+    if stray is not None:
+        raise ExpressionError(text, stray.span(), "a character is cut in two: this is no valid text")
     place = 0
     while place < len(text):
         found = _TOKEN.match(text, place)
