@@ -33,6 +33,8 @@ DIGITS = 15
 """Digits of a number, at most: so every number is exact in any language's floating point."""
 MOST = 2**53 - 1
 """Bytes of a size, at most, for the same reason."""
+SHOWN = 40
+"""Characters of a word that a message repeats."""
 UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -202,7 +204,7 @@ class _Parser:
         if name == "recall":
             return Field(name, label or self._label(token))
         if token.text not in FIELDS:
-            raise self._wrong(token, f"there is no field {token.text}", _nearest(token.text))
+            raise self._wrong(token, f"there is no field {_short(token.text)}", _nearest(token.text))
         return Field(token.text)
 
     def _label(self, recall: Token) -> str:
@@ -242,7 +244,7 @@ class _Parser:
             raise self._expected(expected)
 
     def _expected(self, what: str, hint: str = "") -> ExpressionError:
-        found = f"found {self._next.text}" if self._next.text else "it ends here"
+        found = f"found {_short(self._next.text)}" if self._next.text else "it ends here"
         return self._wrong(self._next, f"expected {what}; {found}", hint)
 
     def _wrong(self, token: Token, what: str, hint: str = "") -> ExpressionError:
@@ -269,9 +271,9 @@ def _number(token: Token) -> Literal:
     """NUMBER = DIGITS ["." DIGITS]"""
     whole, dot, part = token.text.partition(".")
     if not (_is_digits(whole) and (_is_digits(part) or not dot)):
-        raise InputError(f"{token.text} is no number")
+        raise InputError(f"{_short(token.text)} is no number")
     if len(whole + part) > DIGITS:
-        raise InputError(f"{token.text} has more than {DIGITS} digits")
+        raise InputError(f"{_short(token.text)} has more than {DIGITS} digits")
     return Literal(float(token.text) if dot else int(whole), token.text)
 
 
@@ -279,7 +281,7 @@ def _share(token: Token) -> Literal:
     """SHARE = NUMBER, at most 1"""
     share = _number(token)
     if float(token.text) > 1:
-        raise InputError(f"{token.text} is more than 1")
+        raise InputError(f"{_short(token.text)} is more than 1")
     return share
 
 
@@ -289,14 +291,14 @@ def _size(token: Token) -> Literal:
     unit = token.text[len(number) :]
     if unit and unit not in UNITS:
         hint = next((f"write {known}" for known in UNITS if known.lower() == unit.lower()), "")
-        raise InputError(f"{unit} is no unit", hint or f"units are {', '.join(UNITS)}")
+        raise InputError(f"{_short(unit)} is no unit", hint or f"units are {', '.join(UNITS)}")
     _number(Token("number", number, token.start, token.end))
     whole, _, part = number.partition(".")
     count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
     if rest:
-        raise InputError(f"{token.text} is no whole number of bytes")
+        raise InputError(f"{_short(token.text)} is no whole number of bytes")
     if count > MOST:
-        raise InputError(f"{token.text} is more than {MOST} bytes")
+        raise InputError(f"{_short(token.text)} is more than {MOST} bytes")
     return Literal(count, token.text)
 
 
@@ -304,14 +306,20 @@ def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 def _nearest(name: str) -> str:
     """The fields that were perhaps meant; else all of them."""
     from difflib import get_close_matches
 
-    last = name.lower().replace("-", "_").rpartition(".")[2]
-    near = get_close_matches(last, FIELDS, n=3, cutoff=0.6)
-    near += [field for field in FIELDS if len(last) > 2 and last in field and field not in near]
-    return f"did you mean {' or '.join(near)}?" if near else f"the fields are {', '.join(FIELDS)}"
+    parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
+    near = [field for part in parts for field in get_close_matches(part, FIELDS, n=3)]
+    near += [field for part in parts for field in FIELDS if part in field]
+    return (
+        f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"the fields are {', '.join(FIELDS)}"
+    )
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
