@@ -65,7 +65,7 @@ def _store(database: sqlite3.Connection, told: Told) -> list[str]:
         database.execute("DELETE FROM candidates WHERE model = ?", (model,))
         return [f"the artifacts of {told.name} cannot be listed: {error}"]
     whole = not told.damages
-    database.execute("UPDATE models SET whole = ? AND head = ? WHERE id = ?", (whole, told.head, model))
+    database.execute("UPDATE models SET whole = ? AND head IS ? WHERE id = ?", (whole, told.head, model))
     return []
 
 
