@@ -120,8 +120,13 @@ class _Model:
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents)[0]
         found = [
-            {**standing(self._state, version, entry), **artifact}
+            {**_standing(self._state, version, entry), **artifact}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
         return Told(self._name, str(self._state.head), found, sorted(self._damages))
+
+
+def _standing(state: State, version: Version, entry: Entry) -> dict[str, Any]:
+    channels = [tag for tag, channel in state.channels.items() if channel.version == version]
+    return standing(state.name, version, entry, channels, state.newest_release() == version)

@@ -5,12 +5,12 @@ opset that was not recorded, the recall of a label that was not measured) is Non
 specification.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from onnxreg.schema.state import Entry, State
+    from onnxreg.schema.state import Entry
     from onnxreg.schema.summary import ArtifactSummary, VersionSummary
     from onnxreg.schema.version import Version
 
@@ -59,20 +59,28 @@ FIELDS: Final[dict[str, Kind]] = {
 
 
 def candidate(
-    state: "State", version: "Version", entry: "Entry", summary: "VersionSummary", artifact: "ArtifactSummary"
+    name: str,
+    version: "Version",
+    entry: "Entry",
+    summary: "VersionSummary",
+    artifact: "ArtifactSummary",
+    channels: Collection[str] = (),
+    newest: bool = False,
 ) -> dict[str, Any]:
-    """The fields of one artifact of a version."""
-    return {**standing(state, version, entry), **contents(summary, artifact)}
+    """The fields of one artifact. `channels` hold this version; `newest`: it is the model's newest release."""
+    return {**standing(name, version, entry, channels, newest), **contents(summary, artifact)}
 
 
-def standing(state: "State", version: "Version", entry: "Entry") -> dict[str, Any]:
+def standing(
+    name: str, version: "Version", entry: "Entry", channels: Collection[str], newest: bool
+) -> dict[str, Any]:
     """The fields that say where a version stands in its model now."""
     return {
-        "name": state.name,
+        "name": name,
         "version": str(version),
         "manifest": str(entry.manifest),
-        "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
-        "newest": state.newest_release() == version,
+        "channels": sorted(channels),
+        "newest": newest,
         "prerelease": version.is_prerelease,
         "yanked": entry.yanked,
         "pinned": entry.pinned,
