@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry import candidates
-from onnxreg.registry.candidates import Contents, Told
 from onnxreg.registry.searchdb import transaction
 from onnxreg.registry.searchsql import JSON, Condition
 from onnxreg.registry.storage import Remote
-from onnxreg.schema.where import Expression
 from onnxreg.schema.where_fields import FIELDS, Kind
+
+if TYPE_CHECKING:
+    from onnxreg.registry.candidates import Contents, Told
+    from onnxreg.schema.where import Expression
 
 COLUMNS = tuple(FIELDS)[1:]
 """Those of `candidates`, behind model, rank and position; the name is the model's."""
@@ -30,6 +31,10 @@ def fill(database: sqlite3.Connection, remote: Remote, pattern: str) -> list[str
     """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be."""
     rows = database.execute("SELECT name FROM models WHERE NOT whole AND damage IS NULL ORDER BY name")
     stale = [name for (name,) in rows.fetchall() if fnmatchcase(name, pattern)]
+    if not stale:
+        return []
+    from onnxreg.registry import candidates
+
     damages: list[str] = []
     for batch in candidates.batches(stale):
         known = dict(item for name in batch for item in _known(database, name))
@@ -40,7 +45,7 @@ def fill(database: sqlite3.Connection, remote: Remote, pattern: str) -> list[str
     return damages
 
 
-def _known(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, Contents]]:
+def _known(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, "Contents"]]:
     """What the manifests of a model say, as far as they were read before."""
     rows = database.execute(
         f"SELECT manifest, rank, {', '.join(OF_MANIFEST)} FROM models JOIN candidates ON model = id "
@@ -51,7 +56,7 @@ def _known(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, Conte
         yield manifest, [_decoded(OF_MANIFEST, row[2:]) for row in group]
 
 
-def _store(database: sqlite3.Connection, told: Told) -> list[str]:
+def _store(database: sqlite3.Connection, told: "Told") -> list[str]:
     """Replace the candidates of a model; returns what stands in the way."""
     found = database.execute("SELECT id FROM models WHERE name = ?", (told.name,)).fetchone()
     if found is None:
@@ -77,7 +82,7 @@ def _rows(model: int, found: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ..
 
 
 def matching(
-    database: sqlite3.Connection, expression: Expression | None, pattern: str
+    database: sqlite3.Connection, expression: "Expression | None", pattern: str
 ) -> Iterator[dict[str, Any]]:
     """The candidates that fit, by name, then version, then path."""
     condition = None if expression is None else Condition(database, expression.tree)
