@@ -1,6 +1,8 @@
 """`reg query`: the artifacts of all models and versions that an expression is true of."""
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -65,10 +67,11 @@ def command(
         lookup.read_state(place, names)
 
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
-        if remote is not None:
-            return candidates.query(place, asked, names, take)
-        with index(place) as search:
-            return search.query(asked, names, take)
+        with _steps(session, as_json) as report:
+            if remote is not None:
+                return candidates.query(place, asked, names, take, report)
+            with index(place) as search:
+                return search.query(asked, names, take, report)
 
     if export is not None:
         tables.check_file(export)
@@ -78,6 +81,11 @@ def command(
         found, damages = ask(lambda rows: list(islice(rows, None if limit is None else limit + 1)))
         _show(session, found, limit, bool(damages), as_json)
     fail(damages)
+
+
+def _steps(session: Session, as_json: bool) -> AbstractContextManager[Callable[[str], None]]:
+    """Shows how far a long reading is, where a person watches."""
+    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(lambda step: None)
 
 
 def _say_written(session: Session, path: Path, rows: int, as_json: bool) -> None:

@@ -6,9 +6,8 @@ Versions whose files are gone have no candidates.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry import lookup
@@ -50,13 +49,14 @@ def query(
     expression: Expression | None,
     pattern: str,
     take: Callable[[Iterator[dict[str, Any]]], Answer],
+    report: Callable[[str], None] = lambda step: None,
 ) -> tuple[Answer, list[str]]:
     """As `SearchIndex.query`, of a registry elsewhere: every index file and older manifest is read, nothing is kept."""
     names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
     damages: list[str] = []
 
     def fitting() -> Iterator[dict[str, Any]]:
-        for batch in batches(names):
+        for batch in batches(names, report):
             for model in read(remote, batch, {}):
                 damages.extend(model.damages)
                 yield from (one for one in model.candidates if expression is None or expression.matches(one))
@@ -64,10 +64,11 @@ def query(
     return take(fitting()), damages
 
 
-def batches(names: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(names)
-    while batch := list(islice(rest, BATCH)):
-        yield batch
+def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Sequence[str]]:
+    """A few names at a time; `report` is told how far it is."""
+    for start in range(0, len(names), BATCH):
+        report(f"reading models {start + 1:,} of {len(names):,}")
+        yield names[start : start + BATCH]
 
 
 def read(remote: Remote, names: Collection[str], known: Known) -> list[Told]:

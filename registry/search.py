@@ -124,15 +124,17 @@ class SearchIndex:
         expression: "Expression | None",
         pattern: str,
         take: Callable[[Iterator[dict[str, Any]]], Answer],
+        report: Callable[[str], None] = lambda step: None,
     ) -> tuple[Answer, list[str]]:
         """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
 
         Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
+        `report` is told what takes long: the reading of manifests that were not read before.
         """
         from onnxreg.registry import searchquery
 
         def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
-            damages = searchquery.fill(database, self._remote, pattern)
+            damages = searchquery.fill(database, self._remote, pattern, report)
             found = take(searchquery.matching(database, expression, pattern))
             return found, _damages(database, pattern) + damages
 

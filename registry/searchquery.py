@@ -27,7 +27,9 @@ OF_MANIFEST = COLUMNS[COLUMNS.index("task") :]
 FLAGS = tuple(name for name, kind in FIELDS.items() if kind is Kind.FLAG)
 
 
-def fill(database: sqlite3.Connection, remote: Remote, pattern: str) -> list[str]:
+def fill(
+    database: sqlite3.Connection, remote: Remote, pattern: str, report: Callable[[str], None]
+) -> list[str]:
     """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be."""
     rows = database.execute("SELECT name FROM models WHERE NOT whole AND damage IS NULL ORDER BY name")
     stale = [name for (name,) in rows.fetchall() if fnmatchcase(name, pattern)]
@@ -36,7 +38,7 @@ def fill(database: sqlite3.Connection, remote: Remote, pattern: str) -> list[str
     from onnxreg.registry import candidates
 
     damages: list[str] = []
-    for batch in candidates.batches(stale):
+    for batch in candidates.batches(stale, report):
         known = dict(item for name in batch for item in _known(database, name))
         told = candidates.read(remote, batch, known)
         with transaction(database):

@@ -174,6 +174,19 @@ def test_manifests_of_old_versions_are_read_once(home: LocalRemote) -> None:
 
 
 @pytest.mark.usefixtures("settled")
+def test_what_takes_long_is_reported(home: LocalRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "BATCH", 3)
+    tick()
+    steps: list[str] = []
+    for _ in range(2):
+        with SearchIndex(home) as index:
+            index.query(None, "*", list, steps.append)
+        assert steps == ["reading models 1 of 4", "reading models 4 of 4"]
+    candidates.query(home, None, SECOND, list, steps.append)
+    assert steps[2:] == ["reading models 1 of 1"]
+
+
+@pytest.mark.usefixtures("settled")
 def test_a_list_of_models_reads_no_manifest(home: LocalRemote) -> None:
     with opened(home.root) as found, SearchIndex(home) as index:
         index.models()
