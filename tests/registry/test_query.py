@@ -321,24 +321,40 @@ def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: LocalRemote) -
     assert not (home.root / search.FILE).exists()
 
 
-@given(EXPRESSIONS, CANDIDATES)
-def test_sql_and_python_mean_the_same(case: Case, found: Row) -> None:
-    expression = where.parse(case[0])
+def chosen(expression: where.Expression, row: Row) -> bool:
+    """Whether SQLite chooses a candidate that is the only one."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         searchdb.create(database, "0" * 32)
         database.execute(
             "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, '', '', 1, '{}')",
-            (found["name"] or "",),
+            (row["name"],),
         )
-        whole = {**found, **{name: found[name] or "" for name in ("name", *TEXTS)}}
-        assert searchquery._store(database, Told(whole["name"], "head", [whole], [])) == []
-        assert list(searchquery.matching(database, None, "*")) == [whole]
-        rows = list(searchquery.matching(database, expression, "*"))
-    assert rows == ([whole] if expression.matches(whole) else [])
+        assert searchquery._store(database, Told(row["name"], "head", [row], [])) == []
+        assert list(searchquery.matching(database, None, "*")) == [row]
+        found = list(searchquery.matching(database, expression, "*"))
+    assert found in ([], [row])
+    return found == [row]
 
 
-TEXTS = ("manifest", "format", "precision", "path", "digest", "state")
+TEXTS = ("name", "manifest", "format", "precision", "path", "digest", "state")
 """Texts that every candidate has."""
+
+
+@given(EXPRESSIONS, CANDIDATES)
+def test_sql_and_python_mean_the_same(case: Case, found: Row) -> None:
+    row = {**found, **{name: found[name] or "" for name in TEXTS}}
+    expression = where.parse(case[0])
+    assert chosen(expression, row) == expression.matches(row)
+
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "where.json").read_text())
+
+
+@pytest.mark.parametrize("text", [*VECTORS["true"], *VECTORS["unknown"]])
+def test_sql_answers_the_vectors(text: str) -> None:
+    true = text in VECTORS["true"]
+    assert chosen(where.parse(text), VECTORS["candidate"]) is true
+    assert chosen(where.parse(f"not ({text})"), VECTORS["candidate"]) is not true
 
 
 # Tables.
