@@ -26,6 +26,7 @@ from onnxreg.cli import (
     pull,
     purge,
     push,
+    query,
     remote,
     resolve,
     schema,
@@ -55,6 +56,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),
         ("resolve", resolve.command(), resolve.EXAMPLES),
+        ("query", query.command, query.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
     ),
     "Decide what is in use": (

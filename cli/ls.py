@@ -59,7 +59,8 @@ def run(
         _models(session, place, name or "*", as_json)
 
 
-def _index(place: Source) -> "SearchIndex":
+def index(place: Source) -> "SearchIndex":
+    """The search index of the registry on this machine."""
     from onnxreg.registry.search import SearchIndex
 
     assert isinstance(place, LocalRemote)
@@ -70,8 +71,8 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
     from onnxreg.registry import scan
 
     if isinstance(place, LocalRemote) and scan.has_more(place.root, FEW):
-        with _index(place) as index:
-            models, damages = index.models(pattern), index.damages(pattern)
+        with index(place) as search:
+            models, damages = search.models(pattern), search.damages(pattern)
     else:
         models, damages = _read_models(place, pattern)
     if as_json:
@@ -84,7 +85,7 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
         if not rows and not damages:
             none = f"{place.url} holds no models yet: reg export and reg add make some"
             session.say(none if pattern == "*" else f"no model of {place.url} is called {pattern}")
-    _fail(damages)
+    fail(damages)
 
 
 def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":
@@ -102,7 +103,8 @@ def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]"
     return models, damages
 
 
-def _fail(damages: Sequence[str]) -> None:
+def fail(damages: Sequence[str]) -> None:
+    """IntegrityError where something is damaged, once the rest is shown."""
     if damages:
         more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
         what = "; ".join([*damages[:SHOWN], *more])
@@ -114,8 +116,8 @@ def _channels(channels: dict[str, str]) -> str:
 
 
 def _matches(session: Session, place: Source, pattern: str, kind: "Kind", as_json: bool) -> None:
-    with _index(place) as index:
-        matches, damages = index.matches(kind, pattern), index.damages(pattern)
+    with index(place) as search:
+        matches, damages = search.matches(kind, pattern), search.damages(pattern)
     if as_json:
         output.write_json({"models": [_match(match) for match in matches]})
     else:
@@ -129,7 +131,7 @@ def _matches(session: Session, place: Source, pattern: str, kind: "Kind", as_jso
         )
         if not matches and not damages:
             session.say("no newer release has such an artifact")
-    _fail(damages)
+    fail(damages)
 
 
 def _match(match: "Match") -> dict[str, Any]:

@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from onnxreg.registry import searchdb
 from onnxreg.registry.backends.local import LocalRemote
@@ -27,6 +27,9 @@ from onnxreg.registry.listing import Model
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
 from onnxreg.schema.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.schema.where import Expression
 
 FILE = "local/search.sqlite"
 PATIENCE = 10.0
@@ -115,6 +118,27 @@ class SearchIndex:
         but for pre-releases and versions that are yanked or gone.
         """
         return self._answer(lambda database: _matches(database, kind, pattern))
+
+    def query(
+        self,
+        expression: "Expression | None",
+        pattern: str,
+        take: Callable[[Iterator[dict[str, Any]]], Answer],
+        report: Callable[[str], None] = lambda step: None,
+    ) -> tuple[Answer, list[str]]:
+        """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
+
+        Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
+        `report` is told what takes long: the reading of manifests that were not read before.
+        """
+        from onnxreg.registry import searchquery
+
+        def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
+            damages = searchquery.fill(database, self._remote, pattern, report)
+            found = take(searchquery.matching(database, expression, pattern))
+            return found, _damages(database, pattern) + damages
+
+        return self._answer(ask)
 
     def holders(self, manifest: Digest) -> list[Ref]:
         """Every version, in any model, that has this manifest."""

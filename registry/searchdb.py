@@ -26,10 +26,11 @@ SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # What registry.json, index and the directories below it looked like when they were read; see `scan.mark`.
     "CREATE TABLE places(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID",
-    # `damage` says why nothing else is known of a model.
+    # `damage` says why nothing else is known of a model; `whole`: `candidates` has what there is as of `head`.
     """CREATE TABLE models(
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, place TEXT NOT NULL, mark TEXT NOT NULL,
-        newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, damage TEXT)""",
+        newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, damage TEXT,
+        head TEXT, whole INTEGER NOT NULL DEFAULT 0)""",
     "CREATE INDEX models_by_place ON models(place)",
     # The sealed versions are those of the catalog, the others those of the state line.
     """CREATE TABLE versions(
@@ -58,6 +59,15 @@ SCHEMA = (
         PRIMARY KEY(rank, model, position)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_model ON artifacts(model)",
     "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
+    # Every artifact of every version that can be had, with its fields as `where_fields` has them; see `searchquery`.
+    """CREATE TABLE candidates(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+        version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
+        newest INTEGER NOT NULL, prerelease INTEGER NOT NULL, yanked INTEGER NOT NULL, pinned INTEGER NOT NULL,
+        task TEXT, family TEXT, license TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
+        digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
+        certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
+        min_recall REAL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",
 )
 
 
@@ -174,7 +184,7 @@ class _Update:
 
     def _store(self, place: str, mark: str, state: State) -> None:
         model, catalog = self._model(state.name, place)
-        sealed = None if state.catalog is None else str(state.catalog)
+        sealed, head = _text(state.catalog), str(state.head)
         self._execute("DELETE FROM versions WHERE model = ? AND NOT sealed", (model,))
         self._insert("versions", (_version(model, v, e, False) for v, e in state.versions.items()))
         if sealed != catalog:
@@ -183,8 +193,9 @@ class _Update:
         self._summarise(model, state)
         self._execute(
             "UPDATE models SET mark = ?, newest = ?, channels = ?, catalog = ?, damage = NULL, "
-            "versions = (SELECT count(*) FROM present WHERE model = ?) WHERE id = ?",
-            (mark, newest(state), json.dumps(channels(state)), sealed, model, model),
+            "versions = (SELECT count(*) FROM present WHERE model = ?), whole = whole AND head IS ?, head = ? "
+            "WHERE id = ?",
+            (mark, newest(state), json.dumps(channels(state)), sealed, model, head, head, model),
         )
 
     def _model(self, name: str, place: str) -> tuple[int, str | None]:

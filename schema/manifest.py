@@ -185,6 +185,8 @@ class Artifact(Document):
         evidence = self.certification.evidence
         if evidence is not None and evidence.artifact != self.digest:
             raise ValueError("certification.evidence.artifact is about other bytes than digest")
+        if self.pieces is not None and not self.pieces.fits(self.size):
+            raise ValueError("pieces are not as many as the size asks for")
         return self
 
     @property

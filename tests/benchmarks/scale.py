@@ -30,10 +30,17 @@ import gc, json, sys, time
 from pathlib import Path
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.search import Kind, SearchIndex
+from onnxreg.schema import where
 gc.disable()
 started = time.perf_counter()
 with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
-    index.matches(Kind(certified=True)) if sys.argv[2] == "filter" else index.models()
+    match sys.argv[2]:
+        case "filter":
+            index.matches(Kind(certified=True))
+        case "list":
+            index.models()
+        case text:
+            index.query(where.parse(text), "*", list)
 print(time.perf_counter() - started)
 """
 
@@ -46,6 +53,7 @@ def benchmark(cache: Path, count: int = 11) -> list[Row]:
         return [
             *_one_model(python, few, many, count),
             *_all_models(python, few, many, count),
+            *_artifacts(python, Path(directory) / "artifacts", count),
             *_versions(Path(directory)),
         ]
 
@@ -75,6 +83,20 @@ def _all_models(python: Path, few: Registry, many: Registry, count: int) -> Iter
             measured = [(ask(), run(bare)) for _ in range(times)]
             aim = "< 0.1 s" if state == "warm" else ""
             yield rows(f"{what} over {MANY:,} models, {state}", "python -c pass", measured, aim)[0]
+
+
+def _artifacts(python: Path, directory: Path, count: int) -> Iterator[Row]:
+    """An expression over 10,000 artifacts, two or three of each of four versions, timed as the questions above are."""
+    registry = grow.grow(directory, 1_000, 4)
+    for text in (
+        "certified and size <= 30MB",
+        "version >= 1.2.0 and recall.NAME >= 0.9",
+        "format = onnx-int8",
+    ):
+        ask = _asker(python, registry, text, _leave)
+        ask()
+        measured = [(ask(), run([python, "-c", "pass"])) for _ in range(count)]
+        yield rows(f"query '{text}', 10,000 artifacts, warm", "python -c pass", measured, "< 0.1 s")[0]
 
 
 def _asker(

@@ -17,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import static
 from faults import Proxy, proxy
 
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, copying
 from onnxreg.registry.backends import http, partial, ranges, retrying
 from onnxreg.registry.copying import Progress
 from onnxreg.registry.facade import Published
-from onnxreg.registry.storage import blob_path
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.storage import Piece, blob_path
+from onnxreg.schema.digest import PIECE, PIECES, Digest, piece_size
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import HostError, IntegrityError, RemoteError
 
@@ -166,13 +167,62 @@ def test_what_arrived_whole_and_was_not_published_is_not_fetched_again(
     assert is_intact(other, made)
 
 
-def test_garbled_bytes_are_fetched_again(
-    other: Registry, site: Proxy, made: Published, weights: Digest
+@pytest.mark.parametrize(("block", "again"), [(3, 8), (9, 5)])
+def test_only_the_piece_with_garbled_bytes_is_fetched_again(
+    other: Registry, site: Proxy, made: Published, weights: Digest, block: int, again: int
 ) -> None:
+    site.plan = from_request(block, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS + again
+    assert is_intact(other, made)
+
+
+def test_pieces_that_are_wrong_do_no_harm(
+    other: Registry, site: Proxy, weights: Digest, made: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying.Moving, "pieces", lambda blob: [Piece(0, SIZE, Digest.of(b"lie"))])
+    site.plan = from_request(3, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+
+
+def test_a_file_without_pieces_is_fetched_again_as_a_whole(
+    other: Registry, site: Proxy, weights: Digest, made: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of manifests that were written before there were any."""
+    monkeypatch.setattr(copying.Moving, "pieces", lambda blob: [])
     site.plan = from_request(3, "garbled", blob_path(weights), burst=1)
     other.pull("acme/large", site.url)
     assert site.requests("GET", blob_path(weights)) == 2 * BLOCKS
     assert is_intact(other, made)
+
+
+def test_the_manifest_has_the_pieces_of_large_files(made: Published) -> None:
+    data = random.Random(1).randbytes(SIZE)
+    pieces = made.manifest.artifacts[0].pieces
+    assert pieces is not None
+    assert pieces.size == PIECE
+    assert list(pieces.digests) == [Digest.of(data[:PIECE]), Digest.of(data[PIECE:])]
+
+
+@pytest.mark.parametrize("total", [1, 9, 10, 11, 20, 25])
+@pytest.mark.parametrize("step", [1, 3, 7, 100])
+def test_pieces_are_hashed_whatever_the_blocks(total: int, step: int) -> None:
+    data = random.Random(total).randbytes(total)
+    hasher = PieceHasher(10)
+    for start in range(0, total, step):
+        hasher.update(memoryview(data)[start : start + step])
+    spans = hasher.pieces().spans(total)
+    assert [data[start:stop] for start, stop, _ in spans] == [data[i : i + 10] for i in range(0, total, 10)]
+    assert [digest for *_, digest in spans] == [Digest.of(data[start:stop]) for start, stop, _ in spans]
+    assert hasher.hexdigest() == Digest.of(data).hex
+
+
+def test_no_file_has_too_many_pieces() -> None:
+    for total in (PIECE, PIECE * PIECES, PIECE * PIECES + 1, 2**45):
+        size = piece_size(total)
+        assert -(-total // size) <= PIECES and size % PIECE == 0
+        assert size == PIECE or total > size // 2 * PIECES
 
 
 def test_a_source_that_is_damaged_is_given_up(

@@ -5,9 +5,11 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 
@@ -16,7 +18,7 @@ import s3servers
 from bucket import damages, direct, versions
 from faults import Proxy, at
 
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, copying
 from onnxreg.registry.backends import ranges, s3, s3upload
 from onnxreg.registry.backends.s3 import s3_remote
 from onnxreg.registry.storage import blob_path

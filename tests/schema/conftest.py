@@ -14,8 +14,12 @@ def sha(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
-def entry(role: str, path: str, number: int, size: int = 100) -> dict[str, Any]:
-    return {"role": role, "path": path, "digest": sha(number), "size": size}
+def entry(role: str, path: str, number: int, size: int = 100, **fields: Any) -> dict[str, Any]:
+    return {"role": role, "path": path, "digest": sha(number), "size": size, **fields}
+
+
+def pieces(size: int, *numbers: int) -> dict[str, Any]:
+    return {"size": size, "digests": [sha(number) for number in numbers]}
 
 
 def tensor(name: str, dtype: str, *axes: str | int) -> dict[str, Any]:
@@ -97,7 +101,8 @@ def int8() -> dict[str, Any]:
         "int8",
         "model_int8.onnx",
         2,
-        files=[entry("external-data", "model_int8.onnx.data", 12)],
+        pieces=pieces(2**23, 40),
+        files=[entry("external-data", "model_int8.onnx.data", 12, pieces=pieces(2**23, 42))],
         parent=sha(1),
         quantization={
             "requested": {"scheme": "dynamic", "op_types": ["MatMul", "Gemm"]},
@@ -144,7 +149,7 @@ def manifest() -> dict[str, Any]:
         "files": [
             entry("config", "config.json", 30),
             entry("labels", "id2label.json", 31),
-            entry("tokenizer", "tokenizer.json", 32),
+            entry("tokenizer", "tokenizer.json", 32, pieces=pieces(2**23, 44)),
             entry("report", "recall_delta.json", 33),
         ],
         "source": {"id": "acme/pii-small", "revision": "abc", "digest": sha(80)},

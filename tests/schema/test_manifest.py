@@ -93,6 +93,7 @@ REQUIRED: list[Path] = [
     *((key,) for key in ("format", "format_version", "name", "formats", "artifacts")),
     *(("artifacts", 1, key) for key in ("format", "path", "precision", "digest", "size")),
     *(("artifacts", 1, "files", 0, key) for key in ("role", "path", "digest", "size")),
+    *(("artifacts", 1, "pieces", key) for key in ("size", "digests")),
     *(("artifacts", 0, "metadata", "inputs", 1, key) for key in ("name", "dtype")),
     ("artifacts", 0, "metadata", "outputs", 0, "shape", 2, "kind"),
     *(("artifacts", 2, "operators", 0, key) for key in ("domain", "name", "opset")),

@@ -1,0 +1,116 @@
+"""Candidates as one table in a file, a row for each artifact: for engines that query more than one machine can hold.
+
+The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, where lists and recalls
+are JSON in their cells.
+"""
+
+import csv
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.schema.errors import InputError, missing_extra
+from onnxreg.schema.where_fields import FIELDS, Kind
+
+Row = dict[str, Any]
+ROWS = 10_000
+"""Rows that are in memory at a time; of a Parquet file, a row group."""
+
+
+def check_file(target: Path) -> None:
+    """InputError where no table can be written there; HostError where the library for it is missing."""
+    if target.suffix not in WRITERS:
+        raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
+    place = target.resolve()
+    if place.exists() and not place.is_file():
+        raise InputError(f"{target} is not a file", "name a file, new or old")
+    if not place.parent.is_dir():
+        raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
+    if any((above / "registry.json").exists() for above in place.parents):
+        raise InputError(f"{target} lies inside a registry", "name a file outside of it")
+    if target.suffix == ".parquet":
+        _pyarrow()
+
+
+def write(target: Path, rows: Iterator[Row]) -> int:
+    """Write the table; it is there when it is whole, in the place of an earlier one. Returns the number of rows."""
+    place, disk = target.resolve(), Disk()
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    counted = _Counted(rows)
+    with host_errors(f"writing {target}"):
+        try:
+            with disk.create(aside) as file:
+                WRITERS[target.suffix](file, counted)
+            disk.write_all([(aside, place)], place.parent)
+        finally:
+            disk.unlink(aside)
+    return counted.count
+
+
+class _Counted:
+    """An iterator that knows how much it gave."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+def _jsonl(file: BinaryIO, rows: Iterable[Row]) -> None:
+    file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def _csv(file: BinaryIO, rows: Iterable[Row]) -> None:
+    text = TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.DictWriter(text, list(FIELDS))
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    text.detach()
+
+
+def _cell(value: Any) -> Any:
+    plain = isinstance(value, str | int | float | None) and not isinstance(value, bool)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
+    arrow, parquet = _pyarrow()
+    types = {
+        **dict.fromkeys((Kind.TEXT, Kind.VERSION), arrow.string()),
+        **dict.fromkeys((Kind.SIZE, Kind.COUNT), arrow.int64()),
+        Kind.SHARE: arrow.float64(),
+        Kind.FLAG: arrow.bool_(),
+        Kind.LIST: arrow.list_(arrow.string()),
+    }
+    columns = {name: types[kind] for name, kind in FIELDS.items()}
+    columns["recall"] = arrow.map_(arrow.string(), arrow.float64())
+    schema, rest = arrow.schema(columns), iter(rows)
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while group := list(islice(rest, ROWS)):
+            entries = [{**row, "recall": list(row["recall"].items())} for row in group]
+            writer.write_table(arrow.Table.from_pylist(entries, schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise missing_extra("pyarrow", "parquet", "writing a Parquet file") from error
+    return pyarrow, pyarrow.parquet
+
+
+WRITERS: dict[str, Callable[[BinaryIO, Iterable[Row]], None]] = {
+    ".parquet": _parquet,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+}

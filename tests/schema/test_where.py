@@ -1,0 +1,180 @@
+"""The expression language: what parses, where an error is drawn, and what an expression is true of."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from onnxreg.schema import where
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.where_fields import FIELDS, Kind
+from onnxreg.schema.where_tokens import LENGTH, WIDTH, ExpressionError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from expressions import CANDIDATES, EXPRESSIONS, Case
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "where.json").read_text())
+"""What any language's client answers the same."""
+FULL: dict[str, Any] = VECTORS["candidate"]
+
+
+@pytest.mark.parametrize("text", VECTORS["true"])
+def test_what_is_true_and_its_negation(text: str) -> None:
+    assert where.parse(text).matches(FULL)
+    assert not where.parse(f"not ({text})").matches(FULL)
+
+
+@pytest.mark.parametrize("text", VECTORS["unknown"])
+def test_a_test_of_what_nobody_knows_is_false_and_its_negation_true(text: str) -> None:
+    for candidate in (FULL, {}):
+        assert not where.parse(text).matches(candidate)
+        assert where.parse(f"not {text}").matches(candidate)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in FIELDS.items() if kind is Kind.FLAG])
+def test_a_flag_that_nobody_knows_is_false(name: str) -> None:
+    assert not where.parse(name).matches({})
+    assert not where.parse(name).matches({name: None})
+
+
+def test_every_field_is_that_of_a_candidate() -> None:
+    assert FULL.keys() == FIELDS.keys()
+
+
+@pytest.mark.parametrize("case", VECTORS["errors"], ids=lambda case: case["expression"][:40])
+def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        where.parse(case["expression"])
+    assert list(raised.value.span) == case["span"]
+    assert case["says"] in raised.value.message
+    assert raised.value.hint
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="cut in two") as raised:
+        where.parse("name = 'caf\ud800'")
+    assert raised.value.span == (11, 12)
+
+
+DRAWN = {
+    "size <= 'small'": "        ~~~~~~^",
+    "(yanked": "       ^",
+    "certified and\nsise < 3": "              ~~~^",
+    "": "^",
+}
+
+
+@pytest.mark.parametrize("text", DRAWN)
+def test_the_place_is_drawn_below_the_expression(text: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        where.parse(text)
+    assert raised.value.drawing == (text.replace("\n", " "), DRAWN[text])
+
+
+@pytest.mark.parametrize("before", [0, 20, 200])
+@pytest.mark.parametrize("after", [0, 20, 200])
+def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, after: int) -> None:
+    text = "yanked or " * before + "sise < 3" + " or yanked" * after
+    with pytest.raises(ExpressionError) as raised:
+        where.parse(text)
+    line, marks = raised.value.drawing
+    start = len(marks) - len(marks.lstrip())
+    assert len(line) <= WIDTH
+    assert line[start : len(marks)] == text[slice(*raised.value.span)]
+
+
+def test_too_long_is_refused() -> None:
+    text = "yanked or " * (LENGTH // 10) + "yanked"
+    assert where.parse(text[:LENGTH].rpartition(" or ")[0])
+    with pytest.raises(ExpressionError, match="longer than 4096 characters"):
+        where.parse(text + " " * LENGTH)
+
+
+@pytest.mark.parametrize(
+    "text, near",
+    [
+        ("sise < 3", "did you mean size?"),
+        ("Certified", "did you mean certified?"),
+        ("download-size < 3", "did you mean download_size?"),
+        ("artifact.opset = 3", "did you mean opset?"),
+        ("channel = stable", "did you mean channels?"),
+        ("recal.PHONE > 0.5", "did you mean recall or min_recall?"),
+        ("certification = x", "certified"),
+        ("zzz = 3", "the fields are name, version, "),
+    ],
+)
+def test_near_misses_are_named(text: str, near: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        where.parse(text)
+    assert near in raised.value.hint
+
+
+def test_the_fields_that_decide_are_named() -> None:
+    expression = where.parse(
+        "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2)"
+    )
+    assert expression.fields() == {"certified", "recall", "channels", "size"}
+
+
+def test_equal_expressions_are_equal_however_they_are_written() -> None:
+    assert where.parse("format=onnx-int8 and  recall.A>0.5") == where.parse(
+        "format == 'onnx-int8' and recall['A'] > 0.5"
+    )
+    assert where.parse("yanked or certified and newest") == where.parse("yanked or (certified and newest)")
+    assert where.parse("(yanked or certified) and newest") != where.parse("yanked or certified and newest")
+
+
+@given(EXPRESSIONS, CANDIDATES)
+def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]) -> None:
+    text, judge = case
+    assert where.parse(text).matches(found) == judge(found)
+    assert where.parse(text).matches({}) == judge({})
+
+
+@given(EXPRESSIONS)
+def test_what_is_printed_parses_to_the_same(case: Case) -> None:
+    expression = where.parse(case[0])
+    assert where.parse(str(expression)) == expression
+    assert str(where.parse(str(expression))) == str(expression)
+
+
+PIECES = some.sampled_from(
+    [
+        *FIELDS,
+        "and",
+        "or",
+        "not",
+        "in",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "=",
+        "<",
+        "~",
+        "'a'",
+        "1",
+        "1.4.0",
+        "3MB",
+        "x",
+        "",
+    ]
+)
+
+
+@given(some.text() | some.lists(PIECES).map(" ".join) | some.text("acdeinrst '\"()[]=<>~!.,0159MB"))
+def test_any_text_parses_or_is_an_input_error(text: str) -> None:
+    try:
+        expression = where.parse(text)
+    except InputError as error:
+        assert isinstance(error, ExpressionError)
+        assert 0 <= error.span[0] <= error.span[1] <= len(text)
+    else:
+        expression.matches({})
+        expression.matches(FULL)
+        assert where.parse(str(expression)) == expression
