@@ -50,7 +50,7 @@ class RangedReader(io.RawIOBase):
         self._fetch = fetch
         self._size = size
         self._ahead = ahead
-        self._block = deque(map(memoryview, first))
+        self._block = deque(memoryview(piece) for piece in first)
         self._asked = sum(map(len, first))
         self._coming: deque[Future[Block]] = deque()
 
@@ -76,12 +76,12 @@ class RangedReader(io.RawIOBase):
         """Make the next range the present block; none is left at the end."""
         if self._coming:
             try:
-                self._block.extend(map(memoryview, self._coming.popleft().result()))
+                self._block.extend(memoryview(piece) for piece in self._coming.popleft().result())
             finally:
                 self._ahead.end()
         elif self._asked < self._size:
             start, self._asked = self._asked, min(self._asked + BLOCK, self._size)
-            self._block.extend(map(memoryview, self._fetch(start, self._asked)))
+            self._block.extend(memoryview(piece) for piece in self._fetch(start, self._asked))
 
     def _look_ahead(self) -> None:
         while self._asked < self._size and len(self._coming) < DEPTH:

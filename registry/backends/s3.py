@@ -30,7 +30,7 @@ from onnxreg.registry.backends.s3upload import Uploader
 from onnxreg.registry.storage import CHUNK, BlobKey, blob_path
 from onnxreg.schema.errors import InputError, RemoteError
 
-SINGLE = 64 * 2**20
+SINGLE = 16 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
 SPOOL = 2**19
 """A stream on its way up is kept in memory up to this many bytes, on disk above; the server is not asked first whether

@@ -14,11 +14,11 @@ from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
-PART = 8 * 2**20
-"""Bytes of a part, of the first ones."""
+PART = 5 * 2**20
+"""Bytes of a part, of the first ones; S3 takes no smaller ones."""
 STEP = 2500
-"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 195 GiB."""
-FLYING = 4
+"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
+FLYING = 6
 """So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
 
 
