@@ -11,7 +11,7 @@ from onnxreg.cli.session import Session
 EXAMPLES = (
     "reg fetch-index --remote origin",
     "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
-    "reg resolve acme/pii-small --remote origin --offline",
+    "reg fetch-index acme/pii-small --remote origin --json",
 )
 
 

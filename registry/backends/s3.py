@@ -17,23 +17,24 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from io import BytesIO
+from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.proven import Proven
-from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
+from onnxreg.registry.backends.ranges import BLOCK, Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
 from onnxreg.registry.backends.sentfile import Sent, SentFile, hand_over
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, blob_path
 from onnxreg.schema.errors import InputError, RemoteError
 
-SINGLE = 64 * 2**20
+SINGLE = 16 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
 SPOOL = 2**19
-"""A stream on its way up is kept in memory up to this many bytes, on disk above."""
+"""An object on its way up is kept in memory up to this many bytes, in a file above."""
 WORKERS = 16
 """So many small requests are made at a time."""
 BATCH = 1000
@@ -61,15 +62,16 @@ class S3Store:
         wanted = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
         condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
         try:
-            data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
+            pieces, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
         except RejectedError as error:
             if error.status == 304 and known:
                 return known
             if error.is_absence:
                 return None
             raise
+        data = b"".join(pieces)
         self._refuse_page(answer, data)
-        return bytes(data), self._tag(answer)
+        return data, self._tag(answer)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
@@ -83,24 +85,41 @@ class S3Store:
                 raise
             return BytesIO(b"")
         tag = self._tag(answer)
-        size = int(answer.get("ContentRange", f"/{len(first)}").rpartition("/")[2])
+        size = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])
 
-        def fetch(start: int, stop: int) -> bytearray:
+        def fetch(start: int, stop: int) -> Block:
             wanted = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": tag}
-            data, _ = self._client.read(doing, stop - start, Key=path, **wanted)
-            if len(data) != stop - start:
-                raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
-            return data
+            pieces, answer = self._client.read(doing, stop - start, Key=path, **wanted)
+            if answer["ContentLength"] != stop - start:
+                given = f"{answer['ContentLength']:,} bytes of {stop - start:,}"
+                raise RemoteError(f"{doing} at {self.url} gave {given}")
+            return pieces
 
         return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """One request for each blob, whether one of its keys is asked for or all."""
+        """One request for each blob, whether one of its keys is asked for or all; fewer where a list has them all."""
         groups: dict[str, set[str]] = {}
+        blobs: set[str] | None = None
         for key in keys:
             blob = BlobKey.of_path(key)
             groups.setdefault(blob_path(blob.digest) if blob else key, set()).add(key)
+        if all(map(BlobKey.of_path, groups)):
+            blobs = self._all_blobs(len(groups) // WORKERS)
+        if blobs is not None:
+            return {key for group in groups.values() for key in group if key in blobs}
         return {key for found in self._pool.map(self._present, groups.values()) for key in found}
+
+    def _all_blobs(self, requests: int) -> set[str] | None:
+        """Every blob that there is; None where so many requests do not list them all."""
+        pages = []
+        try:
+            pages = list(islice(self._pages("blobs/"), requests))
+        except RejectedError:
+            return None
+        if not pages or pages[-1].get("IsTruncated"):
+            return None
+        return {key for page in pages for key, _ in self._keys(page)}
 
     def _present(self, keys: set[str]) -> set[str]:
         """Which of the keys of one blob are there."""
@@ -136,23 +155,31 @@ class S3Store:
 
     def _create(self, key: str, source: BinaryIO, sent: Sent) -> bool:
         """Create an object from a file whose bytes are known to be right."""
-        if source.seek(0, 2) > SINGLE:
-            source.seek(0)
-            return self._uploader.upload(key, source, sent=sent)
+        size = source.seek(0, 2)
         source.seek(0)
+        if size > SINGLE:
+            return self._uploader.upload(key, source, sent=sent)
         blob = BlobKey.of_path(key)
         digest = blob.digest if blob else hashing.pump(source, None)[0]
-        return self._put(key, cast(BinaryIO, SentFile(source, sent)), digest.hex, IfNoneMatch="*")
+        if size > SPOOL:
+            return self._put(key, SentFile(source, sent), digest.hex, IfNoneMatch="*")
+        source.seek(0)
+        done = self._put(key, source.read(), digest.hex, IfNoneMatch="*")
+        sent(size)
+        return done
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
-        if self._put(key, BytesIO(data), hashlib.sha256(data).hexdigest(), **condition):
+        if self._put(key, data, hashlib.sha256(data).hexdigest(), **condition):
             return True
         found = self.get(key)
         return found is not None and found[0] == data
 
-    def _put(self, key: str, body: BinaryIO, sha256: str, **condition: str) -> bool:
-        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours."""
+    def _put(self, key: str, body: bytes | SentFile, sha256: str, **condition: str) -> bool:
+        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours.
+
+        A server is asked first whether it wants a body that is a file.
+        """
         checksum = b64encode(bytes.fromhex(sha256)).decode()
         target = {"Key": self._client.path(key), "ChecksumSHA256": checksum}
         try:
@@ -194,14 +221,19 @@ class S3Store:
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         """In the server's own order, which is not always that of the keys."""
+        return (found for page in self._pages(prefix) for found in self._keys(page))
+
+    def _keys(self, page: dict[str, Any]) -> Iterator[tuple[str, int]]:
         start = len(self._client.path(""))
+        return ((found["Key"][start:], int(found["Size"])) for found in page.get("Contents", ()))
+
+    def _pages(self, prefix: str) -> Iterator[dict[str, Any]]:
         wanted = {"Prefix": self._client.path(prefix)}
         while True:
             answer = self._client.call(f"listing {prefix or 'the registry'}", "list_objects_v2", **wanted)
             if "KeyCount" not in answer and "Name" not in answer:
                 raise self._no_answer()
-            for found in answer.get("Contents", ()):
-                yield found["Key"][start:], int(found["Size"])
+            yield answer
             if not answer.get("IsTruncated"):
                 return
             wanted["ContinuationToken"] = answer["NextContinuationToken"]
@@ -212,7 +244,7 @@ class S3Store:
             raise self._no_answer()
         return str(answer["ETag"])
 
-    def _refuse_page(self, answer: dict[str, Any], data: bytearray) -> None:
+    def _refuse_page(self, answer: dict[str, Any], data: bytes) -> None:
         if answer.get("ContentType", "").startswith("text/html") and data.lstrip()[:1] == b"<":
             raise self._no_answer()
 

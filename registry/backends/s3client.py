@@ -156,11 +156,11 @@ class S3Client:
 
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
-    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
-        """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
+    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[list[bytes], dict[str, Any]]:
+        """An object's bytes, all of them and as they came, and the answer. RemoteError above `limit` bytes."""
 
-        def attempt() -> tuple[bytearray, dict[str, Any]]:
-            received: tuple[bytearray, dict[str, Any]] = self._ask(
+        def attempt() -> tuple[list[bytes], dict[str, Any]]:
+            received: tuple[list[bytes], dict[str, Any]] = self._ask(
                 doing, lambda: self._wait_for(lambda: self._receive(limit, parameters))
             )
             return received
@@ -181,16 +181,16 @@ class S3Client:
         loop = self._files.loop
         return outcome(asyncio.run_coroutine_threadsafe(request(), loop))
 
-    async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[bytearray, dict[str, Any]]:
+    async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[list[bytes], dict[str, Any]]:
         answer = await self._files._call_s3("get_object", Bucket=self.place.bucket, **parameters)
         size, body = answer["ContentLength"], answer["Body"]
         try:
             if size > limit:
                 raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
-            data = bytearray(size)
+            data: list[bytes] = []
             end = 0
             while chunk := await body.read(CHUNK):
-                data[end : end + len(chunk)] = chunk
+                data.append(chunk)
                 end += len(chunk)
         finally:
             body.close()
@@ -270,9 +270,12 @@ def _session(profile: str | None) -> Any:
     """A session of its own for each client; the descriptions of the service, which are large, are read once."""
     from aiobotocore.session import AioSession
 
+    from onnxreg.registry.backends.s3signing import sign_known_digests
+
     session = AioSession(profile=profile)
     session.register_component("data_loader", _loader())
     session.register("before-send.s3", _begin)
+    sign_known_digests(session)
     return session
 
 

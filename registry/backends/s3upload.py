@@ -1,26 +1,27 @@
 """Large objects go up in parts, several at a time, and appear at once when all of them are there."""
 
-import threading
+import hashlib
 from base64 import b64encode
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cached_property
-from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from io import BytesIO
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
-from onnxreg.registry import hashing
 from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.backends.sentfile import Sent, SentFile
-from onnxreg.registry.disk import host_errors
 from onnxreg.registry.stopping import ended_by, submit
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
-PART = 16 * 2**20
-"""Bytes of a part; S3 takes 10,000 of them."""
-FLYING = 8
-"""So many parts are under way at a time, of all uploads of one store together; each waits in a temporary file."""
+PART = 5 * 2**20
+"""Bytes of a part, of the first ones; S3 takes no smaller ones."""
+STEP = 2500
+"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
+FLYING = 6
+"""So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
 
 
 class Uploader:
@@ -28,7 +29,9 @@ class Uploader:
 
     def __init__(self, client: S3Client) -> None:
         self._client = client
-        self._slots = threading.Semaphore(FLYING)
+        self._buffers: SimpleQueue[BytesIO] = SimpleQueue()
+        for _ in range(FLYING):
+            self._buffers.put(BytesIO())
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -59,11 +62,11 @@ class Uploader:
         parts: list[Future[dict[str, Any]]] = []
         try:
             while streams:
-                self._slots.acquire()
+                part = self._buffers.get()
                 try:
-                    part = _next_part(streams)
+                    _fill(part, streams, PART * (1 + len(parts) // STEP))
                 except BaseException:
-                    self._slots.release()
+                    self._buffers.put(part)
                     raise
                 number = len(parts) + 1
                 parts.append(submit(self._pool, self._send, doing, upload, number, part, sent))
@@ -75,17 +78,16 @@ class Uploader:
             wait(parts)
 
     def _send(
-        self, doing: str, upload: dict[str, Any], number: int, data: BinaryIO, sent: Sent
+        self, doing: str, upload: dict[str, Any], number: int, data: BytesIO, sent: Sent
     ) -> dict[str, Any]:
-        """Send a part and close its file."""
+        """Send a part and give its memory back."""
         try:
-            with data:
-                checksum = b64encode(bytes.fromhex(hashing.pump(data, None)[0].hex)).decode()
-                part = {"PartNumber": number, "ChecksumSHA256": checksum}
-                answer = self._client.call(doing, "upload_part", **upload, **part, Body=SentFile(data, sent))
-                return {**part, "ETag": answer["ETag"]}
+            checksum = b64encode(hashlib.sha256(data.getbuffer()).digest()).decode()
+            part = {"PartNumber": number, "ChecksumSHA256": checksum}
+            answer = self._client.call(doing, "upload_part", **upload, **part, Body=SentFile(data, sent))
+            return {**part, "ETag": answer["ETag"]}
         finally:
-            self._slots.release()
+            self._buffers.put(data)
 
     def _complete(self, doing: str, upload: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
         """Make the object of its parts, where none is there."""
@@ -116,19 +118,11 @@ class Uploader:
         return True
 
 
-def _next_part(streams: deque[BinaryIO]) -> BinaryIO:
-    """A temporary file with the next `PART` bytes of the streams, fewer at their end; those that ended are dropped."""
-    with host_errors("keeping a part in the temporary directory"):
-        part = cast(BinaryIO, TemporaryFile())  # noqa: SIM115
-    try:
-        while streams and part.tell() < PART:
-            data = streams[0].read(min(CHUNK, PART - part.tell()))
-            with host_errors("keeping a part in the temporary directory"):
-                part.write(data)
-            if not data:
-                streams.popleft()
-        part.seek(0)
-    except BaseException:
-        part.close()
-        raise
-    return part
+def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> None:
+    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped."""
+    part.seek(0)
+    while streams and (left := size - part.tell()):
+        if not part.write(streams[0].read(min(CHUNK, left))):
+            streams.popleft()
+    part.truncate()
+    part.seek(0)

@@ -15,10 +15,12 @@ Command = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall seconds, and peak resident memory of its largest process in MiB."""
+    """One finished process: wall seconds, peak resident memory of its largest process in MiB, and seconds of processor
+    time, user and system, of it and of those that it waited for."""
 
     wall: float
     peak: float
+    cpu: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ import json, os, sys, time
 started = time.perf_counter()
 process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(process, 0)
-found = [time.perf_counter() - started, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status)]
+wall, cpu = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
+found = [wall, usage.ru_maxrss / 1024, cpu, os.waitstatus_to_exitcode(status)]
 open(sys.argv[1], "w").write(json.dumps(found))
 """
 """Starts the command from a small process: Linux counts the memory of whoever starts one as its own."""
@@ -61,10 +64,10 @@ def run(command: Command, env: dict[str, str] | None = None) -> Run:
             text=True,
             check=True,
         )
-        wall, peak, code = json.load(report)
+        wall, peak, cpu, code = json.load(report)
     if code:
         raise SystemExit(f"{' '.join(map(str, command))} exited {code}:\n{done.stdout}\n{done.stderr}")
-    return Run(wall, peak)
+    return Run(wall, peak, cpu)
 
 
 def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> list[tuple[Run, Run]]:
@@ -79,6 +82,11 @@ def rows(what: str, peer: str, measured: list[tuple[Run, Run]], aim: str = "") -
         _row(what, peer, [(a.wall, b.wall) for a, b in measured], "s", aim),
         _row(f"{what}, peak memory", peer, [(a.peak, b.peak) for a, b in measured], "MiB", ""),
     ]
+
+
+def processor(what: str, peer: str, measured: list[tuple[Run, Run]]) -> Row:
+    """A row for the processor time, which other users of the machine disturb least."""
+    return _row(f"{what}, processor", peer, [(a.cpu, b.cpu) for a, b in measured], "s", "")
 
 
 def _row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:

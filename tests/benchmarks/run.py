@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [export]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [export] [remotes]
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import durability
 import export
+import remotes
 import scale
 import startup
 import transfer
@@ -26,6 +27,10 @@ the ratio is ours over the peer's (below 1: ours is faster or smaller). Losing r
 Start-up is that of an installed wheel; `reg show` reads a manifest with pydantic, behind typer, and has no aim. The
 export makes the same kinds of file as OpenMed's converter, and measures the parity of each besides; a third of its
 time is the import of torch and transformers, which both sides pay.
+
+A remote's server shares the machine with its client, so that the wall time of a push or pull is largely the server's;
+the processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and
+a pull of ours does both: the row with `sync` is the fair one. The emulator of the Hub is ours, in Python.
 
 """
 
@@ -45,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "verify": verify.benchmark,
     "scale": lambda: scale.benchmark(CACHE),
     "export": _export,
+    "remotes": lambda: remotes.benchmark(CACHE),
 }
 
 

@@ -92,7 +92,7 @@ def send(
 ) -> Transferred:
     chosen = [Version.parse(version) for version in versions]
     bring_back = Decisions(destination).restore if restore else None
-    return copy(source, destination, NAME, chosen, None, bring_back, selection)
+    return copy(source, destination, NAME, chosen, None, bring_back, selection=selection)
 
 
 Act = Callable[[Remote], object]
