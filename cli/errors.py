@@ -40,6 +40,7 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
         print(json.dumps({"error": value}), file=sys.stderr)
     else:
         lines = [f"{output.paint('error', sys.stderr)}: {output.printable(error.message)}"]
+        lines += [f"  {output.printable(line)}" for line in error.drawing]
         lines += [f"{output.paint('hint', sys.stderr)}: {output.printable(error.hint)}"] if error.hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]

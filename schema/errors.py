@@ -10,6 +10,8 @@ class RegError(Exception):
     """
 
     family = "internal"
+    drawing: tuple[str, ...] = ()
+    """Lines that show the place in what was written, for people."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -86,6 +86,9 @@ class VersionSummary:
     size: int
     artifacts: tuple[ArtifactSummary, ...]
     files: tuple[FileSummary, ...]
+    task: str | None = None
+    family: str | None = None
+    license: str | None = None
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
@@ -96,6 +99,7 @@ class VersionSummary:
             count(required(found, "size")),
             items(required(found, "artifacts"), ArtifactSummary.read),
             items(required(found, "files"), FileSummary.read),
+            *(optional(found.get(key), text) for key in ("task", "family", "license")),
         )
 
 

@@ -1,0 +1,321 @@
+"""A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
+
+A candidate is one artifact of one version of one model; `where_fields` has what may be asked of it. The parser is a
+recursive descent over tokens, and each of its functions has its production as docstring. It makes a tree that is plain
+data and whose types fit; nothing in it can fail or run away when it is evaluated. `docs/query.md` is the specification.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from onnxreg.schema import where_eval
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.version import Version
+from onnxreg.schema.where_fields import FIELDS, Candidate, Kind
+from onnxreg.schema.where_tokens import ExpressionError, Token, tokenize
+from onnxreg.schema.where_tree import (
+    Among,
+    And,
+    Comparison,
+    Field,
+    Flag,
+    Glob,
+    Literal,
+    Member,
+    Node,
+    Not,
+    Or,
+)
+
+DEPTH = 64
+"""How deep brackets and `not` may lie in each other."""
+DIGITS = 15
+"""Digits of a number, at most: so every number is exact in any language's floating point."""
+UNITS = {
+    **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+}
+ORDERED = ("<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression. `str` gives it in its canonical form, which parses to an equal expression."""
+
+    tree: Node
+    text: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return str(self.tree)
+
+    def matches(self, candidate: Candidate) -> bool:
+        """Whether it is true of a candidate; see `where_fields` for what that is."""
+        return where_eval.matches(self.tree, candidate)
+
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that decide; recall of any label is `recall`."""
+        return where_eval.fields(self.tree)
+
+
+def parse(text: str) -> Expression:
+    """Read an expression. ExpressionError, an InputError that draws the place, where it means nothing."""
+    return Expression(_Parser(text).whole(), text)
+
+
+class _Parser:
+    """Reads tokens from left to right, one ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(tokenize(text))
+        self._place = 0
+        self._depth = 0
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._place]
+
+    def whole(self) -> Node:
+        """whole = alternatives END"""
+        node = self._alternatives()
+        if self._next.kind != "end":
+            raise self._expected("and, or, or the end", _JOINED.get(self._next.text.lower(), ""))
+        return node
+
+    def _alternatives(self) -> Node:
+        """alternatives = conditions {"or" conditions}"""
+        found = [self._conditions()]
+        while self._accept("or"):
+            found.append(self._conditions())
+        return found[0] if len(found) == 1 else Or(tuple(found))
+
+    def _conditions(self) -> Node:
+        """conditions = condition {"and" condition}"""
+        found = [self._condition()]
+        while self._accept("and"):
+            found.append(self._condition())
+        return found[0] if len(found) == 1 else And(tuple(found))
+
+    def _condition(self) -> Node:
+        """condition = "not" condition | "(" alternatives ")" | test"""
+        if self._next.text == "not":
+            return self._deeper(lambda: Not(self._condition()))
+        if self._next.text == "(":
+            node = self._deeper(self._alternatives)
+            self._require(")", "and, or, or )")
+            return node
+        return self._test()
+
+    def _deeper(self, read: Callable[[], Node]) -> Node:
+        """Read what stands behind the next token, one level down."""
+        if self._depth == DEPTH:
+            raise self._wrong(self._next, f"it is nested deeper than {DEPTH} levels")
+        self._depth += 1
+        self._place += 1
+        node = read()
+        self._depth -= 1
+        return node
+
+    def _test(self) -> Node:
+        """test = value ["not"] "in" LIST-FIELD | field [relation]"""
+        if self._is_membership():
+            return self._membership()
+        start = self._next
+        asked = self._field()
+        if self._next.kind == "operator":
+            return self._relation(start, asked)
+        if self._next.text in ("not", "in"):
+            return self._among(start, asked)
+        if FIELDS[asked.name] is not Kind.FLAG:
+            raise self._expected(f"a comparison: {asked} is by itself neither true nor false")
+        return Flag(asked)
+
+    def _is_membership(self) -> bool:
+        """Whether a value and `in` stand here, without the bracket of a list of values."""
+        after = [token.text for token in self._tokens[self._place + 1 : self._place + 4]]
+        rest = after[1:] if after[:1] == ["not"] else after
+        literal = self._next.kind in ("word", "string", "number")
+        return literal and rest[:1] == ["in"] and rest[1:2] != ["("]
+
+    def _membership(self) -> Node:
+        """membership = TEXT ["not"] "in" LIST-FIELD"""
+        value = self._literal(Kind.TEXT, "the text that the list may have")
+        negated = self._accept("not")
+        self._require("in", "in")
+        start = self._next
+        asked = self._field()
+        if FIELDS[asked.name] is not Kind.LIST:
+            lists = " or ".join(name for name, kind in FIELDS.items() if kind is Kind.LIST)
+            raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
+        return Member(value, asked, negated)
+
+    def _relation(self, start: Token, asked: Field) -> Node:
+        """relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT"""
+        sign = self._advance()
+        kind = self._comparable(start, asked)
+        if sign.text == "~":
+            if kind not in (Kind.TEXT, Kind.VERSION):
+                raise self._wrong(sign, f"{asked} is {kind.value}, which has no patterns")
+            return Glob(asked, self._literal(Kind.TEXT, "a pattern, such as 'acme/*'"))
+        if kind is Kind.TEXT and sign.text in ORDERED:
+            raise self._wrong(sign, f"{asked} is a text, which has no order", "use =, !=, in or ~")
+        return Comparison(asked, sign.text.replace("==", "="), self._literal(kind, kind.value))
+
+    def _among(self, start: Token, asked: Field) -> Node:
+        """among = ["not"] "in" "(" value {"," value} ")" """
+        kind = self._comparable(start, asked)
+        negated = self._accept("not")
+        self._require("in", "in")
+        self._require("(", "(")
+        values = [self._literal(kind, kind.value)]
+        while self._accept(","):
+            values.append(self._literal(kind, kind.value))
+        self._require(")", ", or )")
+        return Among(asked, tuple(values), negated)
+
+    def _comparable(self, start: Token, asked: Field) -> Kind:
+        """The kind of a field that values can stand beside."""
+        kind = FIELDS[asked.name]
+        if kind is Kind.FLAG:
+            hint = f"write {asked}, or not {asked}"
+            raise self._wrong(start, f"{asked} is true or false by itself and is not compared", hint)
+        if kind is Kind.LIST:
+            raise self._wrong(start, f"{asked} is a list and is not compared", f"write 'VALUE' in {asked}")
+        return kind
+
+    def _field(self) -> Field:
+        """field = NAME | "recall" "." LABEL | "recall" "[" TEXT "]" """
+        token = self._next
+        if token.kind != "word":
+            raise self._expected("a field, such as size, on the left")
+        self._place += 1
+        name, dot, label = token.text.partition(".")
+        if name == "recall":
+            return Field(name, label or self._label(token))
+        if token.text not in FIELDS:
+            raise self._wrong(token, f"there is no field {token.text}", _nearest(token.text))
+        return Field(token.text)
+
+    def _label(self, recall: Token) -> str:
+        if self._next.text != "[":
+            hint = "write recall.PHONE, recall['FIRST NAME'], or min_recall for the lowest of all"
+            raise self._wrong(recall, "expected the label whose recall is meant", hint)
+        self._place += 1
+        label = self._next
+        if label.kind != "string":
+            raise self._expected("a label in quotes")
+        self._place += 1
+        self._require("]", "]")
+        return _written(label)
+
+    def _literal(self, kind: Kind, expected: str) -> Literal:
+        """value = TEXT | VERSION | SIZE | NUMBER, whichever the field is"""
+        token = self._next
+        if token.kind not in _WRITTEN[kind]:
+            raise self._expected(expected, _IN_QUOTES if token.kind == "number" else "")
+        self._place += 1
+        try:
+            return _READERS[kind](token)
+        except InputError as error:
+            raise self._wrong(token, f"expected {expected}: {error.message}", error.hint) from None
+
+    def _advance(self) -> Token:
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _accept(self, text: str) -> bool:
+        found = self._next.kind in ("keyword", "mark") and self._next.text == text
+        self._place += found
+        return found
+
+    def _require(self, text: str, expected: str) -> None:
+        if not self._accept(text):
+            raise self._expected(expected)
+
+    def _expected(self, what: str, hint: str = "") -> ExpressionError:
+        found = f"found {self._next.text}" if self._next.text else "it ends here"
+        return self._wrong(self._next, f"expected {what}; {found}", hint)
+
+    def _wrong(self, token: Token, what: str, hint: str = "") -> ExpressionError:
+        return ExpressionError(self._text, (token.start, token.end), what, hint)
+
+
+def _written(token: Token) -> str:
+    """What a token says, without quotes."""
+    return token.text[1:-1] if token.kind == "string" else token.text
+
+
+def _text(token: Token) -> Literal:
+    """TEXT = WORD | "'" {any but "'"} "'" | '"' {any but '"'} '"'"""
+    return Literal.of_text(_written(token))
+
+
+def _version(token: Token) -> Literal:
+    """VERSION = as SemVer 2.0 has it; quotes do not matter"""
+    version = Version.parse(_written(token))
+    return Literal(version, f"'{version}'")
+
+
+def _number(token: Token) -> Literal:
+    """NUMBER = DIGITS ["." DIGITS]"""
+    whole, dot, part = token.text.partition(".")
+    if not (_is_digits(whole) and (_is_digits(part) or not dot)):
+        raise InputError(f"{token.text} is no number")
+    if len(whole + part) > DIGITS:
+        raise InputError(f"{token.text} has more than {DIGITS} digits")
+    return Literal(float(token.text) if dot else int(whole), token.text)
+
+
+def _share(token: Token) -> Literal:
+    """SHARE = NUMBER, at most 1"""
+    share = _number(token)
+    if float(token.text) > 1:
+        raise InputError(f"{token.text} is more than 1")
+    return share
+
+
+def _size(token: Token) -> Literal:
+    """SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes"""
+    number = token.text.rstrip(_LETTERS)
+    unit = token.text[len(number) :]
+    if unit and unit not in UNITS:
+        hint = next((f"write {known}" for known in UNITS if known.lower() == unit.lower()), "")
+        raise InputError(f"{unit} is no unit", hint or f"units are {', '.join(UNITS)}")
+    _number(Token("number", number, token.start, token.end))
+    whole, _, part = number.partition(".")
+    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
+    if rest:
+        raise InputError(f"{token.text} is no whole number of bytes")
+    return Literal(count, token.text)
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _nearest(name: str) -> str:
+    """The fields that were perhaps meant; else all of them."""
+    from difflib import get_close_matches
+
+    last = name.lower().replace("-", "_").rpartition(".")[2]
+    near = get_close_matches(last, FIELDS, n=3, cutoff=0.6)
+    near += [field for field in FIELDS if len(last) > 2 and last in field and field not in near]
+    return f"did you mean {' or '.join(near)}?" if near else f"the fields are {', '.join(FIELDS)}"
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_IN_QUOTES = "a text that begins with a digit stands in quotes"
+_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
+_READERS: dict[Kind, Callable[[Token], Literal]] = {
+    Kind.TEXT: _text,
+    Kind.VERSION: _version,
+    Kind.SIZE: _size,
+    Kind.COUNT: _number,
+    Kind.SHARE: _share,
+}
+_WRITTEN = {
+    Kind.TEXT: ("word", "string"),
+    Kind.VERSION: ("number", "string"),
+    **dict.fromkeys((Kind.SIZE, Kind.COUNT, Kind.SHARE), ("number",)),
+}
+"""As which tokens a value may be written."""
