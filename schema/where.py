@@ -32,8 +32,15 @@ DEPTH = 64
 DIGITS = 15
 """Digits of a number, at most: so every number is exact in any language's floating point."""
 UNITS = {
-    **{"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
-    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
 }
 ORDERED = ("<", "<=", ">", ">=")
 
@@ -189,7 +196,7 @@ class _Parser:
         if token.kind != "word":
             raise self._expected("a field, such as size, on the left")
         self._place += 1
-        name, dot, label = token.text.partition(".")
+        name, _, label = token.text.partition(".")
         if name == "recall":
             return Field(name, label or self._label(token))
         if token.text not in FIELDS:
