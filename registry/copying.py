@@ -13,6 +13,7 @@ from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.manifests import check_summary
 from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import Push, Remote
 from onnxreg.registry.transfer import apply, missing_lines
@@ -70,6 +71,7 @@ def copy(
         ours.fetch = fetcher(destination, source)
     theirs, _ = load_own(destination, name, source)
     lines = missing_lines(ours, theirs, versions, restore is not None)
+    _check_summaries(ours, versions)
     wanted = blobs_of(ours, lines, versions)
     check_buried(theirs, wanted)
     present = destination.has(wanted)
@@ -117,6 +119,14 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
                 f"the log of {source.name} does not publish {version} as its state line says",
                 "run reg verify in the registry that it comes from",
             )
+
+
+def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
+    """IntegrityError where the source's index says other things of a version than its manifest: apps resolve by it."""
+    for version in versions:
+        held, entry = source.summaries.get(str(version)), source.entries.get(version)
+        if held is not None and entry is not None and entry.gone is None:
+            check_summary(held, source.fetch(entry.manifest), entry.manifest, source.name)
 
 
 def blobs_of(ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version]) -> dict[Digest, int]:

@@ -28,6 +28,7 @@ from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Remote
 from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema import canonical
+from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
@@ -209,10 +210,14 @@ class Registry:
         return Published(found.name, found.version, found.entry.manifest, manifest, data)
 
     def resolve(
-        self, ref: Ref | str, query: Query | None = None, remote: Remote | None = None
+        self,
+        ref: Ref | str,
+        query: Query | None = None,
+        remote: Remote | None = None,
+        device: Device | None = None,
     ) -> lookup.Resolution:
-        """Pick the artifact of a version that answers a query. NotFoundError with the reasons where none does."""
-        return lookup.resolve(remote or self.store, _ref(ref), query or Query())
+        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
+        return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
 
     def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
         """What changed from one version to another."""

@@ -4,6 +4,7 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema import canonical
@@ -36,8 +37,8 @@ class FileSummary:
 class ArtifactSummary:
     """One artifact: what a device must know before it downloads.
 
-    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`.
-    `recall` maps a label to its measured recall.
+    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
+    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its measured recall.
     """
 
     format: str
@@ -52,6 +53,8 @@ class ArtifactSummary:
     operators: Digest | None = None
     providers: tuple[str, ...] = ()
     recall: dict[str, float] = field(default_factory=dict)
+    ir_version: int | None = None
+    domains: tuple[str, ...] = ()
 
     @property
     def download_size(self) -> int:
@@ -75,10 +78,12 @@ class ArtifactSummary:
             optional(found.get("operators"), Digest.parse),
             items(found.get("providers", []), text),
             {label: number(share) for label, share in recall.items()},
+            optional(found.get("ir_version"), count),
+            items(found.get("domains", []), text),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VersionSummary:
     """One version: its manifest, its artifacts, and the companions they share."""
 
@@ -89,6 +94,16 @@ class VersionSummary:
     task: str | None = None
     family: str | None = None
     license: str | None = None
+
+    @cached_property
+    def download_sizes(self) -> tuple[int, ...]:
+        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones once."""
+        shared = {entry.digest: entry.size for entry in self.files}
+        total = sum(shared.values())
+        return tuple(
+            total + sum(size for digest, size in _own(artifact).items() if digest not in shared)
+            for artifact in self.artifacts
+        )
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
@@ -101,6 +116,10 @@ class VersionSummary:
             items(required(found, "files"), FileSummary.read),
             *(optional(found.get(key), text) for key in ("task", "family", "license")),
         )
+
+
+def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
+    return {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
@@ -147,5 +166,7 @@ def _artifact(artifact: "Artifact") -> dict[str, Any]:
         "operators": None if operators is None else str(Digest.of(operators)),
         "providers": list(artifact.metadata.execution_providers),
         "recall": recall,
+        "ir_version": artifact.ir_version,
+        "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}
