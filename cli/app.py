@@ -11,6 +11,8 @@ from typer.exceptions import TyperException
 from onnxreg.cli import (
     VERSION,
     add,
+    coverage,
+    devices,
     diff,
     doctor,
     drop,
@@ -53,6 +55,8 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),
         ("resolve", resolve.command(), resolve.EXAMPLES),
+        ("coverage", coverage.command, coverage.EXAMPLES),
+        ("devices", devices.command, devices.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
     ),
     "Decide what is in use": (

@@ -259,14 +259,21 @@ class NoAnswerError(NotFoundError):
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
 
 
-def resolve(remote: Remote, ref: Ref, query: Query, device: "Device | None" = None) -> Resolution:
+def resolve(
+    remote: Remote, ref: Ref, query: Query, device: "Device | None" = None, verify: bool = False
+) -> Resolution:
     """Pick one artifact with its companions; see `docs/resolve.md`.
 
-    Without a tag, of the newest release that has one. NoAnswerError, saying why each was rejected, where none answers.
+    Without a tag, of the newest release that has one. NoAnswerError, saying why each was rejected, where none answers;
+    with `verify`, IntegrityError where the index file says other things of the version than its manifest.
     """
 
     def read(index: IndexFile | None) -> Resolution:
-        return resolve_in_state(remote, state_of(remote, ref.name, index), ref, query, device)
+        state = state_of(remote, ref.name, index)
+        resolution = resolve_in_state(remote, state, ref, query, device)
+        if verify:
+            check_index(remote, state, resolution.found)
+        return resolution
 
     return steady(remote, ref.name, read)
 

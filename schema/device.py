@@ -67,15 +67,17 @@ class Device:
                 raise InputError(f"a device has no {key[:40]!r}", _nearest(key))
         required(found, "ort")
         device = cls(
-            _keyed(found, "ort", text, ""),
-            _keyed(found, "name", text, ""),
-            _keyed(found, "build", text, "full"),
-            _keyed(found, "operators", text, None),
-            _keyed(found, "providers", _texts, ("CPU",)),
-            _keyed(found, "domains", _texts, ()),
-            *(_keyed(found, key, text, None) for key in ("platform", "abi")),
-            *(_keyed(found, key, size, None) for key in ("ram", "free_space")),
-            _keyed(found, "locale", text, None),
+            ort=_keyed(found, "ort", text, ""),
+            name=_keyed(found, "name", text, ""),
+            build=_keyed(found, "build", text, "full"),
+            operators=_keyed(found, "operators", text, None),
+            providers=_keyed(found, "providers", _texts, ("CPU",)),
+            domains=_keyed(found, "domains", _texts, ()),
+            platform=_keyed(found, "platform", text, None),
+            abi=_keyed(found, "abi", text, None),
+            ram=_keyed(found, "ram", size, None),
+            free_space=_keyed(found, "free_space", size, None),
+            locale=_keyed(found, "locale", text, None),
         )
         device.check()
         return device
@@ -85,7 +87,9 @@ class Device:
         if self.build not in BUILDS:
             raise InputError(f"build is {self.build[:40]!r}", f"write {' or '.join(BUILDS)}")
         if self.build == "minimal" and self.operators is None:
-            raise InputError("a minimal build has only some operators", "give its operator config as operators")
+            raise InputError(
+                "a minimal build has only some operators", "give its operator config as operators"
+            )
         if self.build == "full" and self.operators is not None:
             raise InputError("operators belongs to a minimal build", 'write "build": "minimal"')
         _ = self.runtime, self.built
@@ -194,7 +198,9 @@ def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
 
 def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:
     """The tests of a reduced build. Artifacts of one operator set are judged once."""
-    known: dict[Digest | None, Shortfall | None] = {None: Shortfall("operators", "has operators that are not recorded")}
+    known: dict[Digest | None, Shortfall | None] = {
+        None: Shortfall("operators", "has operators that are not recorded")
+    }
 
     def requirement(code: str) -> Requirement:
         def problem(artifact: ArtifactSummary, _: int) -> str:

@@ -90,7 +90,11 @@ class Query:
         return f"is {artifact.format}, wanted {' or '.join(self.formats)}"
 
     def _precision_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        return "" if artifact.precision == self.precision else f"is {artifact.precision}, wanted {self.precision}"
+        return (
+            ""
+            if artifact.precision == self.precision
+            else f"is {artifact.precision}, wanted {self.precision}"
+        )
 
     def _size_problem(self, _: ArtifactSummary, download: int) -> str:
         if self.max_size is None or download <= self.max_size:

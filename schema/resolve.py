@@ -82,8 +82,8 @@ class Outcome:
         if failed is not None:
             detail = failed.problem(artifact, verdict.size)
             return Rejection(offer.version, artifact.path, failed.code, detail)
-        above = self.chosen.artifact.path if self.chosen else ""
-        return Rejection(offer.version, artifact.path, "ranked-lower", f"ranks below {above}")
+        above = self.chosen.artifact.path if self.chosen else "another"
+        return Rejection(offer.version, artifact.path, "ranked-lower", f"{above} ranks higher")
 
     def nearest(self) -> str:
         """The misses that came furthest, in words."""

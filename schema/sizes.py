@@ -44,4 +44,4 @@ def size(value: Any) -> int:
         return parse_size(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
         raise InputError(f"not a size: {str(value)[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
-    return value
+    return int(value)

@@ -35,6 +35,12 @@ COMMON = (
     ["resolve", "acme/pii", "--remote", "./home", "--json"],
     ["resolve", "acme/pii", "--remote", "nowhere", "--json"],
     ["resolve", "acme/pii@sha256:12"],
+    ["resolve", "acme/pii", "--certified", "--json"],
+    ["resolve", "acme/pii", "--max-size", "1MB", "--min-recall", "NAME=0.9", "--explain"],
+    ["resolve", "acme/pii", "--where", "opset = 18", "--verify"],
+    ["resolve", "acme/pii", "--where", "opset ="],
+    ["resolve", "acme/pii", "--device", "ort-web-1.23", "--json"],
+    ["resolve", "acme/pii", "--device", "ort-web-0.1"],
 )
 UNCOMMON = (
     [],
