@@ -53,7 +53,7 @@ class Query:
         """Read a query document, every key of which may be left out. InputError where it is none."""
         from onnxreg.schema.sizes import size
 
-        found = mapping(value)
+        found = {key: item for key, item in mapping(value).items() if item is not None}
         for key in found:
             if key not in KEYS:
                 raise InputError(f"a query has no {key[:40]!r}", f"its keys are {', '.join(KEYS)}")
