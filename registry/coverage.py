@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.lookup import NoAnswerError, Resolution, resolve_in_state, state_of
+from onnxreg.registry.lookup import NoAnswerError, Resolution, resolve_in, state_of
 from onnxreg.registry.storage import IndexFile, Remote
 from onnxreg.schema.device import Device
 from onnxreg.schema.query import Query
@@ -40,7 +40,7 @@ def coverage(remote: Remote, ref: Ref, query: Query, devices: Sequence[Device]) 
         found = []
         for device in devices:
             try:
-                found.append(Covered(device, resolve_in_state(remote, state, ref, query, device)))
+                found.append(Covered(device, resolve_in(remote, state, ref, query, device)))
             except NoAnswerError as nothing:
                 found.append(Covered(device, nothing))
         return found

@@ -270,7 +270,7 @@ def resolve(
 
     def read(index: IndexFile | None) -> Resolution:
         state = state_of(remote, ref.name, index)
-        resolution = resolve_in_state(remote, state, ref, query, device)
+        resolution = resolve_in(remote, state, ref, query, device)
         if verify:
             check_index(remote, state, resolution.found)
         return resolution
@@ -278,7 +278,7 @@ def resolve(
     return steady(remote, ref.name, read)
 
 
-def resolve_in_state(
+def resolve_in(
     remote: Remote, state: State, ref: Ref, query: Query, device: "Device | None" = None
 ) -> Resolution:
     """As `resolve`, in a state that was read before."""

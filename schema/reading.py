@@ -63,6 +63,14 @@ def number(value: Any) -> float:
     return float(value)
 
 
+def sorted_paths(value: Any) -> tuple[str, ...]:
+    """Paths in ascending order, each once, and at least one."""
+    found = items(value, path)
+    if not found or list(found) != sorted(set(found)):
+        raise InputError("not a sorted list of different paths")
+    return found
+
+
 def path(value: Any) -> str:
     """A path that is safe to create; see `paths.check_path`."""
     try:

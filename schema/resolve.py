@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.query import Query, Verdict, best, judge
+from onnxreg.schema.query import Query, Requirement, Verdict, best, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.version import Version
@@ -148,7 +148,7 @@ def resolve_among(
     chosen, answering = None, None
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
-        requirements = [*query.requirements(_candidates(state, offer)), *of_device]
+        requirements = [*query.requirements(_candidates(state, offer)), *_held(offer.entry), *of_device]
         verdicts = judge(offer.summary, requirements)
         looked_at.append((offer, verdicts))
         chosen = best(verdicts, query.formats)
@@ -158,6 +158,14 @@ def resolve_among(
     lowest = looked_at[-1][0].version if looked_at else None
     passed_over = _passed_over(state, lowest) if any_version else ()
     return Outcome(answering, chosen, tuple(looked_at), passed_over)
+
+
+def _held(entry: Entry) -> list[Requirement]:
+    """Where a registry holds only some of a version's artifacts."""
+    held = entry.held
+    if held is None:
+        return []
+    return [Requirement("not-held", lambda a, _: "" if a.path in held else "is not held here")]
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
+from onnxreg.schema.reading import count, flag, items, mapping, optional, required, sorted_paths, text
 from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
@@ -51,7 +51,8 @@ class Gone:
 class Entry:
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
-    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any.
+    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any. `held` are
+    the paths of the artifacts that are here, where these are not all (None).
     """
 
     manifest: Digest
@@ -60,6 +61,7 @@ class Entry:
     yanks: frozenset[Digest] = frozenset()
     pinned: bool = False
     gone: Gone | None = None
+    held: tuple[str, ...] | None = None
 
     @property
     def yanked(self) -> bool:
@@ -75,10 +77,11 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """One word for people: gone in some way, yanked, pinned, or nothing."""
+        """One word for people: gone in some way, yanked, pinned, partial, or nothing."""
         if self.gone is not None:
             return self.gone.how
-        return "yanked" if self.yanks else "pinned" if self.pinned else ""
+        words = {"yanked": self.yanked, "pinned": self.pinned, "partial": self.held is not None}
+        return next((word for word, holds in words.items() if holds), "")
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
@@ -88,6 +91,8 @@ class Entry:
             value["pinned"] = True
         if self.gone is not None:
             value["gone"] = {"how": self.gone.how, "event": str(self.gone.event)}
+        if self.held is not None:
+            value["held"] = list(self.held)
         return value
 
     @classmethod
@@ -100,6 +105,7 @@ class Entry:
             frozenset(items(found.get("yanks", []), Digest.parse)),
             flag(found.get("pinned", False)),
             optional(found.get("gone"), Gone.read),
+            optional(found.get("held"), sorted_paths),
         )
 
 

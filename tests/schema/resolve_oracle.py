@@ -80,6 +80,8 @@ def expected(vector: Json, states: Json, sets: Json) -> Json:
         for place, artifact in enumerate(summary["artifacts"]):
             size = download(artifact, summary)
             code = fault_of_query(artifact, size, query, summary, version, state)
+            if code is None and artifact["path"] not in entries[version].get("held", [artifact["path"]]):
+                code = "not-held"
             code = code or (fault_of_device(artifact, size, device, sets) if device is not None else None)
             rejected.append(
                 {"version": version, "artifact": artifact["path"], "code": code or "ranked-lower"}

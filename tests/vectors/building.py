@@ -2,10 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 Json = dict[str, Any]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 NAME = "acme/pii"
 
 
@@ -59,18 +61,20 @@ class States:
     def __init__(self) -> None:
         self.lines: dict[str, Json] = {}
 
-    def one(self, name: str, *artifacts: Json, files: list[Json] = COMPANIONS, **facts: str) -> str:
+    def one(
+        self, name: str, *artifacts: Json, files: Sequence[Json] = tuple(COMPANIONS), **facts: str
+    ) -> str:
         """A model with one version, 1.0.0."""
-        return self.many(name, {"1.0.0": (artifacts, files)}, ["1.0.0"], facts=facts)
+        return self.many(name, {"1.0.0": (artifacts, list(files))}, ["1.0.0"], facts=facts)
 
     def many(
         self,
         name: str,
         versions: dict[str, tuple[Iterable[Json], list[Json]]],
         newest: list[str],
-        channels: dict[str, str] = {},
-        marks: dict[str, Json] = {},
-        facts: dict[str, str] = {},
+        channels: Mapping[str, str] = NOTHING,
+        marks: Mapping[str, Json] = NOTHING,
+        facts: Mapping[str, str] = NOTHING,
     ) -> str:
         """A model with several versions. `marks` are further keys of a version's entry, such as its yanks."""
         summaries: Json = {}

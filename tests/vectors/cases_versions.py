@@ -153,6 +153,43 @@ def withheld() -> list[Json]:
     ]
 
 
+def holdings() -> list[Json]:
+    """A registry that holds only some artifacts of a version says so in the version's entry."""
+    two = ([onnx("large", size=10), onnx("small", size=5)], COMPANIONS)
+    part = STATES.many("held in part", {"1.0.0": two}, ["1.0.0"], {}, {"1.0.0": {"held": ["large"]}})
+    older = STATES.many(
+        "an older one held whole",
+        {"1.0.0": two, "1.1.0": two},
+        ["1.1.0", "1.0.0"],
+        {},
+        {"1.1.0": {"held": ["large"]}},
+    )
+    return [
+        vector("what is held", part, "1.0.0/large", ["1.0.0/small not-held"]),
+        vector(
+            "a query is tested before what is held",
+            part,
+            None,
+            ["1.0.0/large too-large", "1.0.0/small not-held"],
+            query={"max_size": 1005},
+        ),
+        vector(
+            "what is held is tested before a device",
+            part,
+            None,
+            ["1.0.0/large provider", "1.0.0/small not-held"],
+            device={"ort": "1.23", "providers": []},
+        ),
+        vector(
+            "an older release where what would fit of the newer one is not held",
+            older,
+            "1.0.0/small",
+            ["1.1.0/large too-large", "1.1.0/small not-held", "1.0.0/large too-large"],
+            query={"max_size": 1005},
+        ),
+    ]
+
+
 def documents() -> list[Json]:
     """Queries that say nothing."""
     line = STATES.one("plain", onnx("model.onnx"))
@@ -178,4 +215,4 @@ def documents() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*fallback(), *withheld(), *documents()]
+    return [*fallback(), *withheld(), *holdings(), *documents()]
