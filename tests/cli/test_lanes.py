@@ -104,7 +104,25 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--version"], ["ls"], ["ls", "acme/pii"], ["resolve", "acme/pii", "--json"]]
+    "words",
+    [
+        ["--version"],
+        ["ls"],
+        ["ls", "acme/pii"],
+        ["resolve", "acme/pii", "--json"],
+        [
+            "resolve",
+            "acme/pii",
+            "--max-size",
+            "1MB",
+            "--where",
+            "not yanked",
+            "--min-recall",
+            "NAME=0.9",
+            "--json",
+        ],
+        ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
+    ],
 )
 def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
     code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
