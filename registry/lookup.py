@@ -286,12 +286,13 @@ def resolve_in(
     outcome = resolve_among(
         state, _offers(remote, state, ref), query, device, partial(read_operators, remote), bare
     )
-    if outcome.chosen is None or outcome.offer is None:
+    artifact = outcome.artifact
+    if artifact is None or outcome.offer is None:
         raise NoAnswerError(ref, outcome)
-    (version, entry, summary), artifact = outcome.offer, outcome.chosen.artifact
+    version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    return Resolution(Found(state.name, version, entry), artifact, outcome.chosen.size, files, outcome)
+    return Resolution(Found(state.name, version, entry), artifact, outcome.size, files, outcome)
 
 
 def _offers(remote: Remote, state: State, ref: Ref) -> Iterator[Offer]:

@@ -114,15 +114,17 @@ class Device:
         Operators come last: only then is an operator set read.
         """
         found = [
-            Requirement("runtime", _runtime_problem),
-            Requirement("ort-format", self._format_problem),
-            Requirement("opset", self._opset_problem),
-            Requirement("ir-version", self._ir_problem),
-            Requirement("domain", self._domain_problem),
-            Requirement("provider", self._provider_problem),
-            Requirement("ram", self._ram_problem),
-            Requirement("space", self._space_problem),
+            Requirement("runtime", _runtime_problem, True),
+            Requirement("ort-format", self._format_problem, True),
+            Requirement("opset", self._opset_problem, True),
+            Requirement("ir-version", self._ir_problem, True),
+            Requirement("domain", self._domain_problem, True),
+            Requirement("provider", self._provider_problem, True),
         ]
+        if self.ram is not None:
+            found.append(Requirement("ram", self._ram_problem))
+        if self.free_space is not None:
+            found.append(Requirement("space", self._space_problem))
         return found if self.built is None else found + _containment(self.built, operator_sets)
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -210,7 +212,7 @@ def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]
             found = known[digest]
             return found.detail if found is not None and found.code == code else ""
 
-        return Requirement(code, problem)
+        return Requirement(code, problem, True)
 
     return [requirement("operators"), requirement("types")]
 

@@ -4,8 +4,9 @@ A query is a list of requirements, tested in order; a device adds its own (`devi
 not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.errors import InputError
@@ -27,11 +28,13 @@ KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where")
 class Requirement(NamedTuple):
     """A code for machines, and what is wrong with an artifact in words for people; "" where nothing is.
 
-    The second argument of `problem` is the download size: the bytes of everything that the artifact needs.
+    The second argument of `problem` is the download size: the bytes of everything that the artifact needs. `of_kind`:
+    it looks at nothing but what `ArtifactSummary.kind` has, so that artifacts of one kind are judged once.
     """
 
     code: str
     problem: Callable[[ArtifactSummary, int], str]
+    of_kind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,11 @@ class Query:
         """What an artifact must meet, in the order in which it is tested. `candidate` gives it as `where` sees it."""
         found: list[Requirement] = []
         if self.formats:
-            found.append(Requirement("format", self._format_problem))
+            found.append(Requirement("format", self._format_problem, True))
         if self.precision is not None:
-            found.append(Requirement("precision", self._precision_problem))
+            found.append(Requirement("precision", self._precision_problem, True))
         if self.certified:
-            found.append(Requirement("not-certified", _certified_problem))
+            found.append(Requirement("not-certified", _certified_problem, True))
         if self.max_size is not None:
             found.append(Requirement("too-large", self._size_problem))
         if self.min_recall:
@@ -135,47 +138,68 @@ def _expression(value: Any) -> "Expression":
     return parse(text(value))
 
 
-class Verdict(NamedTuple):
-    """An artifact of a version, how much there is to download for it, and how many requirements it met.
+@dataclass(frozen=True)
+class Judgement:
+    """The artifacts of a version by their place: the first requirement that each does not meet, and the best of the rest.
 
-    `failed` is the first that it did not meet, None where it met all.
+    `failed` has the place of that requirement, None for an artifact that meets all; `best` is None where none does.
     """
 
-    artifact: ArtifactSummary
-    size: int
-    met: int
-    failed: Requirement | None
+    summary: VersionSummary
+    requirements: Sequence[Requirement]
+    failed: Sequence[int | None]
+    best: int | None
 
 
-def judge(summary: VersionSummary, requirements: Sequence[Requirement]) -> list[Verdict]:
-    """Each artifact of a version, in the manifest's order, tested up to the first requirement that it does not meet."""
-    verdicts = []
-    count = len(requirements)
-    for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
-        met, failed = count, None
-        for place, requirement in enumerate(requirements):
+def judge(
+    summary: VersionSummary, requirements: Sequence[Requirement], formats: Sequence[str] = ()
+) -> Judgement:
+    """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
+
+    `formats` are in order of preference; without them `PREFERENCE`.
+    """
+    failed: list[int | None] = [None] * len(summary.artifacts)
+    left = list(range(len(failed)))
+    for of_kind, run in groupby(enumerate(requirements), key=lambda each: each[1].of_kind):
+        faults = _faults(summary, left, list(run), of_kind)
+        for place, fault in zip(left, faults, strict=True):
+            failed[place] = fault
+        left = [place for place, fault in zip(left, faults, strict=True) if fault is None]
+    return Judgement(summary, requirements, failed, _best(summary, left, formats or PREFERENCE))
+
+
+def _faults(
+    summary: VersionSummary, places: Sequence[int], run: Sequence[tuple[int, Requirement]], of_kind: bool
+) -> list[int | None]:
+    """For each of these artifacts the first requirement of a run that it does not meet."""
+    artifacts, sizes, kinds = summary.artifacts, summary.download_sizes, summary.kinds
+
+    def fault(place: int) -> int | None:
+        artifact, size = artifacts[place], sizes[place]
+        for number, requirement in run:
             if requirement.problem(artifact, size):
-                met, failed = place, requirement
-                break
-        verdicts.append(Verdict(artifact, size, met, failed))
-    return verdicts
+                return number
+        return None
+
+    if not of_kind:
+        return [fault(place) for place in places]
+    known = {kind: fault(kind) for kind in {kinds[place] for place in places}}
+    return [known[kinds[place]] for place in places]
 
 
-def best(verdicts: Iterable[Verdict], formats: Sequence[str] = ()) -> Verdict | None:
-    """Of those that met everything: certified first, then the preferred format, then the smallest download.
+def _best(summary: VersionSummary, places: Sequence[int], preference: Sequence[str]) -> int | None:
+    """Of these: certified first, then the preferred format, then the smallest download, then the one listed first."""
 
-    Of equals the one that the manifest lists first. `formats` are in order of preference; without them `PREFERENCE`.
-    """
-    preference = formats or PREFERENCE
-
-    def rank(verdict: Verdict) -> tuple[int, int, str, int]:
-        artifact = verdict.artifact
+    def rank(artifact: ArtifactSummary) -> tuple[int, int, str]:
         listed = artifact.format in preference
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
             preference.index(artifact.format) if listed else len(preference),
             "" if listed else artifact.format,
-            verdict.size,
         )
 
-    return min((verdict for verdict in verdicts if verdict.failed is None), key=rank, default=None)
+    kinds = summary.kinds
+    ranks = {kind: rank(summary.artifacts[kind]) for kind in {kinds[place] for place in places}}
+    highest = min(ranks.values(), default=None)
+    equals = (place for place in places if ranks[kinds[place]] == highest)
+    return min(equals, key=summary.download_sizes.__getitem__, default=None)

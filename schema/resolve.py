@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.query import Query, Requirement, Verdict, best, judge
+from onnxreg.schema.query import Judgement, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.version import Version
@@ -57,11 +57,15 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What answers, if anything does, and all that was looked at on the way there."""
+    """What answers, if anything does, and all that was looked at on the way there.
+
+    `offer` is the version that answers, and the last of those looked at.
+    """
 
     offer: Offer | None
-    chosen: Verdict | None
-    looked_at: tuple[tuple[Offer, list[Verdict]], ...] = ()
+    artifact: ArtifactSummary | None
+    size: int
+    looked_at: tuple[tuple[Offer, Judgement], ...] = ()
     passed_over: tuple[Rejection, ...] = ()
 
     @cached_property
@@ -72,17 +76,20 @@ class Outcome:
 
     def _misses(self) -> Iterator[tuple[Rejection, int]]:
         """Each artifact that was not chosen, and how many requirements it met."""
-        for offer, verdicts in self.looked_at:
-            for verdict in verdicts:
-                if verdict is not self.chosen:
-                    yield self._rejection(offer, verdict), verdict.met
+        for offer, judgement in self.looked_at:
+            artifacts, sizes = offer.summary.artifacts, offer.summary.download_sizes
+            for place, (artifact, size, failed) in enumerate(
+                zip(artifacts, sizes, judgement.failed, strict=True)
+            ):
+                if failed is not None:
+                    requirement = judgement.requirements[failed]
+                    detail = requirement.problem(artifact, size)
+                    yield Rejection(offer.version, artifact.path, requirement.code, detail), failed
+                elif place != judgement.best:
+                    yield self._lower(offer, artifact), len(judgement.requirements)
 
-    def _rejection(self, offer: Offer, verdict: Verdict) -> Rejection:
-        artifact, failed = verdict.artifact, verdict.failed
-        if failed is not None:
-            detail = failed.problem(artifact, verdict.size)
-            return Rejection(offer.version, artifact.path, failed.code, detail)
-        above = self.chosen.artifact.path if self.chosen else "another"
+    def _lower(self, offer: Offer, artifact: ArtifactSummary) -> Rejection:
+        above = self.artifact.path if self.artifact else "another"
         return Rejection(offer.version, artifact.path, "ranked-lower", f"{above} ranks higher")
 
     def nearest(self) -> str:
@@ -145,19 +152,19 @@ def resolve_among(
     Versions are read one by one, and none after the one that answers.
     """
     looked_at = []
-    chosen, answering = None, None
+    answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
         requirements = [*query.requirements(_candidates(state, offer)), *_held(offer.entry), *of_device]
-        verdicts = judge(offer.summary, requirements)
-        looked_at.append((offer, verdicts))
-        chosen = best(verdicts, query.formats)
-        if chosen is not None:
-            answering = offer
+        judgement = judge(offer.summary, requirements, query.formats)
+        looked_at.append((offer, judgement))
+        if judgement.best is not None:
+            place = judgement.best
+            answer = offer, offer.summary.artifacts[place], offer.summary.download_sizes[place]
             break
     lowest = looked_at[-1][0].version if looked_at else None
     passed_over = _passed_over(state, lowest) if any_version else ()
-    return Outcome(answering, chosen, tuple(looked_at), passed_over)
+    return Outcome(*answer, tuple(looked_at), passed_over)
 
 
 def _held(entry: Entry) -> list[Requirement]:
@@ -197,18 +204,13 @@ def _withheld(version: Version, entry: Entry) -> str:
 
 def _candidates(state: State, offer: Offer) -> Callable[[ArtifactSummary], dict[str, Any]]:
     """An artifact of a version as `where` sees it."""
+    channels = [tag for tag, channel in state.channels.items() if channel.version == offer.version]
+    newest = state.newest_release() == offer.version
 
     def candidate(artifact: ArtifactSummary) -> dict[str, Any]:
         from onnxreg.schema import where_fields
 
-        return where_fields.candidate(
-            state.name,
-            offer.version,
-            offer.entry,
-            offer.summary,
-            artifact,
-            [tag for tag, channel in state.channels.items() if channel.version == offer.version],
-            state.newest_release() == offer.version,
-        )
+        version, entry, summary = offer
+        return where_fields.candidate(state.name, version, entry, summary, artifact, channels, newest)
 
     return candidate

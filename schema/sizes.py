@@ -32,7 +32,8 @@ def parse_size(text: str) -> int:
         meant = next((known for known in UNITS if known.lower() == unit.lower()), None)
         hint = f"write {meant}" if meant else f"units are {', '.join(UNITS)}"
         raise InputError(f"{unit[:40]} is no unit of size", hint)
-    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
+    scale: int = 10 ** len(part)
+    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), scale)
     if rest or count > LARGEST:
         raise InputError(f"{text[:40]} is no whole number of bytes below 2^53")
     return count

@@ -38,7 +38,8 @@ class ArtifactSummary:
     """One artifact: what a device must know before it downloads.
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
-    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its measured recall.
+    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
+    measured recall.
     """
 
     format: str
@@ -55,6 +56,21 @@ class ArtifactSummary:
     recall: dict[str, float] = field(default_factory=dict)
     ir_version: int | None = None
     domains: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What artifacts that run in the same places and rank alike have in common."""
+        return (
+            self.format,
+            self.precision,
+            self.state,
+            self.opset,
+            self.ort_format,
+            self.ir_version,
+            self.operators,
+            self.providers,
+            self.domains,
+        )
 
     @property
     def download_size(self) -> int:
@@ -104,6 +120,12 @@ class VersionSummary:
             total + sum(size for digest, size in _own(artifact).items() if digest not in shared)
             for artifact in self.artifacts
         )
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each artifact the place of the first one of its kind."""
+        first: dict[tuple[Any, ...], int] = {}
+        return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":

@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [export]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [resolve] [export]
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import durability
 import export
+import resolving
 import scale
 import startup
 import transfer
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "durability": durability.benchmark,
     "verify": verify.benchmark,
     "scale": lambda: scale.benchmark(CACHE),
+    "resolve": resolving.benchmark,
     "export": _export,
 }
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.query import PREFERENCE, STATES, Query, best, judge
+from onnxreg.schema.query import PREFERENCE, STATES, Judgement, Query, judge
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.where import parse
 
@@ -38,42 +38,45 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
     return VersionSummary(Digest.of(b"m"), 1, tuple(artifacts), files)
 
 
-def judged(artifacts: list[ArtifactSummary], query: Query) -> list[Any]:
+def judged(artifacts: list[ArtifactSummary], query: Query) -> Judgement:
     requirements = query.requirements(lambda artifact: {"size": artifact.size})
-    return judge(summary(artifacts), requirements)
+    return judge(summary(artifacts), requirements, query.formats)
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
-def test_the_best_meets_everything_and_nothing_that_does_ranks_above_it(
+def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], query: Query) -> None:
+    """Artifacts of one kind are judged once; that changes no verdict."""
+    together = judged(artifacts, query)
+    for artifact, failed in zip(artifacts, together.failed, strict=True):
+        assert judged([artifact], query).failed == [failed]
+        problems = [bool(each.problem(artifact, artifact.size)) for each in together.requirements]
+        assert failed == (problems.index(True) if any(problems) else None)
+
+
+@given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
+def test_nothing_that_meets_everything_ranks_above_the_best(
     artifacts: list[ArtifactSummary], query: Query
 ) -> None:
-    verdicts = judged(artifacts, query)
-    chosen = best(verdicts, query.formats)
-    fitting = [verdict for verdict in verdicts if verdict.failed is None]
-    assert (chosen is None) == (not fitting)
-    assert [verdict.artifact for verdict in verdicts] == artifacts
-    if chosen is None:
+    judgement = judged(artifacts, query)
+    fitting = [place for place, failed in enumerate(judgement.failed) if failed is None]
+    assert (judgement.best is None) == (not fitting)
+    if judgement.best is None:
         return
-    assert chosen.failed is None
-    states = [STATES.index(each.artifact.state) if each.artifact.state in STATES else 1 for each in fitting]
-    equal = [each for each, state in zip(fitting, states, strict=True) if state == min(states)]
-    assert chosen in equal
-    of_format = [each for each in equal if each.artifact.format == chosen.artifact.format]
-    assert chosen.size == min(each.size for each in of_format)
+    preference = [*(query.formats or PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
+
+    def rank(place: int) -> tuple[int, int, int, int]:
+        artifact = artifacts[place]
+        state = STATES.index(artifact.state) if artifact.state in STATES else 1
+        return state, preference.index(artifact.format), artifact.size, place
+
+    assert judgement.best == min(fitting, key=rank)
 
 
 @given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
 def test_asking_for_less_never_rejects_more(artifacts: list[ArtifactSummary], query: Query) -> None:
     looser = Query(query.formats, query.precision)
-    for strict, loose in zip(judged(artifacts, query), judged(artifacts, looser), strict=True):
-        assert strict.failed is not None or loose.failed is None
-
-
-@given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
-def test_a_rejection_says_why(artifacts: list[ArtifactSummary], query: Query) -> None:
-    for verdict in judged(artifacts, query):
-        if verdict.failed is not None:
-            assert verdict.failed.problem(verdict.artifact, verdict.size)
+    for strict, loose in zip(judged(artifacts, query).failed, judged(artifacts, looser).failed, strict=True):
+        assert strict is not None or loose is None
 
 
 def test_a_query_document() -> None:

@@ -66,7 +66,7 @@ def answer(document: Json, vector: Json) -> Json:
         outcome = resolve_in(State.decode(line), query, device, sets.__getitem__, vector["tag"])
     except RegError as error:
         return {"error": error.family}
-    offer, chosen = outcome.offer, outcome.chosen
+    offer, chosen = outcome.offer, outcome.artifact
     assert all(rejection.detail for rejection in outcome.rejected)
     rejected = [
         {"version": str(each.version), "artifact": each.artifact, "code": each.code}
@@ -74,8 +74,8 @@ def answer(document: Json, vector: Json) -> Json:
     ]
     return {
         "version": str(offer.version) if offer else None,
-        "artifact": chosen.artifact.path if chosen else None,
-        "size": chosen.size if chosen else None,
+        "artifact": chosen.path if chosen else None,
+        "size": outcome.size if chosen else None,
         "rejected": rejected,
     }
 
