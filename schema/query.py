@@ -176,9 +176,9 @@ def _faults(
 
     def fault(place: int) -> int | None:
         artifact, size = artifacts[place], sizes[place]
-        for number, requirement in run:
+        for index, requirement in run:
             if requirement.problem(artifact, size):
-                return number
+                return index
         return None
 
     if not of_kind:

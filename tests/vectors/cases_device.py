@@ -56,6 +56,20 @@ def versions() -> list[Json]:
     no_number = STATES.one("ORT format without a number", artifact("model", "ort-android"))
     foreign = STATES.one("for another runtime", artifact("model", "openvino-ir"))
     no_ir = STATES.one("no IR version", onnx("model"))
+    right: Json = {"state": "certified", "ir_version": 9, "providers": ["NNAPI"]}
+    faults: dict[str, Json] = {
+        "precision": {"precision": "int8"},
+        "not-certified": {"state": "unknown"},
+        "opset": {"opset": 24},
+        "ir-version": {"ir_version": 12},
+        "domain": {"domains": ["com.acme"]},
+        "provider": {"providers": ["CoreML"]},
+    }
+    alike = STATES.one(
+        "alike but for one thing",
+        *(onnx(code, **{**right, **wrong}) for code, wrong in faults.items()),
+        onnx("right", **right),
+    )
     chosen = f"{V}/model"
     return [
         vector("a patch release", two, f"{V}/old", old, device={"ort": "1.23.2"}),
@@ -63,6 +77,14 @@ def versions() -> list[Json]:
         vector("a release of later days", two, f"{V}/new", new, device={"ort": "1.99"}),
         vector("a major release of later days", two, f"{V}/new", new, device={"ort": "2.0.0"}),
         vector("no device", two, f"{V}/new", new),
+        vector(
+            "each artifact is judged by itself",
+            alike,
+            f"{V}/right",
+            [f"{V}/{code} {code}" for code in faults],
+            query={"precision": "float32", "certified": True},
+            device={"ort": "1.23", "providers": ["NNAPI"]},
+        ),
         vector("an opset that nobody recorded", unknown, None, [f"{V}/model opset"], device={"ort": "1.31"}),
         vector("an opset that nobody asks for", unknown, chosen),
         vector("the IR version of ORT format is not looked at", newer_ir, chosen, device={"ort": "1.16"}),
