@@ -11,6 +11,8 @@ from typer.exceptions import TyperException
 from onnxreg.cli import (
     VERSION,
     add,
+    coverage,
+    devices,
     diff,
     doctor,
     drop,
@@ -57,6 +59,8 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("show", show.command, show.EXAMPLES),
         ("resolve", resolve.command(), resolve.EXAMPLES),
         ("query", query.command, query.EXAMPLES),
+        ("coverage", coverage.command, coverage.EXAMPLES),
+        ("devices", devices.command, devices.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
     ),
     "Decide what is in use": (

@@ -30,7 +30,14 @@ VERBS: dict[str, Options] = {
         "--json": ("as_json", FLAG),
         "--format": ("formats", LIST),
         "--precision": ("precision", VALUE),
+        "--certified": ("certified", FLAG),
+        "--max-size": ("max_size", VALUE),
+        "--min-recall": ("min_recall", LIST),
+        "--where": ("where", VALUE),
+        "--device": ("device", VALUE),
         "--remote": ("remote", VALUE),
+        "--explain": ("explain", FLAG),
+        "--verify": ("verify", FLAG),
     },
 }
 ARGUMENTS = {"ls": "name", "resolve": "ref"}

@@ -3,16 +3,22 @@
 from collections.abc import Callable, Sequence
 
 from onnxreg.cli import output
+from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
-from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
+from onnxreg.schema.resolve import Rejection
+from onnxreg.schema.version import Version
 
 EXAMPLES = (
     "reg resolve acme/pii-small",
     "reg resolve acme/pii-small:stable --format ort-android --format onnx-int8",
+    "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
+    "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
 )
+FEW = 10
+"""So many rejections are shown unasked."""
 
 
 def run(
@@ -20,14 +26,39 @@ def run(
     ref: str,
     formats: Sequence[str] = (),
     precision: str | None = None,
+    certified: bool = False,
+    max_size: str | None = None,
+    min_recall: Sequence[str] = (),
+    where: str | None = None,
+    device: str | None = None,
     remote: str | None = None,
+    explain: bool = False,
+    verify: bool = False,
     as_json: bool = False,
 ) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
-    resolution = lookup.resolve(session.place(remote), Ref.parse(ref), Query(tuple(formats), precision))
+    asked = query(formats, precision, certified, max_size, min_recall, where)
+    known = None
+    if device is not None:
+        from onnxreg.cli.fleet import read_device
+
+        known = read_device(device)
+    place = session.place(remote)
+    try:
+        resolution = lookup.resolve(place, Ref.parse(ref), asked, known, verify)
+    except lookup.NoAnswerError as error:
+        if as_json:
+            output.write_json(error.to_json())
+        elif explain:
+            _explain(session, error.outcome.rejected)
+        raise
     if as_json:
         output.write_json(resolution.to_json())
-        return
+    else:
+        _show(session, resolution, explain)
+
+
+def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
         f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}",
@@ -39,10 +70,23 @@ def run(
         ("ROLE", "PATH", "SIZE"),
         [(file.role, file.path, output.size(file.size)) for file, _ in resolution.files],
     )
-    rejected = [(rejection.artifact, rejection.code, rejection.detail) for rejection in resolution.rejected]
+    rejected = resolution.rejected
     if rejected:
         session.say("", "not chosen:")
-        session.table(("PATH", "CODE", "WHY"), rejected)
+        _explain(session, rejected if explain else rejected[:FEW], resolution.found.version)
+        if len(rejected) > FEW and not explain:
+            session.say(f"and {len(rejected) - FEW} more, which --explain lists")
+
+
+def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | None = None) -> None:
+    """The version stands there where it is not the chosen one."""
+    session.table(
+        ("VERSION", "PATH", "CODE", "WHY"),
+        [
+            ("" if each.version == chosen else each.version, each.artifact or "", each.code, each.detail)
+            for each in rejected
+        ],
+    )
 
 
 def command() -> Callable[..., None]:
@@ -51,28 +95,57 @@ def command() -> Callable[..., None]:
 
     import typer
 
+    from onnxreg.cli import asking
     from onnxreg.cli.options import Json, RefArgument, RemoteOption
 
     def resolve(
         context: typer.Context,
         ref: RefArgument,
-        formats: Annotated[
-            list[str] | None,
-            typer.Option("--format", help="An accepted format, the preferred one first; may be repeated."),
+        formats: asking.Formats = None,
+        precision: asking.Precision = None,
+        certified: asking.Certified = False,
+        max_size: asking.MaxSize = None,
+        min_recall: asking.MinRecall = None,
+        where: asking.Where = None,
+        device: Annotated[
+            str | None,
+            typer.Option(
+                help="Where it must run: a preset (see `reg devices`) or a JSON file of one device."
+            ),
         ] = None,
-        precision: Annotated[str | None, typer.Option(help="The precision it must have.")] = None,
         remote: RemoteOption = None,
+        explain: Annotated[
+            bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
+        ] = False,
+        verify: Annotated[
+            bool, typer.Option("--verify", help="Read the manifest too, and compare the index with it.")
+        ] = False,
         as_json: Json = False,
     ) -> None:
-        """Pick one artifact of a version, with the files it needs.
+        """Pick one artifact, with the files it needs.
 
-        Certified artifacts come first, then the preferred formats, then the smallest. Nothing that answers is exit
-        status 3, with the reason for each artifact. Where the registry holds only some artifacts of the version, the
-        others are rejected with the code not-held.
+        Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
+        then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
+        is exit status 3, with the nearest misses.
 
-        With --json: {name, version, manifest, artifact: {format, precision, path, digest, size, state}, files:
-        [{role, path, digest, size, url}], rejected: [{artifact, code, detail}]}; sizes are bytes.
+        With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
+        [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
+        one is that of all files. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
         """
-        run(context.obj, ref, formats or (), precision, remote, as_json)
+        run(
+            context.obj,
+            ref,
+            formats or (),
+            precision,
+            certified,
+            max_size,
+            min_recall or (),
+            where,
+            device,
+            remote,
+            explain,
+            verify,
+            as_json,
+        )
 
     return resolve

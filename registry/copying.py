@@ -16,6 +16,7 @@ from onnxreg.registry.commit import check_buried, commit, load, load_own
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.holdings import EVERYTHING, Held, Selection, asked_of, held_after, held_otherwise, holds
 from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.manifests import check_summary
 from onnxreg.registry.references import documents, files
 from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
 from onnxreg.registry.transfer import apply, missing_lines
@@ -107,6 +108,8 @@ def copy(
         version in theirs.entries and theirs.entries[version].gone is not None for version in versions
     )
     asking = bool(lines) or holding or returning or heal
+    if asking:
+        _check_summaries(ours, versions)
     wanted = blobs_of(ours, lines, versions, asked) if asking else {}
     check_buried(theirs, wanted)
     present = destination.has(wanted) if wanted else set()
@@ -169,6 +172,14 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
                 f"the log of {source.name} does not publish {version} as its state line says",
                 "run reg verify in the registry that it comes from",
             )
+
+
+def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
+    """IntegrityError where the source's index says other things of a version than its manifest: apps resolve by it."""
+    for version in versions:
+        held, entry = source.summaries.get(str(version)), source.entries.get(version)
+        if held is not None and entry is not None and entry.gone is None:
+            check_summary(held, source.fetch(entry.manifest), entry.manifest, source.name)
 
 
 def blobs_of(

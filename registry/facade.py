@@ -33,6 +33,7 @@ from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.verify import Report, verify, verify_model
+from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
 from onnxreg.schema.draft import Draft
@@ -226,10 +227,14 @@ class Registry:
         return read_version(remote or self.store, _ref(ref))
 
     def resolve(
-        self, ref: Ref | str, query: Query | None = None, remote: Source | None = None
+        self,
+        ref: Ref | str,
+        query: Query | None = None,
+        remote: Source | None = None,
+        device: Device | None = None,
     ) -> lookup.Resolution:
-        """Pick the artifact of a version that answers a query. NotFoundError with the reasons where none does."""
-        return lookup.resolve(remote or self.store, _ref(ref), query or Query())
+        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
+        return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
 
     def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
         """What changed from one version to another."""

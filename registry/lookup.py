@@ -1,10 +1,11 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
 from onnxreg.registry.identity import other_registry
@@ -12,11 +13,16 @@ from onnxreg.registry.storage import IndexFile, Source, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.query import Choice, Query, Rejection, choose
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
 from onnxreg.schema.state import Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.schema.device import Device
+    from onnxreg.schema.operators import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +223,22 @@ def held_summary(state: State, version: Version) -> VersionSummary | None:
         raise IntegrityError(f"the index of {state.name} has a damaged summary: {error.message}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resolution:
-    """The artifact that answers a query, with every file it needs, and why the others do not."""
+    """The artifact that answers a query, with every file it needs, and why the others do not.
+
+    `size`: bytes of all files, equal ones counted once.
+    """
 
     found: Found
     artifact: ArtifactSummary
+    size: int
     files: tuple[tuple[FileSummary, str], ...]
-    rejected: tuple[Rejection, ...]
+    outcome: Outcome
+
+    @property
+    def rejected(self) -> tuple[Rejection, ...]:
+        return self.outcome.rejected
 
     def to_json(self) -> dict[str, Any]:
         """The documented shape of `reg resolve --json`."""
@@ -233,6 +247,7 @@ class Resolution:
             "name": self.found.name,
             "version": str(self.found.version),
             "manifest": str(self.found.entry.manifest),
+            "size": self.size,
             "artifact": {
                 "format": artifact.format,
                 "precision": artifact.precision,
@@ -251,22 +266,85 @@ class Resolution:
                 }
                 for file, url in self.files
             ],
-            "rejected": [
-                {"artifact": rejection.artifact, "code": rejection.code, "detail": rejection.detail}
-                for rejection in self.rejected
-            ],
+            "rejected": [rejection.to_json() for rejection in self.rejected],
         }
 
 
-def resolve(remote: Source, ref: Ref, query: Query) -> Resolution:
-    """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
-    found, state = find_with_state(remote, ref)
-    summary = read_summary(remote, state, found)
-    choice: Choice = choose(summary.artifacts, query, found.entry.held)
-    if choice.artifact is None:
-        reasons = "; ".join(f"{rejection.artifact} {rejection.detail}" for rejection in choice.rejected)
-        raise NotFoundError(f"no artifact of {found.ref} answers the query", reasons)
-    artifact = choice.artifact
+class NoAnswerError(NotFoundError):
+    """No artifact answers; `outcome` says why each does not."""
+
+    def __init__(self, ref: Ref, outcome: Outcome) -> None:
+        super().__init__(f"no artifact of {ref} answers the query", outcome.nearest())
+        self.name = ref.name
+        self.outcome = outcome
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Resolution.to_json`, with nulls where nothing was chosen."""
+        nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
+        rejected = [rejection.to_json() for rejection in self.outcome.rejected]
+        return {"name": self.name, **nothing, "files": [], "rejected": rejected}
+
+
+def resolve(
+    remote: Source, ref: Ref, query: Query, device: "Device | None" = None, verify: bool = False
+) -> Resolution:
+    """Pick one artifact with its companions; see `docs/resolve.md`.
+
+    Without a tag, of the newest release that has one. NoAnswerError, saying why each was rejected, where none answers;
+    with `verify`, IntegrityError where the index file says other things of the version than its manifest.
+    """
+
+    def read(index: IndexFile | None) -> Resolution:
+        state = state_of(remote, ref.name, index)
+        resolution = resolve_in(remote, state, ref, query, device)
+        if verify:
+            check_index(remote, state, resolution.found)
+        return resolution
+
+    return steady(remote, ref.name, read)
+
+
+def resolve_in(
+    remote: Source, state: State, ref: Ref, query: Query, device: "Device | None" = None
+) -> Resolution:
+    """As `resolve`, in a state that was read before."""
+    bare = ref.tag is None and ref.digest is None
+    outcome = resolve_among(
+        state, _offers(remote, state, ref), query, device, partial(read_operators, remote), bare
+    )
+    artifact = outcome.artifact
+    if artifact is None or outcome.offer is None:
+        raise NoAnswerError(ref, outcome)
+    version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    return Resolution(found, artifact, files, choice.rejected)
+    return Resolution(Found(state.name, version, entry), artifact, outcome.size, files, outcome)
+
+
+def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:
+    """The versions that a ref may mean, newest first."""
+    bare = ref.tag is None and ref.digest is None
+    known = [Ref(state.name, str(version)) for version in releases(state)] if bare else []
+    for each in known or [ref]:
+        found = find_in(remote, state, each)
+        yield Offer(found.version, found.entry, read_summary(remote, state, found))
+
+
+def read_operators(remote: Source, digest: Digest) -> "tuple[Need, ...]":
+    """An artifact's operator set. IntegrityError where the blob is none."""
+    from onnxreg.schema.operators import read_operator_set
+
+    try:
+        return read_operator_set(read_blob(remote, digest))
+    except InputError as error:
+        raise IntegrityError(f"blob {digest.short}... is no operator set: {error.message}") from error
+
+
+def check_index(remote: Source, state: State, found: Found) -> None:
+    """IntegrityError where the index file says other things of a version than its manifest does."""
+    held = state.summaries.get(str(found.version))
+    if held is not None:
+        from onnxreg.registry.manifests import check_summary
+
+        manifest = found.entry.manifest
+        check_summary(held, read_blob(remote, manifest), manifest, found.name)

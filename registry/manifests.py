@@ -1,9 +1,12 @@
 """Manifests out of a store: bytes already checked, content not trusted."""
 
+from typing import Any
+
 from onnxreg.schema import documents
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.summary import summarize
 
 
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
@@ -19,3 +22,12 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
             f"{what} is the manifest of {other}", "the registry was tampered with or damaged"
         )
     return manifest
+
+
+def check_summary(held: Any, data: bytes, digest: Digest, name: str) -> None:
+    """IntegrityError where an index file's summary of a version says other things than its manifest, whose bytes are given."""
+    if held != summarize(read_manifest(data, digest, name), digest, len(data)):
+        raise IntegrityError(
+            f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
+            "the index file was tampered with or damaged: run reg verify where it lies",
+        )

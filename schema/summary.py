@@ -4,6 +4,7 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema import canonical
@@ -36,8 +37,9 @@ class FileSummary:
 class ArtifactSummary:
     """One artifact: what a device must know before it downloads.
 
-    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`.
-    `recall` maps a label to its measured recall.
+    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
+    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
+    measured recall.
     """
 
     format: str
@@ -52,6 +54,23 @@ class ArtifactSummary:
     operators: Digest | None = None
     providers: tuple[str, ...] = ()
     recall: dict[str, float] = field(default_factory=dict)
+    ir_version: int | None = None
+    domains: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What artifacts that run in the same places and rank alike have in common."""
+        return (
+            self.format,
+            self.precision,
+            self.state,
+            self.opset,
+            self.ort_format,
+            self.ir_version,
+            self.operators,
+            self.providers,
+            self.domains,
+        )
 
     @property
     def download_size(self) -> int:
@@ -75,10 +94,12 @@ class ArtifactSummary:
             optional(found.get("operators"), Digest.parse),
             items(found.get("providers", []), text),
             {label: number(share) for label, share in recall.items()},
+            optional(found.get("ir_version"), count),
+            items(found.get("domains", []), text),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VersionSummary:
     """One version: its manifest, its artifacts, and the companions they share."""
 
@@ -89,6 +110,22 @@ class VersionSummary:
     task: str | None = None
     family: str | None = None
     license: str | None = None
+
+    @cached_property
+    def download_sizes(self) -> tuple[int, ...]:
+        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones once."""
+        shared = {entry.digest: entry.size for entry in self.files}
+        total = sum(shared.values())
+        return tuple(
+            total + sum(size for digest, size in _own(artifact).items() if digest not in shared)
+            for artifact in self.artifacts
+        )
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each artifact the place of the first one of its kind."""
+        first: dict[tuple[Any, ...], int] = {}
+        return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":
@@ -101,6 +138,10 @@ class VersionSummary:
             items(required(found, "files"), FileSummary.read),
             *(optional(found.get(key), text) for key in ("task", "family", "license")),
         )
+
+
+def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
+    return {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
@@ -147,5 +188,7 @@ def _artifact(artifact: "Artifact") -> dict[str, Any]:
         "operators": None if operators is None else str(Digest.of(operators)),
         "providers": list(artifact.metadata.execution_providers),
         "recall": recall,
+        "ir_version": artifact.ir_version,
+        "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

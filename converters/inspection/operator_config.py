@@ -45,6 +45,9 @@ def required(
 ) -> tuple[Operator, ...]:
     """The entries of `config` for the operators that a file uses, in order of `used`.
 
+    Where the config says nothing of a position, the file's own types stand there, so that a build that restricts more
+    than this config does can be judged too.
+
     Raises InputError where a used operator, or one of its element types at a position that the config restricts,
     is missing: a build made from this config could not run the file.
     """
@@ -59,8 +62,17 @@ def required(
                 missing = set(getattr(need, side).get(position, ())) - set(types)
                 if missing:
                     raise _uncovered(path, config_path, f"{_name(need)} with {' and '.join(sorted(missing))}")
-        result.append(entry)
+        result.append(_completed(entry, need))
     return tuple(result)
+
+
+def _completed(entry: Operator, need: Operator) -> Operator:
+    """An entry of a config, and the types of the file at the positions that it says nothing about."""
+    sides = {side: {**getattr(need, side), **getattr(entry, side)} for side in ("inputs", "outputs")}
+    inputs, outputs = (
+        {int(position): set(types) for position, types in found.items()} for found in sides.values()
+    )
+    return operator(entry.domain, entry.opset, entry.name, inputs, outputs)
 
 
 def _line(line: str) -> Iterable[Operator]:

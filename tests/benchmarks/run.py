@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [export] [remotes]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [resolve] [export] [remotes]
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 import durability
 import export
 import remotes
+import resolving
 import scale
 import startup
 import transfer
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "durability": durability.benchmark,
     "verify": verify.benchmark,
     "scale": lambda: scale.benchmark(CACHE),
+    "resolve": resolving.benchmark,
     "export": _export,
     "remotes": lambda: remotes.benchmark(CACHE),
 }

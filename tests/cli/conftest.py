@@ -140,3 +140,48 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(template: Path, tmp_path: Path) -> Path:
     """A registry with two versions of one model and one of another; `stable` is the first."""
     return Path(shutil.copytree(template, tmp_path / "home"))
+
+
+def fleet_draft(root: Path, opset: int, certified: bool = False) -> Draft:
+    """`model.onnx` and `model.ort` of an opset, an int8 graph of opset 17, and 120 bytes of companions."""
+    root.mkdir(parents=True)
+    sizes = {"model.onnx": 4000, "model.ort": 3000, "int8.onnx": 1000, "labels.json": 100, "report.json": 20}
+    for path, size in sizes.items():
+        (root / path).write_bytes(f"{path} {opset}".encode().ljust(size, b"."))
+    matmul, gelu = (
+        {"domain": "ai.onnx", "name": name, "opset": since, "inputs": {"0": ["float"]}}
+        for name, since in (("MatMul", 13), ("Gelu", 20))
+    )
+    recall = {
+        "name": "character_recall/PHONE",
+        "metric": "character_recall",
+        "value": 0.96,
+        "verdict": "info",
+    }
+    both: dict[str, Any] = {"metadata": {"opset": opset}, "operators": [matmul, gelu]}
+    small = {"metadata": {"opset": 17}, "operators": [matmul], "checks": [recall]}
+    verdict = Verdict("certified", "G4/point", (), SUITE, "report.json") if certified else Verdict("unknown")
+    return Draft(
+        "acme/fleet",
+        root,
+        (
+            DraftArtifact("onnx", "float32", "model.onnx", fields={**both, "ir_version": 10}),
+            DraftArtifact("ort", "float32", "model.ort", fields={**both, "ort_format": 6}),
+            DraftArtifact(
+                "onnx-int8", "int8", "int8.onnx", parent="model.onnx", verdict=verdict, fields=small
+            ),
+        ),
+        (DraftFile("labels", "labels.json"), DraftFile("report", "report.json")),
+        {"source": {"id": "acme/base", "digest": str(Digest.of(b"source"))}},
+    )
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """A model of two versions for devices to ask: 1.0.0 of opset 18 with a certified int8, 1.1.0 of opset 21."""
+    registry = Registry(tmp_path / "fleet")
+    registry.add(fleet_draft(tmp_path / "f1", 18, certified=True), "1.0.0")
+    registry.add(fleet_draft(tmp_path / "f2", 21), "1.1.0")
+    registry.tag("acme/fleet:1.0.0", "stable")
+    monkeypatch.setenv("REG_HOME", str(registry.store.root))
+    return registry

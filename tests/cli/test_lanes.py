@@ -35,6 +35,12 @@ COMMON = (
     ["resolve", "acme/pii", "--remote", "./home", "--json"],
     ["resolve", "acme/pii", "--remote", "nowhere", "--json"],
     ["resolve", "acme/pii@sha256:12"],
+    ["resolve", "acme/pii", "--certified", "--json"],
+    ["resolve", "acme/pii", "--max-size", "1MB", "--min-recall", "NAME=0.9", "--explain"],
+    ["resolve", "acme/pii", "--where", "opset = 18", "--verify"],
+    ["resolve", "acme/pii", "--where", "opset ="],
+    ["resolve", "acme/pii", "--device", "ort-web-1.23", "--json"],
+    ["resolve", "acme/pii", "--device", "ort-web-0.1"],
 )
 UNCOMMON = (
     [],
@@ -98,7 +104,25 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--version"], ["ls"], ["ls", "acme/pii"], ["resolve", "acme/pii", "--json"]]
+    "words",
+    [
+        ["--version"],
+        ["ls"],
+        ["ls", "acme/pii"],
+        ["resolve", "acme/pii", "--json"],
+        [
+            "resolve",
+            "acme/pii",
+            "--max-size",
+            "1MB",
+            "--where",
+            "not yanked",
+            "--min-recall",
+            "NAME=0.9",
+            "--json",
+        ],
+        ["resolve", "acme/pii", "--device", "ort-desktop-1.23", "--json"],
+    ],
 )
 def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
     code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"

@@ -96,8 +96,14 @@ def test_resolve(reg: Reg) -> None:
     artifact = found["artifact"]
     assert (artifact["format"], artifact["precision"], artifact["state"]) == ("onnx-int8", "int8", "refused")
     assert found["rejected"] == [
-        {"artifact": "model.onnx", "code": "format", "detail": "is onnx-android, wanted onnx-int8"}
+        {
+            "artifact": "model.onnx",
+            "version": "0.1.0",
+            "code": "format",
+            "detail": "is onnx-android, wanted onnx-int8",
+        }
     ]
+    assert found["size"] == sum(entry["size"] for entry in found["files"])
     main, *companions = found["files"]
     assert main["digest"] == artifact["digest"]
     data = Path(main["url"].removeprefix("file://")).read_bytes()

@@ -30,7 +30,22 @@ def test_values_are_light(module: str) -> None:
     assert names & (HEAVY | {"typing", "json", "hashlib", "unicodedata"}) == set()
 
 
-@pytest.mark.parametrize("module", ["canonical", "paths", "events", "state", "summary", "query", "where"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "canonical",
+        "paths",
+        "events",
+        "state",
+        "summary",
+        "query",
+        "where",
+        "resolve",
+        "device",
+        "presets",
+        "operators",
+    ],
+)
 def test_index_is_read_without_pydantic(module: str) -> None:
     names = loaded(f"onnxreg.schema.{module}")
     assert f"onnxreg.schema.{module}" in names

@@ -1,0 +1,38 @@
+"""The query that the options of a verb make up. Light: `resolve` must start at once."""
+
+from collections.abc import Sequence
+
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.query import Query, share
+
+
+def query(
+    formats: Sequence[str],
+    precision: str | None,
+    certified: bool,
+    max_size: str | None,
+    min_recall: Sequence[str],
+    where: str | None,
+) -> Query:
+    """InputError, naming the option, where one of them cannot be read."""
+    size, expression = None, None
+    if max_size is not None:
+        from onnxreg.schema.sizes import parse_size
+
+        size = parse_size(max_size)
+    if where is not None:
+        from onnxreg.schema.where import parse
+
+        expression = parse(where)
+    recalls = dict(_recall(text) for text in min_recall)
+    return Query(tuple(formats), precision, certified, size, recalls, expression)
+
+
+def _recall(text: str) -> tuple[str, float]:
+    label, _, least = text.rpartition("=")
+    try:
+        if label:
+            return label, share(float(least))
+    except (ValueError, InputError):
+        pass
+    raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")

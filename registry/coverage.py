@@ -1,0 +1,48 @@
+"""Which artifact each device of a fleet gets, from one reading of the index file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxreg.registry.blobs import steady
+from onnxreg.registry.lookup import NoAnswerError, Resolution, resolve_in, state_of
+from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.schema.device import Device
+from onnxreg.schema.query import Query
+from onnxreg.schema.ref import Ref
+
+
+@dataclass(frozen=True)
+class Covered:
+    """One device and what it gets, or why it gets nothing."""
+
+    device: Device
+    answer: Resolution | NoAnswerError
+
+    @property
+    def stranded(self) -> bool:
+        return isinstance(self.answer, NoAnswerError)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `reg resolve --json`, with the device's name instead of the model's and the URLs."""
+        found = self.answer.to_json()
+        return {"device": self.device.name, **{key: found[key] for key in _KEYS}}
+
+
+_KEYS = ("version", "manifest", "size", "artifact", "rejected")
+
+
+def coverage(remote: Source, ref: Ref, query: Query, devices: Sequence[Device]) -> list[Covered]:
+    """Resolve for each device, in order. NotFoundError where there is no such model or version."""
+
+    def read(index: IndexFile | None) -> list[Covered]:
+        state = state_of(remote, ref.name, index)
+        found = []
+        for device in devices:
+            try:
+                found.append(Covered(device, resolve_in(remote, state, ref, query, device)))
+            except NoAnswerError as nothing:
+                found.append(Covered(device, nothing))
+        return found
+
+    return steady(remote, ref.name, read)

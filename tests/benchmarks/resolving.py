@@ -1,0 +1,135 @@
+"""Resolving over 10,000 artifacts in process, against the same questions asked of plain dicts in one loop.
+
+The state is decoded before: what is timed is what a server or an app repeats, the evaluation of the candidates.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+from measure import Row, Run, pairs, rows
+
+from onnxreg.schema import canonical
+from onnxreg.schema.device import Device
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.operators import read_operator_set
+from onnxreg.schema.presets import preset
+from onnxreg.schema.query import Query
+from onnxreg.schema.resolve import Offer, resolve_among
+from onnxreg.schema.state import State
+from onnxreg.schema.version import Version
+from onnxreg.schema.where import parse
+
+ARTIFACTS = 10_000
+FORMATS = ("onnx", "onnx-int8", "ort", "onnx-android")
+OPERATORS = canonical.encode(
+    [{"domain": "ai.onnx", "name": "MatMul", "opset": 13, "inputs": {"0": ["float"]}}]
+)
+MINIMAL = {"ort": "1.23", "build": "minimal", "operators": 'ai.onnx;13;MatMul{"inputs": {"0": ["float"]}}'}
+
+
+def artifact(number: int) -> dict[str, Any]:
+    found = {
+        "format": FORMATS[number % 4],
+        "precision": "int8" if number % 4 == 1 else "float32",
+        "path": f"model-{number}",
+        "digest": str(Digest.of(str(number).encode())),
+        "size": 1_000_000 + number,
+        "state": "certified" if number % 3 else "unknown",
+        "opset": 15 + number % 12,
+        "operators": str(Digest.of(OPERATORS)),
+        "recall": {"PHONE": number % 100 / 100},
+    }
+    return found | {"ort_format": 6} if number % 4 == 2 else found
+
+
+def state_line() -> bytes:
+    """One version with so many artifacts."""
+    manifest = str(Digest.of(b"manifest"))
+    summary = {
+        "manifest": manifest,
+        "size": 1,
+        "artifacts": [artifact(number) for number in range(ARTIFACTS)],
+        "files": [],
+    }
+    return canonical.encode(
+        {
+            "registry": "0" * 32,
+            "name": "acme/many",
+            "seq": 1,
+            "head": manifest,
+            "channels": {},
+            "versions": {"1.0.0": {"manifest": manifest, "size": 1, "seq": 1}},
+            "newest": ["1.0.0"],
+            "summaries": {"1.0.0": summary},
+            "segments": [],
+        }
+    )
+
+
+def benchmark(count: int = 25) -> list[Row]:
+    line = state_line()
+    state = State.decode(line)
+    version = Version.parse("1.0.0")
+    summary = state.summary(version)
+    assert summary is not None
+    offer = Offer(version, state.versions[version], summary)
+    plain = canonical.decode(line)["summaries"]["1.0.0"]["artifacts"]
+    cases: list[tuple[str, Query, Device | None, Callable[[dict[str, Any]], bool]]] = [
+        ("no question", Query(), None, lambda a: True),
+        (
+            "format, certified, size",
+            Query(("onnx-int8",), certified=True, max_size=1_005_000),
+            None,
+            lambda a: a["format"] == "onnx-int8" and a["state"] == "certified" and a["size"] <= 1_005_000,
+        ),
+        ("a stock device", Query(), preset("ort-android-1.23"), lambda a: a["opset"] <= 23),
+        (
+            "a minimal build",
+            Query(),
+            Device.read(MINIMAL),
+            lambda a: a.get("ort_format") == 6 and a["opset"] <= 23,
+        ),
+        (
+            "an expression",
+            Query(where=parse("opset <= 18 and recall.PHONE >= 0.9")),
+            None,
+            lambda a: a["opset"] <= 18 and a["recall"].get("PHONE", 0) >= 0.9,
+        ),
+    ]
+
+    def ours(query: Query, device: Device | None) -> Run:
+        return timed(
+            lambda: resolve_among(
+                state, [offer], query, device, lambda digest: read_operator_set(OPERATORS), True
+            )
+        )
+
+    def theirs(fits: Callable[[dict[str, Any]], bool]) -> Run:
+        def loop() -> object:
+            return min(
+                (a for a in plain if fits(a)),
+                key=lambda a: (a["state"], a["format"], a["size"]),
+                default=None,
+            )
+
+        return timed(loop)
+
+    found = []
+    for what, query, device, fits in cases:
+        measured = pairs(lambda q=query, d=device: ours(q, d), lambda f=fits: theirs(f), count)
+        name = f"resolve {ARTIFACTS:,} artifacts: {what}"
+        found += rows(name, "a loop over dicts", measured, "< 5 ms")[:1]
+    return found
+
+
+def timed(work: Callable[[], object]) -> Run:
+    """Seconds of wall time; memory is not looked at here."""
+    gc.collect()
+    gc.disable()
+    started = time.perf_counter()
+    work()
+    wall = time.perf_counter() - started
+    gc.enable()
+    return Run(wall, 1)

@@ -1,0 +1,188 @@
+"""Our reading of operator configs and releases against ONNX Runtime itself: its parser, its converter, its loader."""
+
+import gc
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, parser
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+from onnxruntime.tools.ort_format_model import create_config_from_models
+from onnxruntime.tools.reduced_build_config_parser import parse_config
+
+from onnxreg.converters.inspection.facts import inspect_ort
+from onnxreg.schema import canonical
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.operators import Build, Need, read_build, read_operator_set
+from onnxreg.schema.runtimes import OLDEST_FORMAT, Runtime, runtime
+
+BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
+CONFIG = "model.required_operators_and_types.config"
+
+MIXED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[n] x, int64[n] i) => (float[n, 4] y, float[n, d] z, int32[n] c) <float[2] on = {0.0, 1.0}> {
+  four = Constant<value_int = 4>()
+  y = OneHot(i, four, on)
+  e = Gather(x, i)
+  f = Exp(e)
+  k = Unsqueeze(f, zero)
+  z = MatMul(k, k2)
+  c = Cast<to = 6>(f)
+}"""
+TEXTS = (
+    "ai.onnx;13;Add,MatMul\ncom.microsoft;1;BiasGelu\n",
+    "ai.onnx;11,12,13;Add,  MatMul\n# end",
+    'ai.onnx;12;Add,Cast{"inputs": {"0": ["float", "int32_t"]}, "outputs": {"0": ["float"]}},Concat',
+    'ai.onnx;12;Cast{"inputs": {"0": ["float"]}}\nai.onnx;13;Cast{"inputs": {"0": ["double"]}}',
+    'ai.onnx;13;Cast{"inputs": {"0": ["float"]}}\nai.onnx;13;Cast',
+    'ai.onnx;11;OneHot{"custom": [["float", "int64_t", "int64_t"], ["int64_t", "std::string", "int64_t"]]}',
+    "!globally_allowed_types;float,int64_t\nai.onnx;13;Add",
+    "!no_ops_specified_means_all_ops_are_required",
+    "!no_ops_specified_means_all_ops_are_required\nai.onnx;13;Add",
+    "",
+)
+BAD = (
+    "ai.onnx;13",
+    "ai.onnx;13;Add;Mul",
+    "ai.onnx;x;Add",
+    'ai.onnx;13;Add{"inputs": {"0": ["float"]}',
+    "!globally_allowed_types;float\n!globally_allowed_types;float",
+    '!globally_allowed_types;float\nai.onnx;13;Add{"inputs": {"0": ["float"]}}',
+)
+
+
+def same(build: Build, path: Path) -> None:
+    """Assert that ONNX Runtime's parser reads the same operators and types from a config."""
+    operators, types = parse_config(str(path), enable_type_reduction=True)
+    if operators is None:
+        assert build.operators is None
+    else:
+        theirs = {
+            (domain, opset, name)
+            for domain, by_opset in operators.items()
+            for opset, names in by_opset.items()
+            for name in names
+        }
+        assert build.operators == theirs
+    if build.everywhere is not None:
+        assert build.everywhere == types.global_type_list()
+        return
+    manager: Any = getattr(types, "_manager", None)
+    processors = manager._operator_processors if manager else {}
+    restricted: dict[str, Any] = {
+        f"{domain}:{name}": _sides(found) for (domain, name), found in build.types.items()
+    }
+    restricted |= {
+        f"{domain}:{name}": {"custom": sorted(map(list, found))}
+        for (domain, name), found in build.triples.items()
+    }
+    assert restricted == {key: json.loads(found.to_config_entry()) for key, found in processors.items()}
+
+
+def _sides(found: tuple[Mapping[str, frozenset[str]], Mapping[str, frozenset[str]]]) -> dict[str, Any]:
+    sides = zip(("inputs", "outputs"), found, strict=True)
+    return {side: {at: sorted(names) for at, names in types.items()} for side, types in sides if types}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_configs_mean_what_they_mean_to_onnxruntime(text: str, tmp_path: Path) -> None:
+    path = tmp_path / CONFIG
+    path.write_text(text)
+    same(read_build(text), path)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_onnxruntime_refuses_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / CONFIG
+    path.write_text(text)
+    with pytest.raises((ValueError, RuntimeError)):
+        parse_config(str(path), enable_type_reduction=True)
+    with pytest.raises(InputError):
+        read_build(text)
+
+
+def converted(directory: Path) -> tuple[Path, Path]:
+    """An .ort file of several kinds of operators, OneHot among them, with the config that ONNX Runtime writes for it."""
+    model = parser.parse_model(MIXED)
+    zero = helper.make_tensor("zero", TensorProto.INT64, [1], [1])
+    weight = helper.make_tensor("k2", TensorProto.FLOAT, [1, 3], [1.0, 2.0, 3.0])
+    model.graph.initializer.extend([zero, weight])
+    source, target, config = (directory / name for name in ("model.onnx", "model.ort", CONFIG))
+    onnx.save(model, source)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(target)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        create_config_from_models([target], config, True)
+        gc.collect()
+    return target, config
+
+
+def needs_of(path: Path, config: Path | None) -> tuple[Need, ...]:
+    """What an artifact's operator-set blob says."""
+    operators = [operator.to_json() for operator in inspect_ort(path, config).operators]
+    return read_operator_set(canonical.encode(operators))
+
+
+@pytest.mark.parametrize("recorded_from", ["config", "graph"])
+def test_a_build_made_for_an_artifact_contains_it(tmp_path: Path, recorded_from: str) -> None:
+    for path, config in (converted(tmp_path), (BERT / "model.ort", BERT / CONFIG)):
+        build = read_build(config.read_text())
+        same(build, config)
+        needs = needs_of(path, config if recorded_from == "config" else None)
+        assert len(needs) >= 5
+        assert build.shortfall(needs) is None
+
+
+def test_a_build_made_for_another_artifact_does_not(tmp_path: Path) -> None:
+    path, config = converted(tmp_path)
+    other = read_build((BERT / CONFIG).read_text())
+    found = other.shortfall(needs_of(path, config))
+    assert found is not None and found.code == "operators" and "OneHot" in found.detail
+    narrow = config.read_text().replace('Exp{"inputs": {"0": ["float"]}}', 'Exp{"inputs": {"0": ["double"]}}')
+    found = read_build(narrow).shortfall(needs_of(path, config))
+    assert found is not None and (found.code, "Exp" in found.detail) == ("types", True)
+
+
+def test_an_artifact_with_a_config_of_its_own_is_judged_by_a_stricter_build_too(tmp_path: Path) -> None:
+    """Its own config says nothing of the outputs of Exp; the graph does."""
+    path, config = converted(tmp_path)
+    narrow = config.read_text().replace('Exp{"inputs"', 'Exp{"outputs": {"0": ["float"]}, "inputs"')
+    assert narrow != config.read_text()
+    assert read_build(narrow).shortfall(needs_of(path, config)) is None
+    globally = "!globally_allowed_types;float,int64_t,int32_t\n!no_ops_specified_means_all_ops_are_required"
+    assert read_build(globally).shortfall(needs_of(path, config)) is None
+
+
+def graph(opset: int, ir: int) -> bytes:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    relu = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
+    imports = [helper.make_opsetid("", opset)]
+    data: bytes = helper.make_model(relu, opset_imports=imports, ir_version=ir).SerializeToString()
+    return data
+
+
+def loads(model: bytes) -> bool:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Fail:
+        return False
+    return True
+
+
+def test_the_table_of_releases_holds_for_the_one_that_is_installed(tmp_path: Path) -> None:
+    known: Runtime = runtime(".".join(onnxruntime.__version__.split(".")[:2]))
+    assert loads(graph(known.opset, 8)) and not loads(graph(known.opset + 1, 8))
+    assert loads(graph(15, known.ir)) and not loads(graph(15, known.ir + 1))
+    path, _ = converted(tmp_path)
+    assert inspect_ort(path).ort_format == known.ort_format >= OLDEST_FORMAT

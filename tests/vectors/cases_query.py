@@ -1,0 +1,334 @@
+"""What a query asks, and how the best is chosen."""
+
+from building import COMPANIONS, Json, States, artifact, file, onnx, vector
+
+STATES = States()
+V = "1.0.0"
+
+
+def lower(*paths: str) -> list[str]:
+    return [f"{V}/{path} ranked-lower" for path in paths]
+
+
+def formats() -> list[Json]:
+    order = ["onnx-int8", "ort-android", "onnx-android", "ort", "onnx"]
+    found = []
+    for place, better in enumerate(order):
+        for worse in order[place + 1 :]:
+            state = STATES.one(
+                f"{worse} before {better}",
+                artifact("worse", worse, size=10),
+                artifact("better", better, size=999_999),
+            )
+            found.append(vector(f"{better} is preferred to {worse}", state, f"{V}/better", lower("worse")))
+            found.append(
+                vector(
+                    f"{worse} is preferred to {better} where it is asked for first",
+                    state,
+                    f"{V}/worse",
+                    lower("better"),
+                    query={"formats": [worse, better]},
+                )
+            )
+    rare = STATES.one(
+        "rare formats",
+        artifact("z", "zebra", size=1),
+        artifact("y", "yak", size=2),
+        artifact("o", "onnx", size=3),
+    )
+    found += [
+        vector("a format that is not listed comes last", rare, f"{V}/o", lower("z", "y")),
+        vector(
+            "of formats that are not listed the first by name",
+            rare,
+            f"{V}/y",
+            [f"{V}/z ranked-lower", f"{V}/o where"],
+            query={"where": "format != onnx"},
+        ),
+        vector(
+            "one format",
+            rare,
+            f"{V}/z",
+            [f"{V}/y format", f"{V}/o format"],
+            query={"formats": ["zebra"]},
+        ),
+        vector(
+            "a format that nothing has",
+            rare,
+            None,
+            [f"{V}/z format", f"{V}/y format", f"{V}/o format"],
+            query={"formats": ["webgpu"]},
+        ),
+        vector("no formats are all formats", rare, f"{V}/o", lower("z", "y"), query={"formats": []}),
+        vector(
+            "a format that is named twice counts where it is named first",
+            rare,
+            f"{V}/y",
+            [f"{V}/z ranked-lower", f"{V}/o format"],
+            query={"formats": ["yak", "zebra", "yak"]},
+        ),
+    ]
+    return found
+
+
+def ranking() -> list[Json]:
+    states = STATES.one(
+        "all states",
+        onnx("refused", state="refused", size=1),
+        onnx("unknown", state="unknown", size=2),
+        onnx("certified", state="certified", size=3),
+    )
+    doubtful = STATES.one(
+        "no certified", onnx("refused", state="refused", size=1), onnx("unknown", state="unknown", size=2)
+    )
+    strange = STATES.one(
+        "a state of later days",
+        onnx("refused", state="refused", size=1),
+        onnx("later", state="suspended", size=2),
+    )
+    sizes = STATES.one("three sizes", onnx("c", size=30), onnx("a", size=10), onnx("b", size=20))
+    equal = STATES.one("equal sizes", onnx("z", size=10), onnx("a", size=10))
+    heavy = STATES.one(
+        "a heavy sidecar",
+        onnx("light head", size=10, files=[file("external-data", "data", 100)]),
+        onnx("whole", size=50),
+    )
+    mixed = STATES.one(
+        "state against format",
+        artifact("int8", "onnx-int8", size=1, state="unknown"),
+        artifact("plain", "onnx", size=9, state="certified"),
+    )
+    return [
+        vector("certified comes first, however large", states, f"{V}/certified", lower("refused", "unknown")),
+        vector("unknown comes before refused", doubtful, f"{V}/unknown", lower("refused")),
+        vector("a state that is not known ranks as unknown", strange, f"{V}/later", lower("refused")),
+        vector(
+            "refused is chosen where nothing else answers",
+            doubtful,
+            f"{V}/refused",
+            [f"{V}/unknown too-large"],
+            query={"max_size": 1001},
+        ),
+        vector("the smallest of equals", sizes, f"{V}/a", lower("c", "b")),
+        vector("of equal sizes the one that is listed first", equal, f"{V}/z", lower("a")),
+        vector("a sidecar counts", heavy, f"{V}/whole", lower("light head"), size=1050),
+        vector("the state comes before the format", mixed, f"{V}/plain", lower("int8")),
+        vector(
+            "the state comes before the format that is asked for first",
+            mixed,
+            f"{V}/plain",
+            lower("int8"),
+            query={"formats": ["onnx-int8", "onnx"]},
+        ),
+    ]
+
+
+def filters() -> list[Json]:
+    both = STATES.one(
+        "two precisions", onnx("full", precision="float32"), onnx("half", precision="float16", size=500)
+    )
+    states = STATES.one(
+        "one certified", onnx("refused", state="refused"), onnx("unknown"), onnx("sure", state="certified")
+    )
+    return [
+        vector("a precision", both, f"{V}/full", [f"{V}/half precision"], query={"precision": "float32"}),
+        vector(
+            "a precision that nothing has",
+            both,
+            None,
+            [f"{V}/full precision", f"{V}/half precision"],
+            query={"precision": "int4"},
+        ),
+        vector(
+            "only certified",
+            states,
+            f"{V}/sure",
+            [f"{V}/refused not-certified", f"{V}/unknown not-certified"],
+            query={"certified": True},
+        ),
+        vector(
+            "nothing certified",
+            both,
+            None,
+            [f"{V}/full not-certified", f"{V}/half not-certified"],
+            query={"certified": True},
+        ),
+        vector("certified is not asked for", both, f"{V}/half", lower("full"), query={"certified": False}),
+        vector(
+            "the first requirement that fails is the reason",
+            both,
+            None,
+            [f"{V}/full format", f"{V}/half format"],
+            query={"formats": ["ort"], "precision": "int4", "certified": True, "max_size": 0},
+        ),
+        vector(
+            "precision is tested before certification",
+            both,
+            None,
+            [f"{V}/full not-certified", f"{V}/half precision"],
+            query={"precision": "float32", "certified": True},
+        ),
+        vector(
+            "certification is tested before size",
+            both,
+            None,
+            [f"{V}/full not-certified", f"{V}/half not-certified"],
+            query={"certified": True, "max_size": 1},
+        ),
+    ]
+
+
+def sizes() -> list[Json]:
+    plain = STATES.one("a million bytes", onnx("model", size=999_000))
+    mebi = STATES.one("a mebibyte", onnx("model", size=2**20 - 1000))
+    sidecar = STATES.one(
+        "with external data", onnx("model", size=1000, files=[file("external-data", "data", 8000)])
+    )
+    shared = STATES.one(
+        "a sidecar that is a companion too",
+        onnx("model", size=1000, files=[file("config", "other.json", 100, "config.json")]),
+    )
+    twice = STATES.one(
+        "equal companions",
+        onnx("model", size=1000),
+        files=[file("tokenizer", "a.json", 700, "same"), file("tokenizer", "b.json", 700, "same")],
+    )
+    self_same = STATES.one(
+        "a sidecar equal to the model", onnx("model", size=1000, files=[file("copy", "copy", 1000, "model")])
+    )
+    bare = STATES.one("no companions", onnx("model", size=1000), files=[])
+    missed = [f"{V}/model too-large"]
+    chosen = f"{V}/model"
+    return [
+        vector("exactly the most", plain, chosen, query={"max_size": 1_000_000}, size=1_000_000),
+        vector("one byte more than the most", plain, None, missed, query={"max_size": 999_999}),
+        vector("MB is ten to the sixth", plain, chosen, query={"max_size": "1MB"}, size=1_000_000),
+        vector("a share of a unit", plain, None, missed, query={"max_size": "0.999999MB"}),
+        vector("kB", plain, chosen, query={"max_size": "1000kB"}),
+        vector("B", plain, None, missed, query={"max_size": "999999B"}),
+        vector("a text without a unit is bytes", plain, chosen, query={"max_size": "1000000"}),
+        vector("MiB is two to the twentieth", mebi, chosen, query={"max_size": "1MiB"}, size=2**20),
+        vector("MB is less than MiB", mebi, None, missed, query={"max_size": "1MB"}),
+        vector("half a MiB", mebi, None, missed, query={"max_size": "0.5MiB"}),
+        vector("KiB", mebi, chosen, query={"max_size": "1024KiB"}),
+        vector("GB and TB", mebi, chosen, query={"max_size": "0.001TB"}),
+        vector("sidecars count", sidecar, chosen, query={"max_size": 10_000}, size=10_000),
+        vector("sidecars count to the last byte", sidecar, None, missed, query={"max_size": 9_999}),
+        vector("companions count", bare, chosen, query={"max_size": 1000}, size=1000),
+        vector("an equal file is fetched once", shared, chosen, query={"max_size": 2000}, size=2000),
+        vector("equal companions are fetched once", twice, chosen, query={"max_size": 1700}, size=1700),
+        vector("a copy of the model is fetched once", self_same, chosen, query={"max_size": 2000}, size=2000),
+        vector("nothing fits into nothing", bare, None, missed, query={"max_size": 0}),
+    ]
+
+
+def recalls() -> list[Json]:
+    measured = STATES.one(
+        "measured recalls",
+        onnx("good", size=30, recall={"PHONE": 0.97, "NAME": 0.9}),
+        onnx("poor", size=20, recall={"PHONE": 0.9, "NAME": 0.99}),
+        onnx("bare", size=10),
+    )
+    return [
+        vector(
+            "a least recall",
+            measured,
+            f"{V}/good",
+            [f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0.95}},
+        ),
+        vector(
+            "exactly the least",
+            measured,
+            f"{V}/good",
+            [f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0.97}},
+        ),
+        vector(
+            "a little more than the least",
+            measured,
+            None,
+            [f"{V}/good recall", f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0.9700001}},
+        ),
+        vector(
+            "every label must be good enough",
+            measured,
+            None,
+            [f"{V}/good recall", f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0.95, "NAME": 0.95}},
+        ),
+        vector(
+            "a label that was not measured does not pass, not even 0",
+            measured,
+            None,
+            [f"{V}/good recall", f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"EMAIL": 0}},
+        ),
+        vector(
+            "0 passes whatever was measured",
+            measured,
+            f"{V}/poor",
+            [f"{V}/good ranked-lower", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0}},
+        ),
+        vector(
+            "no labels ask nothing", measured, f"{V}/bare", lower("good", "poor"), query={"min_recall": {}}
+        ),
+        vector(
+            "size is tested before recall",
+            measured,
+            None,
+            [f"{V}/good too-large", f"{V}/poor recall", f"{V}/bare recall"],
+            query={"min_recall": {"PHONE": 0.95}, "max_size": 1025},
+        ),
+    ]
+
+
+def wheres() -> list[Json]:
+    two = STATES.one(
+        "two to ask about",
+        artifact("small", "onnx-int8", size=10, precision="int8", opset=17, recall={"PHONE": 0.9}),
+        artifact("large", "onnx", size=5000, state="certified", opset=20, providers=["NNAPI"]),
+        files=COMPANIONS,
+        task="token-classification",
+    )
+    cases = {
+        "opset >= 18": ("large", "small"),
+        "opset < 18": ("small", "large"),
+        "precision = int8": ("small", "large"),
+        "precision in (float32, float16)": ("large", "small"),
+        "not certified": ("small", "large"),
+        "certified and size > 1kB": ("large", "small"),
+        "size <= 10B or opset = 21": ("small", "large"),
+        "recall.PHONE >= 0.9": ("small", "large"),
+        "NNAPI in providers": ("large", "small"),
+    }
+    found = [
+        vector(f"where {text}", two, f"{V}/{one}", [f"{V}/{other} where"], query={"where": text})
+        for text, (one, other) in cases.items()
+    ]
+    both = [f"{V}/small where", f"{V}/large where"]
+    return [
+        *found,
+        vector(
+            "where a fact of the version",
+            two,
+            f"{V}/large",
+            lower("small"),
+            query={"where": "task = token-classification"},
+        ),
+        vector("where another task", two, None, both, query={"where": "task = fill-mask"}),
+        vector(
+            "where a version",
+            two,
+            f"{V}/large",
+            lower("small"),
+            query={"where": "version >= 1.0.0 and newest"},
+        ),
+        vector("where the model is another", two, None, both, query={"where": "name = acme/other"}),
+    ]
+
+
+def vectors() -> list[Json]:
+    return [*formats(), *ranking(), *filters(), *sizes(), *recalls(), *wheres()]
