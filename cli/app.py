@@ -28,6 +28,7 @@ from onnxreg.cli import (
     remote,
     resolve,
     schema,
+    serve,
     show,
     tag,
     untag,
@@ -49,6 +50,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("pull", pull.command, pull.EXAMPLES),
         ("mirror", mirror.command, mirror.EXAMPLES),
     ),
+    "Deliver it": (("serve", serve.command, serve.EXAMPLES),),
     "Find and compare": (
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),

@@ -233,7 +233,16 @@ class Resolution:
 
 def resolve(remote: Remote, ref: Ref, query: Query) -> Resolution:
     """Pick one artifact with its companions. NotFoundError, saying why each was rejected, where none answers."""
-    found, state = find_with_state(remote, ref)
+
+    def read(index: IndexFile | None) -> Resolution:
+        return resolve_in(remote, state_of(remote, ref.name, index), ref, query)
+
+    return steady(remote, ref.name, read)
+
+
+def resolve_in(remote: Remote, state: State, ref: Ref, query: Query) -> Resolution:
+    """As `resolve`, in a state that was read before."""
+    found = find_in(remote, state, ref)
     summary = read_summary(remote, state, found)
     choice: Choice = choose(summary.artifacts, query)
     if choice.artifact is None:
