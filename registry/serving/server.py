@@ -58,16 +58,14 @@ def is_loopback(listener: socket.socket) -> bool:
     return ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def serve(
-    place: Place,
-    listener: socket.socket,
-    settings: Settings,
-    limits: Limits | None = None,
-    log: Log | None = None,
-) -> None:
-    """Answer until SIGTERM or SIGINT; then take no new connection, and let running answers end."""
+def server(
+    place: Place, settings: Settings, limits: Limits | None = None, log: Log | None = None
+) -> "Server":
+    """A server whose `run([listener])` answers until SIGTERM or SIGINT.
+
+    Then it takes no new connection, and lets running answers end.
+    """
     limits = allowed(limits or Limits())
-    logging.getLogger("uvicorn.error").addHandler(Lines(logging.WARNING))
     config = uvicorn.Config(
         application(place, settings, limits, log),
         loop="asyncio",
@@ -82,7 +80,13 @@ def serve(
         timeout_keep_alive=limits.idle,
         timeout_graceful_shutdown=settings.drain,
     )
-    Server(config).run([listener])
+    return Server(config)
+
+
+def serve(place: Place, listener: socket.socket, settings: Settings, limits: Limits, log: Log | None) -> None:
+    """Answer until SIGTERM or SIGINT, and log what goes wrong on stderr."""
+    logging.getLogger("uvicorn.error").addHandler(Lines(logging.WARNING))
+    server(place, settings, limits, log).run([listener])
 
 
 class Server(uvicorn.Server):
