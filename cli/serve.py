@@ -1,6 +1,7 @@
 """`reg serve`: the registry over HTTP, for reading."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,7 @@ def command(
     if settings.token is None and not server.is_loopback(listener):
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
     session.say(f"serving {root} at {server.url_of(listener)}")
+    sys.stdout.flush()
     server.serve(
         place, listener, settings, Limits(connections=connections), logs.to_stderr if access_log else None
     )

@@ -78,7 +78,7 @@ def _resolve() -> Json:
 
 
 def _file(summary: str, media_type: str, *parameters: Json) -> Json:
-    schema = TEXT if media_type != BYTES else {}
+    schema = {"application/json": _ref("Document"), BYTES: {}}.get(media_type, TEXT)
     return _readable(summary, media_type, schema, parameters, ("404",) if parameters else ())
 
 

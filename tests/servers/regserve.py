@@ -3,7 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
@@ -60,6 +61,11 @@ class Site:
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Answer(answer.status, found, answer.read())
 
+    def log(self, count: int) -> list[Any]:
+        """The lines of the first so many requests; a line comes a moment after its answer."""
+        wait(lambda: len(self.lines) >= count)
+        return [json.loads(line) for line in self.lines]
+
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, **headers)
 
@@ -76,6 +82,15 @@ class Site:
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+
+def wait(condition: Callable[[], object]) -> None:
+    """Return once a condition holds; a minute is given."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise TimeoutError
 
 
 def read_answer(connection: socket.socket) -> Answer:

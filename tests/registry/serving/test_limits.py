@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
-from regserve import Site, read_answer, running
+from regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
 from onnxreg.registry.serving.settings import Limits
@@ -172,8 +172,7 @@ def test_a_reader_that_takes_nothing_loses_its_connection(strict: Site, filled: 
     with strict.connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        while not any(digest.hex in line for line in strict.lines):
-            time.sleep(0.05)
+        wait(lambda: any(digest.hex in line for line in strict.lines))
         assert len(ended(connection)) < 64 * 2**20
     (line,) = [json.loads(line) for line in strict.lines if digest.hex in line]
     assert line["bytes"] < 64 * 2**20
@@ -187,8 +186,7 @@ def test_a_client_that_goes_away_leaves_nothing_open(site: Site, filled: Registr
         with site.connect() as connection:
             connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             connection.recv(1000)
-    while len([line for line in site.lines if digest.hex in line]) < 5:
-        time.sleep(0.05)
+    site.log(5)
     assert not [link for link in Path("/proc/self/fd").iterdir() if digest.hex in _target(link)]
     assert "in_flight 1\n" in site.get("/metrics").body.decode()
 
