@@ -1,6 +1,7 @@
 """The application: all routes over one registry, behind what guards and observes them."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -72,7 +73,7 @@ def _router(found: Sequence[BaseRoute]) -> Starlette:
     async def gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)
 
-    handlers = {
+    handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
         RegError: answers.of_error,
         HTTPException: answers.of_http_error,
         ClientDisconnect: gone,

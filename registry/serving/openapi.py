@@ -6,7 +6,9 @@ from typing import Any
 Json = dict[str, Any]
 
 DIGEST = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
-PART = "^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"
+PART = r"[a-z0-9]((\.?[a-z0-9_-])*\.?[a-z0-9])?"
+NAME = f"{PART}(/{PART})?"
+REF = rf"{NAME}(:[A-Za-z0-9_][A-Za-z0-9._+-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?"
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
@@ -46,8 +48,8 @@ def _guarded(item: Json, path: str) -> Json:
 
 def _paths() -> Json:
     name, org = _parameter("name", PART), _parameter("org", PART)
-    file = _parameter("file", r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?\.jsonl$")
-    shard, key = _parameter("shard", "^[0-9a-f]{2}$"), _parameter("key", r"^[0-9a-f]{64}(\.[1-7])?$")
+    file = _parameter("file", rf"{PART}\.jsonl")
+    shard, key = _parameter("shard", "[0-9a-f]{2}"), _parameter("key", r"[0-9a-f]{64}(\.[1-7])?")
     index = "A model's index file: line 1 is its state, the others are the latest lines of its log."
     versions = "The versions of a model, newest first."
     return {
@@ -142,7 +144,7 @@ def _content(description: str, media_type: str, schema: Json) -> Json:
 
 
 def _parameter(name: str, pattern: str) -> Json:
-    schema = {"type": "string", "pattern": pattern, "maxLength": 200}
+    schema = {"type": "string", "pattern": f"^{pattern}$", "maxLength": 90}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -195,7 +197,11 @@ def _schemas() -> Json:
         ),
         "Request": _object(
             ["ref"],
-            ref={**TEXT, "description": "NAME[:TAG][@sha256:...], as `reg resolve` takes it."},
+            ref={
+                **TEXT,
+                "pattern": f"^{REF}$",
+                "description": "NAME[:TAG][@sha256:...], as `reg resolve` takes it.",
+            },
             formats={"type": ["array", "null"], "items": TEXT},
             precision={"type": ["string", "null"]},
         ),

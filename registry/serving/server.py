@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
     """Ends by returning, whichever signal asked for it: who was told to stop, and stopped, has done its work."""
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
             try:
                 yield

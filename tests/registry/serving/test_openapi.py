@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 from regserve import Answer, Site, running
@@ -57,7 +58,7 @@ def check(path: str, method: str, answer: Answer, document: dict[str, Any] = DOC
         assert answer.body == b""
         return
     media_type = answer.headers["content-type"].partition(";")[0]
-    if media_type == "application/json":
+    if media_type == "application/json" and answer.status != 206:
         schema = {**content[media_type]["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(answer.json)
     else:
@@ -123,10 +124,10 @@ def test_a_guarded_server_says_so(filled: Registry) -> None:
 
 def _run_schemathesis(site: Site, examples: int) -> None:
     schema = schemathesis.openapi.from_url(f"{site.url}/openapi.json")
-    count = 0
+    asked = set()
     for found in schema.get_all_operations():
         operation = found.ok()
-        count += 1
+        asked.add((operation.path, operation.method))
 
         @settings(
             max_examples=examples,
@@ -138,10 +139,14 @@ def _run_schemathesis(site: Site, examples: int) -> None:
         )
         @given(case=operation.as_strategy())
         def ask(case: Any) -> None:
-            case.call_and_validate()
+            """A condition that does not hold is no refusal of the request."""
+            answer = case.call()
+            excluded = [positive_data_acceptance] if answer.status_code in (412, 416) else []
+            case.validate_response(answer, excluded_checks=excluded)
 
         ask()
-    assert count == sum(len(item) for item in DOCUMENT["paths"].values())
+    asked.add(("/openapi.json", "get"))  # left out, since the document was read from there
+    assert asked == {(path, method) for path, item in DOCUMENT["paths"].items() for method in item}
 
 
 def test_schemathesis_finds_nothing(site: Site) -> None:
@@ -150,7 +155,7 @@ def test_schemathesis_finds_nothing(site: Site) -> None:
 
 @pytest.mark.large
 def test_schemathesis_finds_nothing_in_many_tries(site: Site) -> None:
-    _run_schemathesis(site, 300)
+    _run_schemathesis(site, 100)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
