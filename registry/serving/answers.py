@@ -79,10 +79,13 @@ def of_json(request: Request, value: Any) -> Response:
 def of_bytes(
     request: Request, data: bytes, media_type: str, caching: str, tag: str | None = None
 ) -> Response:
-    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known."""
+    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known.
+
+    A JSON document is given whole: half of one is none.
+    """
     quoted = f'"{tag or sha256(data).hexdigest()}"'
-    outcome = _decide(request, quoted, len(data))
-    headers = _headers(outcome, quoted, len(data), caching)
+    outcome = _decide(request, quoted, len(data), parts=media_type != JSON)
+    headers = _headers(outcome, quoted, len(data), caching, parts=media_type != JSON)
     body = data[outcome.start : outcome.stop]
     return _refusal(outcome, headers) or Response(body, outcome.status, headers, media_type)
 
@@ -98,15 +101,16 @@ def of_file(request: Request, file: BinaryIO, size: int, tag: str, caching: str)
     return FileAnswer(file, outcome, headers)
 
 
-def _decide(request: Request, tag: str, size: int) -> Outcome:
+def _decide(request: Request, tag: str, size: int, parts: bool = True) -> Outcome:
     wanted: dict[str, str] = {}
     for name, value in request.headers.items():
-        wanted[name] = f"{wanted[name]}, {value}" if name in wanted else value
+        if parts or name != "range":
+            wanted[name] = f"{wanted[name]}, {value}" if name in wanted else value
     return decide(request.method, wanted, tag, size)
 
 
-def _headers(outcome: Outcome, tag: str, size: int, caching: str) -> dict[str, str]:
-    headers = {"ETag": tag, "Cache-Control": caching, "Accept-Ranges": "bytes"}
+def _headers(outcome: Outcome, tag: str, size: int, caching: str, parts: bool = True) -> dict[str, str]:
+    headers = {"ETag": tag, "Cache-Control": caching, **({"Accept-Ranges": "bytes"} if parts else {})}
     if outcome.status == 206:
         headers["Content-Range"] = f"bytes {outcome.start}-{outcome.stop - 1}/{size}"
     elif outcome.status == 416:

@@ -13,8 +13,6 @@ TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
 BYTES = "application/octet-stream"
-WHOLE = ("200", "206", "304", "412", "416")
-"""Answers to a request for something that has an entity tag."""
 
 
 def document(guarded: bool) -> Json:
@@ -99,25 +97,20 @@ def _plain(summary: str, media_type: str, schema: Json) -> Json:
 def _readable(
     summary: str, media_type: str, schema: Json, parameters: Iterable[Json], errors: Iterable[str]
 ) -> Json:
-    """GET and HEAD of something with an entity tag."""
-    shared = {"summary": summary, "parameters": list(parameters)} if parameters else {"summary": summary}
+    """GET and HEAD of something with an entity tag; in parts, where parts make sense."""
+    same = {"description": "What the client has is the present one."}
     get = {
         "200": _content(summary, media_type, schema),
-        "206": _content("The range that was asked for.", media_type, {}),
-        "304": {"description": "What the client has is the present one."},
-        **_errors("412", "416", *errors, "5XX"),
+        "304": same,
+        **_errors("412", *errors, "5XX"),
     }
-    head = {
-        "200": {"description": summary},
-        "304": {"description": "What the client has is the present one."},
-        **_errors("412", *errors, "5XX", bare=True),
-    }
-    conditions = [_header("Range"), _header("If-Range"), _header("If-Match"), _header("If-None-Match")]
-    asked = [*shared.get("parameters", []), *conditions]
-    return {
-        "get": {**shared, "parameters": asked, "responses": get},
-        "head": {**shared, "parameters": asked, "responses": head},
-    }
+    head = {"200": {"description": summary}, "304": same, **_errors("412", *errors, "5XX", bare=True)}
+    asked = [*parameters, _header("If-Match"), _header("If-None-Match")]
+    if media_type != "application/json":
+        get |= {"206": _content("The range that was asked for.", media_type, {}), **_errors("416")}
+        asked += [_header("Range"), _header("If-Range")]
+    shared = {"summary": summary, "parameters": asked}
+    return {"get": {**shared, "responses": get}, "head": {**shared, "responses": head}}
 
 
 ERRORS = {

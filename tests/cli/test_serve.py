@@ -90,7 +90,7 @@ def begin(url: str, path: str) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     connection.settimeout(120)
     connection.connect((host, int(port)))
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
     return connection
 
@@ -104,6 +104,25 @@ def rest(connection: socket.socket) -> int:
     except ConnectionError:
         pass
     return count
+
+
+def test_memory_is_flat(home: Path, large: str) -> None:
+    """Several downloads at once, of files larger than what the server may grow by."""
+    with serving(home) as (process, url):
+        get(f"{url}/registry.json")
+        before = peak(process)
+        downloads = [begin(url, large) for _ in range(4)]
+        assert [rest(connection) > SIZE for connection in downloads] == [True] * 4
+        for connection in downloads:
+            connection.close()
+        assert get(f"{url}{large}", Range=f"bytes=1-{SIZE}") == bytes(SIZE - 1)
+        assert peak(process) - before < SIZE // 4
+
+
+def peak(process: Process) -> int:
+    """The most memory that the process ever had resident, in bytes."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def refuses(url: str) -> bool:

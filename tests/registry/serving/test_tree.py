@@ -49,6 +49,7 @@ def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Regi
     assert blob.headers["etag"] == f'"{digest.hex}"'
     assert blob.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert blob.headers["content-type"] == "application/octet-stream"
+    assert blob.headers["accept-ranges"] == "bytes"
     for path in ("/registry.json", "/index/tiny.jsonl"):
         assert site.get(path).headers["cache-control"] == "no-cache"
     with running(site.root, Settings("t0ken")) as guarded:
@@ -79,6 +80,14 @@ def test_a_part_of_something_else_is_the_whole(site: Site) -> None:
     other = site.get("/index/tiny.jsonl", Range="bytes=0-9", If_Range='"x"')
     assert (same.status, same.body) == (206, whole.body[:10])
     assert (other.status, other.body) == (200, whole.body)
+
+
+def test_a_document_is_given_whole(site: Site) -> None:
+    for path in ("/registry.json", "/v1/models", "/v1/models/tiny"):
+        answer = site.get(path, Range="bytes=0-1")
+        assert answer.status == 200
+        assert answer.json
+        assert "accept-ranges" not in answer.headers
 
 
 def test_a_blob_under_a_generation_key(site: Site, filled: Registry) -> None:
