@@ -9,7 +9,10 @@ that does not take a piece in time loses its connection.
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -81,7 +84,7 @@ class Connection(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """The client rested too long; what it did not take by now it does not get."""
-        self.transport.abort()
+        drop(self.transport)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "the request is malformed or its head is too long")
@@ -116,7 +119,7 @@ class Connection(HttpToolsProtocol):
         if longest is self:
             self._refuse(503, "too many connections")
         else:
-            longest.transport.abort()
+            drop(longest.transport)
             longest._end_waiting()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -157,5 +160,13 @@ async def _run(
     except (OSError, asyncio.CancelledError):
         if not cycle.response_started:
             raise
-        cycle.transport.abort()
+        drop(cycle.transport)
         cycle.disconnected = True
+
+
+def drop(transport: asyncio.Transport) -> None:
+    """Close a connection at once. The kernel keeps nothing for a client that does not take what was sent."""
+    linger = struct.pack("ii", 1, 0)
+    with suppress(OSError):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    transport.abort()
