@@ -49,10 +49,12 @@ class Place(LocalRemote):
             except FileNotFoundError:
                 raise MissingBlobError(key.digest, self.url) from None
 
-    def open_blob(self, digest: Digest) -> BinaryIO:
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         for key in keys_of(digest):
             with suppress(MissingBlobError):
-                return self.open_key(key)
+                file = self.open_key(key)
+                file.seek(start)
+                return file
         raise MissingBlobError(digest, self.url)
 
     def read_identity(self) -> bytes:
