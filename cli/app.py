@@ -32,6 +32,7 @@ from onnxreg.cli import (
     remote,
     resolve,
     schema,
+    serve,
     show,
     tag,
     untag,
@@ -54,6 +55,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("mirror", mirror.command, mirror.EXAMPLES),
         ("fetch-index", fetch_index.command, fetch_index.EXAMPLES),
     ),
+    "Deliver it": (("serve", serve.command, serve.EXAMPLES),),
     "Find and compare": (
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import output
 from onnxreg.cli.session import Session
-from onnxreg.registry import lookup
+from onnxreg.registry import listing, lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.storage import Source
 from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import check_name
-from onnxreg.schema.state import Entry, State
-from onnxreg.schema.summary import VersionSummary
-from onnxreg.schema.version import Version
 
 if TYPE_CHECKING:
     from onnxreg.registry.listing import Model
@@ -90,14 +87,12 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
 
 def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":
     """The models, and what is wrong with those that cannot be read."""
-    from onnxreg.registry.listing import read_model
-
     models: list[Model] = []
     damages: list[str] = []
     for name in place.names():
         if fnmatchcase(name, pattern):
             try:
-                models.append(read_model(place, name))
+                models.append(listing.read_model(place, name))
             except (IntegrityError, NotFoundError, HostError) as damage:
                 damages.append(damage.message)
     return models, damages
@@ -144,10 +139,9 @@ def _match(match: "Match") -> dict[str, Any]:
 
 
 def _versions(session: Session, place: Source, name: str, as_json: bool) -> None:
-    state, entries = lookup.read_versions(place, name)
-    versions = [_version(state, version, entry) for version, entry in sorted(entries.items(), reverse=True)]
+    versions = listing.versions_json(*lookup.read_versions(place, name))
     if as_json:
-        output.write_json({"name": state.name, "registry": state.registry, "versions": versions})
+        output.write_json(versions)
         return
     session.table(
         ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD"),
@@ -160,30 +154,9 @@ def _versions(session: Session, place: Source, name: str, as_json: bool) -> None
                 item["state"],
                 ", ".join(item["held"] or ()),
             )
-            for item in versions
+            for item in versions["versions"]
         ],
     )
-
-
-def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
-    summary = lookup.held_summary(state, version)
-    return {
-        "version": str(version),
-        "manifest": str(entry.manifest),
-        **({} if summary is None else {"size": _total(summary, entry.held)}),
-        "state": entry.status,
-        "yanked": entry.yanked,
-        "held": None if entry.held is None else list(entry.held),
-        "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
-    }
-
-
-def _total(summary: VersionSummary, held: Sequence[str] | None) -> int:
-    """Bytes of all files of a version that are held, those that are equal counted once."""
-    sizes = {entry.digest: entry.size for entry in summary.files}
-    for artifact in (item for item in summary.artifacts if held is None or item.path in held):
-        sizes |= {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
-    return sum(sizes.values())
 
 
 def command() -> Callable[..., None]:

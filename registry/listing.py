@@ -1,10 +1,13 @@
-"""What a list of models says of each of them."""
+"""What a list of models says of each of them, and a list of versions of each of those."""
 
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from onnxreg.registry import lookup
 from onnxreg.registry.storage import Source
-from onnxreg.schema.state import State
+from onnxreg.schema.state import Entry, State
+from onnxreg.schema.summary import VersionSummary
+from onnxreg.schema.version import Version
 
 
 class Model(NamedTuple):
@@ -38,3 +41,30 @@ def newest(state: State) -> str | None:
 
 def channels(state: State) -> dict[str, str]:
     return {tag: str(channel.version) for tag, channel in sorted(state.channels.items())}
+
+
+def versions_json(state: State, entries: Mapping[Version, Entry]) -> dict[str, Any]:
+    """The documented shape of `reg ls NAME --json`, newest first."""
+    versions = [_version(state, version, entry) for version, entry in sorted(entries.items(), reverse=True)]
+    return {"name": state.name, "registry": state.registry, "versions": versions}
+
+
+def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
+    summary = lookup.held_summary(state, version)
+    return {
+        "version": str(version),
+        "manifest": str(entry.manifest),
+        **({} if summary is None else {"size": _total(summary, entry.held)}),
+        "state": entry.status,
+        "yanked": entry.yanked,
+        "held": None if entry.held is None else list(entry.held),
+        "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
+    }
+
+
+def _total(summary: VersionSummary, held: Collection[str] | None) -> int:
+    """Bytes of all files of a version that are held, those that are equal counted once."""
+    sizes = {entry.digest: entry.size for entry in summary.files}
+    for artifact in (item for item in summary.artifacts if held is None or item.path in held):
+        sizes |= {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
+    return sum(sizes.values())

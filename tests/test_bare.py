@@ -28,6 +28,10 @@ EXTRAS = (
     "numpy",
     "safetensors",
     "huggingface_hub",
+    "starlette",
+    "uvicorn",
+    "httptools",
+    "anyio",
 )
 MODULES = sorted(
     f"onnxreg.{path.relative_to(REPOSITORY).with_suffix('').as_posix().replace('/', '.')}".removesuffix(
@@ -94,7 +98,12 @@ def test_every_module_can_be_imported_or_lacks_an_extra(bare: Path, tmp_path: Pa
     assert lacking.pop("onnxreg.registry.testing") == "pytest"
     assert len(lacking) < len(MODULES)
     assert set(lacking.values()) <= set(EXTRAS)
-    optional = ("onnxreg.converters.", "onnxreg.registry.backends.hub", "onnxreg.registry.backends.s3")
+    optional = (
+        "onnxreg.converters.",
+        "onnxreg.registry.backends.hub",
+        "onnxreg.registry.backends.s3",
+        "onnxreg.registry.serving.",
+    )
     assert all(name.startswith(optional) for name in lacking)
 
 
@@ -138,3 +147,9 @@ def test_the_others_say_in_one_line_what_to_install(bare: Path, tmp_path: Path) 
         assert problem.endswith(", which is not installed")
         assert hint == f"hint: pip install 'onnxreg[{extra}]'"
         assert json.loads(reg(bare, tmp_path, *words, "--json").stderr)["error"]["family"] == "environment"
+
+
+def test_so_does_the_server(bare: Path, origin: Path, tmp_path: Path) -> None:
+    done = reg(bare, tmp_path, "--registry", origin, "serve")
+    assert (done.returncode, done.stdout) == (9, "")
+    assert done.stderr.endswith(", which is not installed\nhint: pip install 'onnxreg[serve]'\n")

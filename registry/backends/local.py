@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from onnxreg.registry import hashing
 from onnxreg.registry.disk import Disk, host_errors
@@ -52,7 +52,7 @@ class LocalRemote:
         self.disk = disk or Disk()
 
     @classmethod
-    def open(cls, root: Path, disk: Disk | None = None) -> "LocalRemote":
+    def open(cls, root: Path, disk: Disk | None = None) -> Self:
         """NotFoundError where there is no registry; InputError where its layout is newer than this build."""
         remote = cls(root, disk)
         _ = remote.registry_id

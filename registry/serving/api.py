@@ -1,0 +1,150 @@
+"""The questions: which models, which versions, which artifact. The same documents as `reg ls` and `reg resolve --json`."""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import Any
+
+from anyio.to_thread import run_sync
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onnxreg.registry import listing, lookup
+from onnxreg.registry.blobs import steady
+from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.serving.answers import JSON, HttpError, of_json
+from onnxreg.registry.serving.lru import Lru
+from onnxreg.registry.serving.place import Place
+from onnxreg.registry.serving.settings import Limits, Settings
+from onnxreg.registry.storage import IndexFile
+from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.ref import check_name
+from onnxreg.schema.request import Request
+
+ANSWERS = 16 * 2**20
+"""Bytes of answers that are kept."""
+PAGE = 1000
+"""How many models are listed at a time."""
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+
+class Api:
+    """The questions about one registry.
+
+    An answer to `resolve` follows from the request and the model's index file alone, so it is kept by both.
+    """
+
+    def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
+        self._place = place
+        self._settings = settings
+        self._limits = limits
+        self._answers: Lru[bytes, tuple[str, str, bytes]] = Lru(ANSWERS)
+        self._search: SearchIndex | None = None
+        self._searching = ThreadPoolExecutor(1, thread_name_prefix="search")
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name}", self.model),
+            Route("/v1/models/{org}/{name}", self.model),
+            Route("/v1/resolve", self.resolve, methods=["POST"]),
+        ]
+
+    async def models(self, request: HttpRequest) -> Response:
+        after = request.query_params.get("after", "")
+        limit = _limit(request.query_params.get("limit", str(PAGE)))
+        found, damaged = await asyncio.wrap_future(self._searching.submit(self._list))
+        rest = [model for model in found if model.name > after]
+        value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
+        if len(rest) > limit:
+            value["next"] = rest[limit - 1].name
+        if damaged:
+            value["damaged"] = damaged
+        return of_json(request, value)
+
+    def _list(self) -> tuple[Sequence[listing.Model], int]:
+        """The models, and how many more are damaged. Runs in one thread, to which the database belongs."""
+        if self._search is None:
+            self._search = SearchIndex(self._place)
+        else:
+            self._search.refresh()
+        return self._search.models(), len(self._search.damages())
+
+    async def model(self, request: HttpRequest) -> Response:
+        name = check_name(request.scope["path"].removeprefix("/v1/models/"))
+        return of_json(request, await run_sync(self._versions, name))
+
+    def _versions(self, name: str) -> dict[str, Any]:
+        def read(index: IndexFile | None) -> dict[str, Any]:
+            state = self._place.state_of(name, index)
+            return listing.versions_json(state, lookup.all_versions(self._place, state))
+
+        return steady(self._place, name, read)
+
+    async def resolve(self, request: HttpRequest) -> Response:
+        base = self._base(request)
+        body = await read_body(request, self._limits)
+        key = sha256(b"%s %s" % (base.encode(), body)).digest()
+        kept = self._answers.get(key)
+        if kept is not None:
+            name, token, answer = kept
+            index = self._place.held_index(name)
+            if index is not None and index.token == token:
+                return _document(answer)
+        return _document(await run_sync(self._resolve, base, body, key))
+
+    def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:
+        asked = Request.decode(body)
+        try:
+            resolution, token = self._place.resolve(asked)
+        except IntegrityError as error:
+            if asked.ref.tag is not None and asked.ref.digest is not None:
+                raise ConflictError(error.message, error.hint) from error
+            raise
+        document = resolution.to_json()
+        for file in document["files"]:
+            file["url"] = base + file["url"]
+        answer = json.dumps(document).encode() + b"\n"
+        self._answers.put(key, (asked.ref.name, token, answer), len(answer))
+        return answer
+
+    def _base(self, request: HttpRequest) -> str:
+        """How clients reach the server: as the operator says, else as this one did."""
+        if self._settings.url is not None:
+            return self._settings.url
+        host = request.headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
+        return f"{request.scope['scheme']}://{host}"
+
+
+def _document(answer: bytes) -> Response:
+    return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
+
+
+def _limit(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= PAGE:
+        raise InputError(f"limit is {text[:40]!r}", f"a whole number from 1 to {PAGE}")
+    return int(text)
+
+
+async def read_body(request: HttpRequest, limits: Limits) -> bytes:
+    """The body of a request, within the limits of size and time."""
+    body = bytearray()
+    refused = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
+    if int(request.headers.get("content-length", "0")) > limits.body:
+        raise refused
+    try:
+        async with asyncio.timeout(limits.asking):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise refused
+    except TimeoutError:
+        slow = f"the body did not arrive within {limits.asking:g} seconds"
+        raise HttpError(408, slow, headers={"Connection": "close"}) from None
+    return bytes(body)

@@ -1,0 +1,84 @@
+"""The application: all routes over one registry, behind what guards and observes them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from onnxreg.registry.serving import answers, openapi
+from onnxreg.registry.serving.api import Api
+from onnxreg.registry.serving.auth import Guarded
+from onnxreg.registry.serving.metrics import MEDIA_TYPE, Metrics
+from onnxreg.registry.serving.observed import Log, Observed
+from onnxreg.registry.serving.place import Place
+from onnxreg.registry.serving.settings import Limits, Settings
+from onnxreg.registry.serving.tree import Tree
+from onnxreg.schema.errors import RegError
+
+ASKED = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range")
+TOLD = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag")
+"""Headers that scripts of other web sites may send and read."""
+
+
+def application(
+    place: Place, settings: Settings | None = None, limits: Limits | None = None, log: Log | None = None
+) -> ASGIApp:
+    """The registry as an ASGI application. `log` takes a line for each request."""
+    settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
+    app: ASGIApp = _router(routes(place, settings, limits, metrics))
+    if settings.token is not None:
+        app = Guarded(app, settings.token)
+    if settings.origins:
+        app = CORSMiddleware(
+            app, settings.origins, ("GET", "HEAD", "POST"), ASKED, expose_headers=TOLD, max_age=86_400
+        )
+    return Observed(app, metrics, log)
+
+
+def routes(place: Place, settings: Settings, limits: Limits, metrics: Metrics) -> list[BaseRoute]:
+    """Every route of the server."""
+
+    async def healthz(request: Request) -> Response:
+        """Whether the registry can still be read: its disk may be gone."""
+        place.read_identity()
+        return Response(b'{"status": "ok"}\n', 200, {"Cache-Control": "no-store"}, answers.JSON)
+
+    async def counters(request: Request) -> Response:
+        return Response(metrics.text(), 200, {"Cache-Control": "no-store", "Content-Type": MEDIA_TYPE})
+
+    document = openapi.document(settings.token is not None)
+
+    async def description(request: Request) -> Response:
+        return answers.of_json(request, document)
+
+    own = [
+        Route("/healthz", healthz),
+        Route("/metrics", counters),
+        Route("/openapi.json", description),
+    ]
+    return [
+        *Tree(place, shared=settings.token is None).routes(),
+        *Api(place, settings, limits).routes(),
+        *own,
+    ]
+
+
+def _router(found: Sequence[BaseRoute]) -> Starlette:
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(None, 499)
+
+    handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
+        RegError: answers.of_error,
+        HTTPException: answers.of_http_error,
+        ClientDisconnect: gone,
+        Exception: answers.of_bug,
+    }
+    app = Starlette(routes=found, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app

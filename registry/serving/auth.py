@@ -1,0 +1,34 @@
+"""The bearer token, where one is wanted: everybody must bring it, but for `/healthz`."""
+
+import hmac
+from hashlib import sha256
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onnxreg.registry.serving.answers import JSON, error_body
+
+OPEN = frozenset({"/healthz"})
+
+
+class Guarded:
+    """An application behind a token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = sha256(token.encode()).digest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN or self._may(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        body = error_body("input", "this registry is read with a token", "send Authorization: Bearer TOKEN")
+        headers = {"WWW-Authenticate": 'Bearer realm="registry"', "Cache-Control": "no-store"}
+        await Response(body, 401, headers, JSON)(scope, receive, send)
+
+    def _may(self, headers: Headers) -> bool:
+        """Whether the request brings the token; takes as long whatever it brings."""
+        scheme, _, brought = headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(sha256(brought.strip().encode("latin-1")).digest(), self._token)
+        return scheme.lower() == "bearer" and same

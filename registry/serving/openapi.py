@@ -1,0 +1,227 @@
+"""What the server answers, as an OpenAPI 3.1 document. Written by hand; the tests hold it against the routes and answers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+Json = dict[str, Any]
+
+DIGEST = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+PART = r"[a-z0-9]((\.?[a-z0-9_-])*\.?[a-z0-9])?"
+NAME = f"{PART}(/{PART})?"
+REF = rf"{NAME}(:[A-Za-z0-9_][A-Za-z0-9._+-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?"
+TEXT = {"type": "string"}
+COUNT = {"type": "integer", "minimum": 0}
+FLAG = {"type": "boolean"}
+BYTES = "application/octet-stream"
+
+
+def document(guarded: bool) -> Json:
+    """The description of a server; `guarded`: it wants a token."""
+    found: Json = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "onnxreg",
+            "version": "1",
+            "summary": "A registry of ONNX models, for reading.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {path: _guarded(item, path) if guarded else item for path, item in _paths().items()},
+        "components": {"schemas": _schemas()},
+    }
+    if guarded:
+        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"token": []}]
+    return found
+
+
+def _guarded(item: Json, path: str) -> Json:
+    """The operations of a path, each with the answer to who brings no token."""
+    for operation in item.values():
+        if path == "/healthz":
+            operation["security"] = []
+        else:
+            operation["responses"] |= _errors("401")
+    return item
+
+
+def _paths() -> Json:
+    name, org = _parameter("name", PART), _parameter("org", PART)
+    file = _parameter("file", rf"{PART}\.jsonl")
+    shard, key = _parameter("shard", "[0-9a-f]{2}"), _parameter("key", r"[0-9a-f]{64}(\.[1-7])?")
+    index = "A model's index file: line 1 is its state, the others are the latest lines of its log."
+    versions = "The versions of a model, newest first."
+    return {
+        "/registry.json": _file("Which registry this is.", "application/json"),
+        "/index/{file}": _file(index, "application/jsonl", file),
+        "/index/{org}/{file}": _file(index, "application/jsonl", org, file),
+        "/blobs/sha256/{shard}/{key}": _file("A blob, by the SHA-256 of its bytes.", BYTES, shard, key),
+        "/v1/models": _document("The models, by name.", "Models", (), ("400",), *_paging()),
+        "/v1/models/{name}": _document(versions, "Versions", (name,), ("400", "404")),
+        "/v1/models/{org}/{name}": _document(versions, "Versions", (org, name), ("400", "404")),
+        "/v1/resolve": {"post": _resolve()},
+        "/healthz": _plain("Whether the registry can be read.", "application/json", _object(status=TEXT)),
+        "/metrics": _plain("Counters, as Prometheus reads them.", "text/plain", TEXT),
+        "/openapi.json": _document("This document.", "Document", (), ()),
+    }
+
+
+def _resolve() -> Json:
+    return {
+        "operationId": "resolve",
+        "summary": "One artifact of a version, with every file it needs, and why the others were not chosen.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("Request")}}},
+        "responses": {
+            "200": _content("The artifact.", "application/json", _ref("Resolution")),
+            **_errors("400", "404", "408", "409", "413", "5XX"),
+        },
+    }
+
+
+def _file(summary: str, media_type: str, *parameters: Json) -> Json:
+    schema = {"application/json": _ref("Document"), BYTES: {}}.get(media_type, TEXT)
+    return _readable(summary, media_type, schema, parameters, ("404",) if parameters else ())
+
+
+def _document(summary: str, schema: str, names: Iterable[Json], errors: Iterable[str], *query: Json) -> Json:
+    return _readable(summary, "application/json", _ref(schema), (*names, *query), errors)
+
+
+def _plain(summary: str, media_type: str, schema: Json) -> Json:
+    """What changes all the time: nothing to ask for conditionally."""
+    content = _content(summary, media_type, schema)
+    get = {"summary": summary, "responses": {"200": content, **_errors("5XX")}}
+    head = {"summary": summary, "responses": {"200": {"description": summary}, **_errors("5XX", bare=True)}}
+    return {"get": get, "head": head}
+
+
+def _readable(
+    summary: str, media_type: str, schema: Json, parameters: Iterable[Json], errors: Iterable[str]
+) -> Json:
+    """GET and HEAD of something with an entity tag; in parts, where parts make sense."""
+    same = {"description": "What the client has is the present one."}
+    get = {
+        "200": _content(summary, media_type, schema),
+        "304": same,
+        **_errors("412", *errors, "5XX"),
+    }
+    head = {"200": {"description": summary}, "304": same, **_errors("412", *errors, "5XX", bare=True)}
+    asked = [*parameters, _header("If-Match"), _header("If-None-Match")]
+    if media_type != "application/json":
+        get |= {"206": _content("The range that was asked for.", media_type, {}), **_errors("416")}
+        asked += [_header("Range"), _header("If-Range")]
+    shared = {"summary": summary, "parameters": asked}
+    return {"get": {**shared, "responses": get}, "head": {**shared, "responses": head}}
+
+
+ERRORS = {
+    "400": "The request is malformed.",
+    "401": "The token is missing or wrong.",
+    "404": "There is no such thing, or nothing answers the query.",
+    "408": "The body did not arrive in time.",
+    "409": "The tag and the digest that were asked for name different manifests.",
+    "412": "The condition does not hold.",
+    "413": "The body is too large.",
+    "416": "There is no such range.",
+    "5XX": "The registry is damaged or cannot be read now, or there are too many connections.",
+}
+
+
+def _errors(*statuses: str, bare: bool = False) -> Json:
+    if bare:
+        return {status: {"description": ERRORS[status]} for status in statuses}
+    return {status: _content(ERRORS[status], "application/json", _ref("Error")) for status in statuses}
+
+
+def _content(description: str, media_type: str, schema: Json) -> Json:
+    return {"description": description, "content": {media_type: {"schema": schema}}}
+
+
+def _parameter(name: str, pattern: str) -> Json:
+    schema = {"type": "string", "pattern": f"^{pattern}$", "maxLength": 90}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _header(name: str) -> Json:
+    return {"name": name, "in": "header", "schema": TEXT}
+
+
+def _paging() -> tuple[Json, Json]:
+    limit = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}
+    return (
+        {
+            "name": "after",
+            "in": "query",
+            "schema": TEXT,
+            "description": "Only models behind this name: `next` of the answer before.",
+        },
+        {"name": "limit", "in": "query", "schema": limit},
+    )
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(required: Iterable[str] | None = None, **properties: Any) -> Json:
+    wanted = sorted(properties if required is None else required)
+    return {"type": "object", "properties": properties, "required": wanted, "additionalProperties": False}
+
+
+def _array(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _schemas() -> Json:
+    channels = {"type": "object", "additionalProperties": TEXT}
+    model = _object(name=TEXT, versions=COUNT, newest={"type": ["string", "null"]}, channels=channels)
+    version = {"version": TEXT, "manifest": DIGEST, "size": COUNT, "channels": _array(TEXT), "yanked": FLAG}
+    version |= {"held": {"type": ["array", "null"], "items": TEXT}}
+    states = {"type": "string", "enum": ["", "yanked", "pinned", "partial", "expired", "purged"]}
+    file = _object(role=TEXT, path=TEXT, digest=DIGEST, size=COUNT, url=TEXT)
+    artifact = _object(format=TEXT, precision=TEXT, path=TEXT, digest=DIGEST, size=COUNT, state=TEXT)
+    return {
+        "Error": _object(error=_object(family=TEXT, message=TEXT, hint=TEXT)),
+        "Models": _object(
+            ["models"], models=_array(model), next=TEXT, damaged={"type": "integer", "minimum": 1}
+        ),
+        "Versions": _object(
+            name=TEXT,
+            registry={"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            versions=_array(_object(version.keys() - {"size"} | {"state"}, **version, state=states)),
+        ),
+        "Request": _object(
+            ["ref"],
+            ref={
+                **TEXT,
+                "pattern": f"^{REF}$",
+                "description": "NAME[:TAG][@sha256:...], as `reg resolve` takes it.",
+            },
+            formats={"type": ["array", "null"], "items": TEXT},
+            precision={"type": ["string", "null"]},
+            certified={"type": ["boolean", "null"]},
+            max_size={
+                "type": ["integer", "string", "null"],
+                "minimum": 0,
+                "description": "Bytes of the whole download; or a text such as 30MB (10^6) or 28MiB (2^20).",
+            },
+            min_recall={
+                "type": ["object", "null"],
+                "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+            where={"type": ["string", "null"], "description": "An expression; see docs/query.md."},
+            device={
+                "type": ["string", "object", "null"],
+                "description": "The name of a preset, or a device document; see docs/resolve.md.",
+            },
+        ),
+        "Resolution": _object(
+            name=TEXT,
+            version=TEXT,
+            manifest=DIGEST,
+            size=COUNT,
+            artifact=artifact,
+            files=_array(file),
+            rejected=_array(_object(artifact=TEXT, version=TEXT, code=TEXT, detail=TEXT)),
+        ),
+        "Document": {"type": "object"},
+    }

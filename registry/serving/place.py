@@ -1,0 +1,122 @@
+"""The registry that is served: a local one, seen from outside.
+
+Index files are remembered by what a stat tells of them (`scan.mark`), and what was parsed from one by the digest of its
+bytes: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no local path.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxreg.registry import lookup, scan
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.blobs import steady
+from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.serving.files import open_beneath
+from onnxreg.registry.serving.lru import Lru
+from onnxreg.registry.storage import (
+    MAX_DOCUMENT,
+    BlobKey,
+    IndexFile,
+    MissingBlobError,
+    blob_path,
+    index_path,
+    keys_of,
+)
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.request import Request
+from onnxreg.schema.state import State
+
+REMEMBERED = 64 * 2**20
+"""Bytes of index files that are kept, and as many whose parsed states are."""
+
+
+class Place(LocalRemote):
+    """A registry below `root`, for reading; use `open`."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        super().__init__(root, disk)
+        self._files: Lru[str, tuple[str, IndexFile]] = Lru(REMEMBERED)
+        self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED)
+
+    @property
+    def url(self) -> str:
+        return "this registry"
+
+    def blob_url(self, digest: Digest) -> str:
+        """From the server's root on: the plain key, under which the server finds every blob."""
+        return f"/{blob_path(digest)}"
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        with host_errors(f"reading blob {key.digest}"):
+            try:
+                return open_beneath(self.root, key.path)
+            except FileNotFoundError:
+                raise MissingBlobError(key.digest, self.url) from None
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        for key in keys_of(digest):
+            with suppress(MissingBlobError):
+                file = self.open_key(key)
+                file.seek(start)
+                return file
+        raise MissingBlobError(digest, self.url)
+
+    def read_identity(self) -> bytes:
+        """The bytes of `registry.json`."""
+        with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
+            return file.read()
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        with host_errors(f"reading the index of {name}"):
+            return self.held_index(name) or self._read_index(name)
+
+    def held_index(self, name: str) -> IndexFile | None:
+        """The index file of a model, where it was read before and is the same now. Costs one stat."""
+        found = self._files.get(name)
+        if found is None:
+            return None
+        try:
+            status = (self.root / index_path(name)).lstat()
+        except OSError:
+            return None
+        return found[1] if scan.mark(status) == found[0] else None
+
+    def _read_index(self, name: str) -> IndexFile | None:
+        now = time.time_ns()
+        try:
+            file = open_beneath(self.root, index_path(name))
+        except FileNotFoundError:
+            return None
+        with file:
+            status = os.fstat(file.fileno())
+            if status.st_size > MAX_DOCUMENT:
+                raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT} bytes")
+            data = file.read()
+        index = IndexFile(data, Digest.of(data).hex)
+        self._files.put(name, (scan.settled_mark(status, now), index), len(data))
+        return index
+
+    def state_of(self, name: str, index: IndexFile | None) -> State:
+        """The state in an index file; parsed once. NotFoundError where the model is unknown."""
+        if index is None:
+            raise NotFoundError(f"there is no model {name} here", "GET /v1/models lists those that are")
+        state = self._states.get((name, index.token))
+        if state is None:
+            state = lookup.state_of(self, name, index)
+            self._states.put((name, index.token), state, len(index.data))
+        return state
+
+    def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
+        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`."""
+
+        def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
+            state = self.state_of(request.ref.name, index)
+            assert index is not None, "state_of raises where there is no index file"
+            resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
+            return resolution, index.token
+
+        return steady(self, request.ref.name, read)

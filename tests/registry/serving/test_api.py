@@ -1,0 +1,200 @@
+"""The questions: the answers of the command line, kept while they are true, and a reason for whatever is wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
+from regserve import Site, running
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry, lookup, scan
+from onnxreg.registry.serving.settings import Settings
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+def printed(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> Any:
+    """What the command line says with --json."""
+    capsys.readouterr()
+    assert main(["--registry", str(root), *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_models_are_those_of_ls(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.get("/v1/models").json == printed(capsys, site.root, "ls")
+    for name in ("acme/pii", "tiny"):
+        assert site.get(f"/v1/models/{name}").json == printed(capsys, site.root, "ls", name)
+    assert site.get("/v1/models/acme%2fpii").json["name"] == "acme/pii"
+
+
+def test_models_come_in_pages(site: Site) -> None:
+    first = site.get("/v1/models?limit=1").json
+    assert [model["name"] for model in first["models"]] == ["acme/pii"]
+    second = site.get(f"/v1/models?limit=1&after={first['next']}").json
+    assert [model["name"] for model in second["models"]] == ["tiny"]
+    assert "next" not in second
+    assert site.get("/v1/models?after=zzz").json == {"models": []}
+    for limit in ("0", "1001", "-1", "x", "", "9" * 5000):
+        assert site.get(f"/v1/models?limit={limit}").error["family"] == "input"
+
+
+def test_an_empty_registry(registry: Registry) -> None:
+    with running(registry.store.root) as site:
+        assert site.get("/v1/models").json == {"models": []}
+        assert site.resolve({"ref": "tiny"}).status == 404
+
+
+def test_a_list_is_asked_for_with_its_tag(site: Site, filled: Registry) -> None:
+    for path in ("/v1/models", "/v1/models/tiny", "/openapi.json"):
+        tag = site.get(path).headers["etag"]
+        assert site.get(path, If_None_Match=tag).status == 304
+    filled.tag("tiny:1.0.0", "stable")
+    assert site.get("/v1/models/tiny", If_None_Match=tag).status == 200
+
+
+QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"ref": "acme/pii"}, ["acme/pii"]),
+    ({"ref": "acme/pii:stable"}, ["acme/pii:stable"]),
+    ({"ref": "acme/pii:0.1.0", "formats": ["onnx-android"]}, ["acme/pii:0.1.0", "--format", "onnx-android"]),
+    ({"ref": "acme/pii", "precision": "float32", "formats": None}, ["acme/pii", "--precision", "float32"]),
+]
+
+
+@pytest.mark.parametrize(("question", "words"), QUESTIONS)
+def test_resolve_is_that_of_the_command_line(
+    site: Site, capsys: pytest.CaptureFixture[str], question: dict[str, Any], words: list[str]
+) -> None:
+    expected = printed(capsys, site.root, "resolve", *words)
+    found = site.resolve(question).json
+    for here, there in zip(found["files"], expected["files"], strict=True):
+        url = here.pop("url")
+        assert url.startswith(f"{site.url}/blobs/")
+        assert there.pop("url").endswith(url.removeprefix(site.url))
+        data = site.get(url.removeprefix(site.url)).body
+        assert (str(Digest.of(data)), len(data)) == (here["digest"], here["size"])
+    assert found == expected
+
+
+def test_a_warm_question_parses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "TICK", 0)
+    questions = [question for question, _ in QUESTIONS]
+    first = [site.resolve(question).body for question in questions]
+    assert [site.resolve(question).body for question in questions] == first
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr(lookup, "state_of", refuse)
+    assert site.resolve({"ref": "acme/pii", "formats": ["onnx-android", "onnx-int8"]}).status == 200
+    monkeypatch.setattr(canonical, "decode", refuse)
+    assert [site.resolve(question).body for question in questions] == first
+    assert site.resolve({"ref": "tiny"}).status == 500
+
+
+def test_a_new_version_is_seen_at_once(site: Site, filled: Registry, make_draft: MakeDraft) -> None:
+    for number in range(3, 8):
+        filled.add(make_draft(seed=str(number)), f"0.{number}.0")
+        assert site.resolve({"ref": "acme/pii"}).json["version"] == f"0.{number}.0"
+    filled.yank("acme/pii:0.7.0", "broken")
+    assert site.resolve({"ref": "acme/pii"}).json["version"] == "0.6.0"
+
+
+def test_urls_are_those_of_the_operator(filled: Registry) -> None:
+    with running(filled.store.root, Settings(url="https://models.example/x")) as site:
+        url = site.resolve({"ref": "tiny"}, Host="evil host").json["files"][0]["url"]
+        assert url.startswith("https://models.example/x/blobs/sha256/")
+
+
+@pytest.mark.parametrize("host", ["models.example", "models.example:8443", "[::1]:80", "127.0.0.1"])
+def test_urls_are_those_that_the_client_used(site: Site, host: str) -> None:
+    assert site.resolve({"ref": "tiny"}).json["files"][0]["url"].startswith(f"{site.url}/")
+    connection = site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host)
+    assert connection.json["files"][0]["url"].startswith(f"http://{host}/blobs/")
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a/b", "a@b", "<script>", "a:b", "a" * 300, "[::1"])
+def test_a_host_that_is_none(site: Site, host: str) -> None:
+    assert site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host).status == 400
+
+
+BAD: list[tuple[bytes, int, str]] = [
+    (b"", 400, "input"),
+    (b"{", 400, "input"),
+    (b"[]", 400, "input"),
+    (b"null", 400, "input"),
+    (b'"tiny"', 400, "input"),
+    (b"{}", 400, "input"),
+    (b'{"ref": 1}', 400, "input"),
+    (b'{"ref": null}', 400, "input"),
+    (b'{"ref": ""}', 400, "input"),
+    (b'{"ref": "TINY"}', 400, "input"),
+    (b'{"ref": "../tiny"}', 400, "input"),
+    (b'{"ref": "tiny:"}', 400, "input"),
+    (b'{"ref": "tiny@sha256:00"}', 400, "input"),
+    (b'{"ref": "tiny", "ref": "tiny"}', 400, "input"),
+    (b'{"ref": "tiny", "formats": "onnx"}', 400, "input"),
+    (b'{"ref": "tiny", "formats": [1]}', 400, "input"),
+    (b'{"ref": "tiny", "precision": ["int8"]}', 400, "input"),
+    (b'{"ref": "tiny", "format": ["onnx"]}', 400, "input"),
+    (b'{"ref": "tiny", "precision": NaN}', 400, "input"),
+    (b'{"ref": "tiny", "precision": "\\ud800"}', 400, "input"),
+    (b"[" * 10_000, 400, "input"),
+    (b"\xff", 400, "input"),
+    (b'{"ref": "unknown"}', 404, "not-found"),
+    (b'{"ref": "tiny:9.9.9"}', 404, "not-found"),
+    (b'{"ref": "tiny:stable"}', 404, "not-found"),
+    (b'{"ref": "tiny", "formats": ["tflite"]}', 404, "not-found"),
+    (b'{"ref": "tiny@sha256:' + b"0" * 64 + b'"}', 404, "not-found"),
+    (b'{"ref": "tiny:1.0.0@sha256:' + b"0" * 64 + b'"}', 409, "conflict"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "family"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_questions(site: Site, body: bytes, status: int, family: str) -> None:
+    for _ in range(2):
+        answer = site.resolve(body)
+        assert (answer.status, answer.error["family"]) == (status, family)
+        assert answer.error["message"]
+        assert str(site.root) not in answer.body.decode()
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_nothing_that_answers_says_why(site: Site) -> None:
+    error = site.resolve({"ref": "tiny", "formats": ["tflite"]}).error
+    assert "model.onnx is onnx-android, wanted tflite" in error["hint"]
+
+
+@pytest.mark.parametrize("name", ["TINY", "a/b/c", "con", "..", "a..b", "x" * 300, "%ff", "a b"])
+def test_names_that_are_none(site: Site, name: str) -> None:
+    answer = site.get(f"/v1/models/{name.replace(' ', '%20')}")
+    assert answer.status == (404 if name == "a/b/c" else 400)
+    assert site.get("/v1/models/unknown").error["family"] == "not-found"
+
+
+def test_a_damaged_index_is_the_servers_fault(site: Site) -> None:
+    path = site.root / "index/tiny.jsonl"
+    path.write_bytes(b"{}\n" + path.read_bytes().partition(b"\n")[2])
+    for answer in (site.get("/v1/models/tiny"), site.resolve({"ref": "tiny"})):
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+        assert str(site.root) not in answer.body.decode()
+    assert site.get("/index/tiny.jsonl").body == path.read_bytes()
+    listed = site.get("/v1/models").json
+    assert listed["damaged"] == 1
+    assert [model["name"] for model in listed["models"]] == ["acme/pii"]
+
+
+def test_a_registry_that_is_gone(site: Site) -> None:
+    assert site.get("/healthz").json == {"status": "ok"}
+    site.root.rename(site.root.with_name("away"))
+    answer = site.get("/healthz")
+    assert (answer.status, answer.error["family"]) == (503, "environment")
+    site.root.with_name("away").rename(site.root)
+    assert site.get("/healthz").status == 200
