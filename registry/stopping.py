@@ -1,7 +1,8 @@
 """Ending what other threads do: Ctrl-C, or the failure of one of them, stops the others at once.
 
-A piece of parallel work has one event. Threads that are started with `submit` inherit it, and whatever waits there, for
-a server or before another try, waits with `outcome` or `sleep`, which end as soon as it is set.
+A piece of parallel work has one event. Threads that are started with `submit` inherit it. What waits there for another
+thread or before another try waits with `outcome` or `sleep`, and what moves bytes calls `check_stop` between them: all of
+these end as soon as the event is set. A thread that waits for a server does not hear of it.
 """
 
 import threading
@@ -42,15 +43,17 @@ def submit(pool: Executor, work: Callable[..., Result], *arguments: Any) -> "Fut
 
 
 def outcome(future: "Future[Result]") -> Result:
-    """A future's result. StoppedError, and the future cancelled, where the work ends before."""
+    """A future's result. StoppedError where the work ends before."""
+    while not wait([future], LOOK).done:
+        check_stop()
+    return future.result()
+
+
+def check_stop() -> None:
+    """StoppedError where the work has ended."""
     event = _event.get()
-    try:
-        while not wait([future], LOOK).done:
-            if event is not None and event.is_set():
-                raise StoppedError("stopped")
-        return future.result()
-    finally:
-        future.cancel()
+    if event is not None and event.is_set():
+        raise StoppedError("stopped")
 
 
 def sleep(seconds: float) -> None:

@@ -176,7 +176,7 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError:
-        raise missing_extra("fsspec", "s3", f"a registry at {scheme}://") from None
+        raise missing_extra("fsspec", "fsspec", f"a registry at {scheme}://") from None
     try:
         files, root = url_to_fs(place, use_listings_cache=False)
     except ImportError as error:

@@ -18,7 +18,7 @@ from typing import BinaryIO, NoReturn, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.backends.objects import Known, ObjectRemote
-from onnxreg.registry.backends.ranges import BLOCK, Block, RangedReader, ReadAhead
+from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
@@ -85,14 +85,14 @@ class HttpStore:
         tag = headers.get("ETag", "")
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
-        def fetch(start: int, stop: int) -> Block:
+        def fetch(start: int, stop: int) -> bytearray:
             wanted = {"Range": f"bytes={start}-{stop - 1}", **same}
             data, headers = self._fetch("GET", key, stop - start, wanted)
             if headers.get("Content-Range", "") != f"bytes {start}-{stop - 1}/{size}":
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
-            return [data]
+            return data
 
-        return cast(BinaryIO, RangedReader(fetch, [first], size, self._ahead, start))
+        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)

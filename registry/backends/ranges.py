@@ -7,7 +7,7 @@ range, and memory is bounded by `BLOCK` for each stream and `AHEAD` blocks for a
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -21,9 +21,7 @@ AHEAD = 6
 DEPTH = 3
 """So many of them by one stream."""
 
-Block = Sequence[bytes | bytearray]
-"""Bytes in as many pieces as they arrived in: to join them would be one more copy."""
-Fetch = Callable[[int, int], Block]
+Fetch = Callable[[int, int], bytearray]
 """The object's bytes from the first offset up to the second, exactly so many; raises RegError where it cannot."""
 
 
@@ -37,7 +35,7 @@ class ReadAhead:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
 
-    def begin(self, fetch: Fetch, start: int, stop: int) -> "Future[Block] | None":
+    def begin(self, fetch: Fetch, start: int, stop: int) -> "Future[bytearray] | None":
         """Start fetching a range; None where there is no memory for it now. `end` gives the memory back."""
         return submit(self._pool, fetch, start, stop) if self._slots.acquire(blocking=False) else None
 
@@ -48,13 +46,13 @@ class ReadAhead:
 class RangedReader(io.RawIOBase):
     """The object's bytes in order, from `start` on. `first` are those that are known already."""
 
-    def __init__(self, fetch: Fetch, first: Block, size: int, ahead: ReadAhead, start: int = 0) -> None:
+    def __init__(self, fetch: Fetch, first: bytearray, size: int, ahead: ReadAhead, start: int = 0) -> None:
         self._fetch = fetch
         self._size = size
         self._ahead = ahead
-        self._block = deque(memoryview(piece) for piece in first)
-        self._asked = start + sum(map(len, first))
-        self._coming: deque[Future[Block]] = deque()
+        self._block = memoryview(first)
+        self._asked = start + len(first)
+        self._coming: deque[Future[bytearray]] = deque()
 
     def readable(self) -> bool:
         return True
@@ -63,27 +61,23 @@ class RangedReader(io.RawIOBase):
         if not self._block:
             self._advance()
         target = memoryview(buffer).cast("B")
-        count = 0
-        while self._block and count < len(target):
-            piece = self._block.popleft()
-            taken = piece[: len(target) - count]
-            target[count : count + len(taken)] = taken
-            count += len(taken)
-            if len(taken) < len(piece):
-                self._block.appendleft(piece[len(taken) :])
+        piece = self._block[: len(target)]
+        target[: len(piece)] = piece
+        self._block = self._block[len(piece) :]
         self._look_ahead()
-        return count
+        return len(piece)
 
     def _advance(self) -> None:
         """Make the next range the present block; none is left at the end."""
+        self._block = memoryview(b"")
         if self._coming:
             try:
-                self._block.extend(memoryview(piece) for piece in self._coming.popleft().result())
+                self._block = memoryview(self._coming.popleft().result())
             finally:
                 self._ahead.end()
         elif self._asked < self._size:
             start, self._asked = self._asked, min(self._asked + BLOCK, self._size)
-            self._block.extend(memoryview(piece) for piece in self._fetch(start, self._asked))
+            self._block = memoryview(self._fetch(start, self._asked))
 
     def _look_ahead(self) -> None:
         while self._asked < self._size and len(self._coming) < DEPTH:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.proven import Proven
-from onnxreg.registry.backends.ranges import BLOCK, Block, RangedReader, ReadAhead
+from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
 from onnxreg.registry.backends.sentfile import Sent, SentFile, hand_over
@@ -62,16 +62,15 @@ class S3Store:
         wanted = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
         condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
         try:
-            pieces, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
+            data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
         except RejectedError as error:
             if error.status == 304 and known:
                 return known
             if error.is_absence:
                 return None
             raise
-        data = b"".join(pieces)
         self._refuse_page(answer, data)
-        return data, self._tag(answer)
+        return bytes(data), self._tag(answer)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
@@ -85,15 +84,14 @@ class S3Store:
                 raise
             return BytesIO(b"")
         tag = self._tag(answer)
-        size = int(answer.get("ContentRange", f"/{answer['ContentLength']}").rpartition("/")[2])
+        size = int(answer.get("ContentRange", f"/{len(first)}").rpartition("/")[2])
 
-        def fetch(start: int, stop: int) -> Block:
+        def fetch(start: int, stop: int) -> bytearray:
             wanted = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": tag}
-            pieces, answer = self._client.read(doing, stop - start, Key=path, **wanted)
-            if answer["ContentLength"] != stop - start:
-                given = f"{answer['ContentLength']:,} bytes of {stop - start:,}"
-                raise RemoteError(f"{doing} at {self.url} gave {given}")
-            return pieces
+            data, _ = self._client.read(doing, stop - start, Key=path, **wanted)
+            if len(data) != stop - start:
+                raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
+            return data
 
         return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
 
@@ -244,7 +242,7 @@ class S3Store:
             raise self._no_answer()
         return str(answer["ETag"])
 
-    def _refuse_page(self, answer: dict[str, Any], data: bytes) -> None:
+    def _refuse_page(self, answer: dict[str, Any], data: bytearray) -> None:
         if answer.get("ContentType", "").startswith("text/html") and data.lstrip()[:1] == b"<":
             raise self._no_answer()
 

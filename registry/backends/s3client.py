@@ -1,19 +1,20 @@
 """Requests to an S3 server: where it is, who asks, what is asked again, and what an error means.
 
-Requests go through the client of s3fs, since file systems have no words for conditions and checksums. Retries are ours
-alone: what a 412 means depends on whether the request may have been done before.
+Requests go through botocore, on which s3fs stands too: file systems have no words for conditions and checksums. Retries
+are ours alone: what a 412 means depends on whether the request may have been done before.
 """
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.backends.retrying import retrying
 from onnxreg.registry.backends.sentfile import SentFile
-from onnxreg.registry.stopping import outcome
+from onnxreg.registry.stopping import StoppedError, check_stop
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
 
@@ -48,8 +49,6 @@ _HINTS = {
     "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
 }
 _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class S3Client:
         def attempt() -> dict[str, Any]:
             if hasattr(body, "seek"):
                 body.seek(0)
-            return self._request(doing, operation, parameters)
+            return self.request(doing, operation, parameters)
 
         return retrying(attempt, is_passing)
 
@@ -152,65 +151,63 @@ class S3Client:
         """Make a request, again only where the server said that it did not do it."""
 
         def attempt() -> dict[str, Any]:
-            return self._request(doing, operation, parameters)
+            return self.request(doing, operation, parameters)
 
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
-    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[list[bytes], dict[str, Any]]:
-        """An object's bytes, all of them and as they came, and the answer. RemoteError above `limit` bytes."""
+    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
+        """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
 
-        def attempt() -> tuple[list[bytes], dict[str, Any]]:
-            received: tuple[list[bytes], dict[str, Any]] = self._ask(
-                doing, lambda: self._wait_for(lambda: self._receive(limit, parameters))
-            )
-            return received
+        def attempt() -> tuple[bytearray, dict[str, Any]]:
+            with self._errors(doing):
+                answer = self._make("get_object", parameters)
+                return self._received(answer, limit), answer
 
         return retrying(attempt, is_passing)
 
-    def _request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        def ask() -> dict[str, Any]:
-            call = self._files._call_s3
-            return self._wait_for(lambda: call(operation, Bucket=self.place.bucket, **parameters))
-
-        return self._ask(doing, ask)
-
-    def _wait_for(self, request: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """What a request gives that the thread of s3fs makes; it is broken off where our work is stopped."""
-        import asyncio
-
-        loop = self._files.loop
-        return outcome(asyncio.run_coroutine_threadsafe(request(), loop))
-
-    async def _receive(self, limit: int, parameters: dict[str, Any]) -> tuple[list[bytes], dict[str, Any]]:
-        answer = await self._files._call_s3("get_object", Bucket=self.place.bucket, **parameters)
-        size, body = answer["ContentLength"], answer["Body"]
-        try:
+    def _received(self, answer: dict[str, Any], limit: int) -> bytearray:
+        size = answer["ContentLength"]
+        with closing(answer["Body"]) as body:
             if size > limit:
                 raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
-            data: list[bytes] = []
+            data = bytearray(size)
             end = 0
-            while chunk := await body.read(CHUNK):
-                data.append(chunk)
-                end += len(chunk)
-        finally:
-            body.close()
+            with memoryview(data) as view:
+                while end < size and (count := body.readinto(view[end : end + CHUNK])):
+                    check_stop()
+                    end += count
+            body.readinto(bytearray(1))  # at the end, where botocore compares the checksum
         if end != size:
             raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
-        return data, answer
+        return data
 
-    def _ask(self, doing: str, request: Callable[[], Result]) -> Result:
-        """Make a request and turn what may go wrong with it into one family of errors."""
-        from aiohttp import ClientError as HttpError
-        from botocore.exceptions import BotoCoreError, ClientError
+    def request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Make a request once; for the errors see `call`."""
+        with self._errors(doing):
+            return self._make(operation, parameters)
+
+    def _make(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        check_stop()
+        answer: dict[str, Any] = getattr(self._boto, operation)(Bucket=self.place.bucket, **parameters)
+        return answer
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Turn what may go wrong with a request into one family of errors."""
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
         from botocore.parsers import ResponseParserError
+        from urllib3.exceptions import HTTPError
 
         try:
-            return request()
+            yield
         except RegError:
             raise
-        except (BotoCoreError, ClientError, ResponseParserError, HttpError, OSError, ValueError) as error:
-            cause = error.__cause__ if isinstance(error.__cause__, ClientError) else error
-            raise self._translated(doing, cause) from error
+        except HTTPClientError as error:
+            if isinstance(stopped := error.__context__, StoppedError):
+                raise stopped from None
+            raise self._translated(doing, error) from error
+        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError, ValueError) as error:
+            raise self._translated(doing, error) from error
 
     def _translated(self, doing: str, error: BaseException) -> RegError:
         from botocore import exceptions as boto
@@ -236,43 +233,37 @@ class S3Client:
         return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
 
     @cached_property
-    def _files(self) -> Any:
-        """The file system of s3fs. Its own retries, caches and checksums are off: they are ours."""
+    def _boto(self) -> Any:
+        """The client of botocore. Its own retries and checksums are off: they are ours."""
         try:
-            from s3fs import S3FileSystem
+            from botocore import UNSIGNED
+            from botocore.config import Config
         except ModuleNotFoundError as error:
-            raise missing_extra(error.name or "s3fs", "s3", "a registry in S3") from None
+            raise missing_extra(error.name or "botocore", "s3", "a registry in S3") from None
         place = self.place
         style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
-        client = {"region_name": place.option("region")} if place.option("region") else {}
-        files = S3FileSystem(
-            anon=place.flag("anonymous"),
-            endpoint_url=place.option("endpoint"),
-            client_kwargs=client,
-            config_kwargs={
-                "connect_timeout": CONNECT_TIMEOUT,
-                "read_timeout": READ_TIMEOUT,
-                "max_pool_connections": CONNECTIONS,
-                "retries": {"total_max_attempts": 1},
-                "request_checksum_calculation": "when_required",
-                "response_checksum_validation": "when_required",
-                **style,
-            },
-            skip_instance_cache=True,
-            use_listings_cache=False,
-            session=_session(place.option("profile")),
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            max_pool_connections=CONNECTIONS,
+            retries={"total_max_attempts": 1},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            **style,
+            **({"signature_version": UNSIGNED} if place.flag("anonymous") else {}),
         )
-        files.retries = 1
-        return files
+        return _session(place.option("profile")).create_client(
+            "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
+        )
 
 
 def _session(profile: str | None) -> Any:
     """A session of its own for each client; the descriptions of the service, which are large, are read once."""
-    from aiobotocore.session import AioSession
+    from botocore.session import Session
 
     from onnxreg.registry.backends.s3signing import sign_known_digests
 
-    session = AioSession(profile=profile)
+    session = Session(profile=profile)
     session.register_component("data_loader", _loader())
     session.register("before-send.s3", _begin)
     sign_known_digests(session)

@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cached_property
 from io import BytesIO
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
 from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.backends.sentfile import Sent, SentFile
-from onnxreg.registry.stopping import ended_by, submit
+from onnxreg.registry.stopping import LOOK, StoppedError, check_stop, ended_by, outcome, submit
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
@@ -62,7 +62,7 @@ class Uploader:
         parts: list[Future[dict[str, Any]]] = []
         try:
             while streams:
-                part = self._buffers.get()
+                part = self._buffer()
                 try:
                     _fill(part, streams, PART * (1 + len(parts) // STEP))
                 except BaseException:
@@ -73,9 +73,19 @@ class Uploader:
                 for earlier in parts:
                     if earlier.done():
                         earlier.result()
-            return [future.result() for future in parts]
-        finally:
+            return [outcome(future) for future in parts]
+        except StoppedError:
+            raise
+        except BaseException:
             wait(parts)
+            raise
+
+    def _buffer(self) -> BytesIO:
+        """Memory for a part, as soon as there is some."""
+        while True:
+            check_stop()
+            with suppress(Empty):
+                return self._buffers.get(timeout=LOOK)
 
     def _send(
         self, doing: str, upload: dict[str, Any], number: int, data: BytesIO, sent: Sent

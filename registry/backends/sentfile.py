@@ -8,6 +8,8 @@ import io
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from onnxreg.registry.stopping import check_stop
+
 Sent = Callable[[int], None]
 
 
@@ -32,6 +34,7 @@ class SentFile(io.RawIOBase):
         self._sending = True
 
     def read(self, size: int = -1, /) -> bytes:
+        check_stop()
         data = self._file.read(size)
         if self._sending:
             self._counted += len(data)

@@ -80,13 +80,7 @@ class S3Scratch:
 
     def _ask(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Make a request, again only where the server is busy: a refusal is what most of these trials look for."""
-        files, bucket = self._client._files, self._place.bucket
-
-        def attempt() -> dict[str, Any]:
-            doing = f"trying {operation}"
-            return self._client._ask(doing, lambda: files.call_s3(operation, Bucket=bucket, **parameters))
-
-        return retrying(attempt, _is_busy)
+        return retrying(lambda: self._client.request(f"trying {operation}", operation, parameters), _is_busy)
 
     def _refused(self, status: int, operation: str, **parameters: Any) -> bool:
         """Whether a request is refused with this status, the right one."""
@@ -114,8 +108,7 @@ class S3Scratch:
     def _ranges(self) -> Iterator[str]:
         key, data = self._client.path("ranges"), bytes(range(256))
         self._store.create("ranges", BytesIO(data))
-        pieces, answer = self._client.read("trying a range", 1000, Key=key, Range="bytes=10-19")
-        found = b"".join(pieces)
+        found, answer = self._client.read("trying a range", 1000, Key=key, Range="bytes=10-19")
         if found != data[10:20] or not str(answer.get("ContentRange", "")).endswith("/256"):
             yield f"bytes 10 to 19 were asked for, and {len(found)} bytes came"
         if not self._refused(416, "get_object", Key=key, Range="bytes=256-300"):

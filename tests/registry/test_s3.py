@@ -146,8 +146,8 @@ class TestCommandLine:
 
 
 def test_a_library_that_is_missing(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(HostError, match="needs s3fs") as error:
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    with pytest.raises(HostError, match="needs botocore") as error:
         s3_remote(there)
     assert error.value.hint == "pip install 'onnxreg[s3]'"
 

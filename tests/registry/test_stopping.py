@@ -1,37 +1,27 @@
 """What waits in another thread ends with the work that it is a part of."""
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from onnxreg.registry.copying import run_parallel
-from onnxreg.registry.stopping import StoppedError, ended_by, outcome, sleep, submit
+from onnxreg.registry.stopping import StoppedError, check_stop, ended_by, sleep, submit
 
 
-def test_an_outcome_is_the_futures() -> None:
-    future: Future[int] = Future()
-    future.set_result(3)
-    assert outcome(future) == 3
-    broken: Future[int] = Future()
-    broken.set_exception(TimeoutError("its own"))
-    with pytest.raises(TimeoutError, match="its own"):
-        outcome(broken)
-
-
-def test_waiting_ends_with_the_work_and_what_was_waited_for_is_cancelled() -> None:
+def test_waiting_ends_with_the_work() -> None:
     stop = threading.Event()
-    stop.set()
-    future: Future[int] = Future()
     with ended_by(stop):
-        with pytest.raises(StoppedError):
-            outcome(future)
-        assert future.cancelled()
-        with pytest.raises(StoppedError):
-            sleep(3600)
+        check_stop()
+        stop.set()
+        for wait in (check_stop, lambda: sleep(3600)):
+            with pytest.raises(StoppedError):
+                wait()
         with ended_by(None):
             sleep(0)
+            check_stop()
     sleep(0)
+    check_stop()
 
 
 def test_threads_inherit_the_end_of_the_work() -> None:
