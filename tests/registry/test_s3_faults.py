@@ -91,7 +91,7 @@ def test_a_blob_that_no_server_took_is_not_held_to_be_there(
     registry.push("acme/pii:0.1.0", there)
     registry.add(make_draft(seed="b"))
     behind.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
-    with pytest.raises(RemoteError, match="writing blobs/.* NotFound"):
+    with pytest.raises(RemoteError, match=r"writing blobs/.* NotFound"):
         registry.push("acme/pii:0.1.1", there)
     remote = direct(there, ministack)
     assert versions(remote) == {"0.1.0"}
