@@ -52,10 +52,10 @@ def test_where_the_registry_is_gone_nothing_is_collected() -> None:
     """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
     remote = memory_remote()
     digest = stray(remote)
-    store = remote.store
-    store.delete(["registry.json"])
+    known = ObjectRemote(remote.store, remote.registry_id)
+    remote.store.delete(["registry.json"])
     with pytest.raises(NotFoundError, match="there is no registry"):
-        collect(ObjectRemote(store, remote.registry_id))
+        collect(known)
     assert remote.has([digest])
 
 
