@@ -192,7 +192,7 @@ class S3Store:
         try:
             self._tag(self._client.call(f"writing {key}", "put_object", **target, Body=body, **condition))
         except RejectedError as error:
-            if error.status == 412 or error.is_absence:
+            if error.status == 412 or (error.is_absence and "IfMatch" in condition):
                 return False
             raise
         return True
