@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.lookup import state_of
 from onnxreg.registry.storage import IndexFile, Source, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -106,9 +107,11 @@ class Tracked:
         return self._remote.names()
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
         found = self._remote.read_index(name, known or self._tracking.seen(name))
         if found is not None:
-            with suppress(RegError):
+            with suppress(RegError, OSError):
+                state_of(self._remote, name, found)
                 self._tracking.keep(name, found)
         return found
 
