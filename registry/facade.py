@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -37,7 +37,7 @@ from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
@@ -320,7 +320,7 @@ class Registry:
         versions = [found, *held]
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
-        tracking = Tracking(self.store, remote.registry_id)
+        tracking = Tracking(self.store, remote.registry_id, remote.url)
         done = copy(
             self.store,
             remote,
@@ -332,7 +332,8 @@ class Registry:
             heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
         )
-        tracking.keep_log(done.ledger)
+        with suppress(HostError):
+            tracking.keep_log(done.ledger)
         return done
 
     def push_many(
@@ -371,7 +372,7 @@ class Registry:
         parsed = _ref(ref)
         remote = self.remotes.open(source)
         _check_distinct(remote, self.store)
-        tracking = Tracking(self.store, remote.registry_id)
+        tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(remote, tracking)
 
         def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
@@ -392,7 +393,8 @@ class Registry:
             actor=self.actor,
             known=ledger,
         )
-        tracking.keep_log(ledger)
+        with suppress(HostError):
+            tracking.keep_log(ledger)
         return done
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
@@ -401,7 +403,7 @@ class Registry:
         Returns their states. A name may be a pattern such as `acme/*`.
         """
         tracked = self.remotes.read(source)
-        tracking = Tracking(self.store, tracked.registry_id)
+        tracking = Tracking(self.store, tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:
             def read(index: IndexFile | None) -> tuple[State, Ledger]:

@@ -67,6 +67,7 @@ def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
     from difflib import get_close_matches
 
+    _ = remote.is_mirror  # NotFoundError where there is no registry any more
     near: list[str] = []
     with suppress(UnlistedError):
         near = get_close_matches(name, list(remote.names()), n=3)

@@ -221,13 +221,16 @@ class Remotes:
         """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`."""
         if not offline:
             remote = self.open(place)
-            return Tracked(remote, Tracking(self.registry, remote.registry_id))
+            return Tracked(remote, Tracking(self.registry, remote.registry_id, remote.url))
         url = self.url_of(place)
-        if url not in self.pins:
-            raise NotFoundError(f"{url} was never seen", "reg fetch-index fetches what is needed offline")
+        tracking = Tracking(self.registry, self.pins.get(url, ""), url)
+        if url not in self.pins or not tracking.is_there:
+            raise NotFoundError(
+                f"nothing was ever remembered of {url}", "reg fetch-index fetches what is needed offline"
+            )
         path = _scheme(url) in ("", "file") or len(_scheme(url)) == 1
         remote = LocalRemote(_path(url)) if path else open_url(url, known_id=self.pins[url])
-        return Offline(remote, Tracking(self.registry, self.pins[url]), tell)
+        return Offline(remote, tracking, tell)
 
 
 def _texts(value: Any) -> dict[str, str]:

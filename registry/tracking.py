@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 class Tracking:
     """The tracking copy of one registry in `home`."""
 
-    def __init__(self, home: LocalRemote, registry_id: str) -> None:
+    def __init__(self, home: LocalRemote, registry_id: str, url: str) -> None:
         self._id = registry_id
+        self._url = url
         self.store = LocalRemote(home.root / "local" / "tracking" / registry_id)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was remembered."""
+        return (self.store.root / "registry.json").exists()
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -39,7 +45,7 @@ class Tracking:
     def seen(self, name: str) -> IndexFile | None:
         """The index file as it was last seen, with the token that it had there; None where it never was.
 
-        The token is empty where it is not known to be of these very bytes.
+        The token is empty where it is not known to be of these very bytes at this place: a copy has tokens of its own.
         """
         index = self.store.read_index(name)
         if index is None:
@@ -48,7 +54,7 @@ class Tracking:
             value = canonical.decode(self.store.read_local(f"tokens/{name}.json") or b"{}", "token")
         except InputError:
             value = {}
-        same = isinstance(value, dict) and value.get("index") == index.token
+        same = isinstance(value, dict) and (value.get("index"), value.get("url")) == (index.token, self._url)
         return IndexFile(index.data, str(value.get("token", "")) if same else "")
 
     def age(self, name: str) -> float:
@@ -64,7 +70,7 @@ class Tracking:
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
             return
-        token = {"index": Digest.of(index.data).hex, "token": index.token}
+        token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self._url}
         LocalRemote.create(self.store.root, mirror_of=self._id)
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)

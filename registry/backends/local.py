@@ -292,6 +292,10 @@ class LocalRemote:
             push = LocalPush(self, directory)
             try:
                 yield push
+            except BaseException:
+                with suppress(Exception):
+                    push.keep_fetched()
+                raise
             finally:
                 push.release()
 
@@ -371,7 +375,17 @@ class LocalPush:
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[BlobKey] = frozenset()
         self._partial: list[Partial] = []
+        self._fetched: set[Digest] = set()
         self._lock = threading.Lock()
+
+    def keep_fetched(self) -> None:
+        """Blobs from elsewhere that arrived whole stay, though nobody refers to them yet: the next try has them."""
+        with self._lock:
+            staged = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
+            self._staged = {path: digest for path, digest in self._staged.items() if path not in staged}
+        self._remote.give_names(
+            {path: usable_key(digest, self._condemned) for path, digest in staged.items()}
+        )
 
     def release(self) -> None:
         """Let others go on with what this push did not finish."""
@@ -427,6 +441,8 @@ class LocalPush:
         with host_errors(f"writing a blob to {self._remote.url}"):
             large = blob.size >= RESUMABLE
             partial = Partial.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
+            with self._lock:
+                self._fetched.add(blob.digest)
             if partial is None:
                 with blob.open(0) as stream:
                     return self.put(stream, blob.digest)[1]

@@ -18,7 +18,7 @@ from onnxreg.registry.disk import Disk
 from onnxreg.registry.storage import CHUNK, Arriving, Piece
 from onnxreg.schema.digest import Digest
 
-RESUMABLE = 8 * 2**20
+RESUMABLE = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""
 
 

@@ -136,6 +136,35 @@ def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: Published, wei
     assert is_intact(other, made)
 
 
+def test_small_files_that_arrived_are_not_fetched_again(
+    registry: Registry, other: Registry, site: Proxy, tmp_path: Path
+) -> None:
+    root = tmp_path / "many"
+    root.mkdir()
+    names = [f"model-{number}.onnx" for number in range(20)]
+    for name in names:
+        (root / name).write_bytes(name.encode() * 100)
+    registry.add(Draft("acme/many", root, tuple(DraftArtifact("onnx", "float32", name) for name in names)))
+    served = itertools.count()
+
+    def plan(method: str, path: str) -> str | None:
+        return "error" if "/blobs/" in path and next(served) >= 12 else None
+
+    site.plan = plan
+    with pytest.raises(RemoteError):
+        other.pull("acme/many", site.url)
+    assert list(other.names()) == []
+    assert not other.verify().damages
+    site.plan = lambda method, path: None
+    before = {path for path, answer in zip(site.seen, site.answers, strict=False) if answer in (200, 206)}
+    site.seen.clear()
+    other.pull("acme/many", site.url)
+    again = [path for path in site.seen if "/blobs/" in path[1]]
+    assert 0 < len(again) <= 13
+    assert len(before) >= 5
+    assert not other.verify().damages
+
+
 @pytest.mark.parametrize(
     "torn",
     [b"", bytes(3 * MIB), b"\xff" * (SIZE - 1), b"\xff" * SIZE, b"\xff" * (SIZE + 1)],

@@ -147,7 +147,7 @@ class TestTokens:
         """A command that died between the two files must not make an old index count as the present one."""
         registry.add(make_draft())
         other.pull("acme/pii", site.url)
-        tracking = Tracking(other.store, registry.id)
+        tracking = Tracking(other.store, registry.id, site.url)
         old = (tracking.store.root / index_path("acme/pii")).read_bytes()
         registry.add(make_draft(seed="b"))
         other.pull("acme/pii", site.url)
@@ -163,7 +163,7 @@ class TestTokens:
     ) -> None:
         registry.add(make_draft())
         other.pull("acme/pii", site.url)
-        tracking = Tracking(other.store, registry.id)
+        tracking = Tracking(other.store, registry.id, site.url)
         token = tracking.store.root / "local" / "tokens" / "acme" / "pii.json"
         for data in (b"", b"{", b"[]", b'{"token": 3}', b"\xff"):
             token.write_bytes(data)
@@ -188,7 +188,7 @@ class TestTokens:
             registry.add(make_draft(seed=seed))
         busy(registry, SEGMENT + 5)
         other.fetch_index(["acme/pii"], site.url)
-        kept = list((Tracking(other.store, registry.id).store.root / "blobs").rglob("*/*/*"))
+        kept = list((Tracking(other.store, registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
         assert kept
         for path in kept:
             path.chmod(0o600)
@@ -292,7 +292,7 @@ class TestOffline:
         self, gone: str, reg: Callable[..., Any], tmp_path: Path
     ) -> None:
         error, _ = reg("ls", "acme/pii", "--remote", str(tmp_path / "never"), "--offline", status=3)
-        assert "was never seen" in error["error"]["message"]
+        assert "nothing was ever remembered" in error["error"]["message"]
         error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
         assert "acme/pii" in error["error"]["hint"]
 
