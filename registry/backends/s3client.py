@@ -64,7 +64,8 @@ class Place:
         """InputError where the URL is none of S3's, names no possible bucket, or holds credentials."""
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
-        if "@" in parts.netloc or "@" in dict(options).get("endpoint", ""):
+        endpoints = [value for name, value in options if name == "endpoint"]
+        if any("@" in place for place in (parts.netloc, *endpoints)):
             raise InputError(
                 "the URL holds credentials, which would be written to disk and shown",
                 "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",

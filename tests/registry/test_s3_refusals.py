@@ -55,7 +55,7 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
         "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of an S3 registry"),
         "credentials in the URL": ("s3://KEY:SECRET@models/x", {}, 2, "the URL holds credentials"),
         "credentials in the endpoint": (
-            "s3://models/x?endpoint=http://KEY:SECRET@127.0.0.1:9",
+            "s3://models/x?endpoint=https://KEY:SECRET@host",
             {},
             2,
             "the URL holds credentials",

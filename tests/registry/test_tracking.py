@@ -180,6 +180,21 @@ class TestTokens:
         (home / "local" / "tracking").write_bytes(b"")
         assert main(["--registry", str(home), "resolve", "acme/pii", "--remote", site.url]) == 0
 
+    def test_a_damaged_tracking_copy_does_no_harm(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        """The registry itself has what is needed."""
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        busy(registry, SEGMENT + 5)
+        other.fetch_index(["acme/pii"], site.url)
+        kept = list((Tracking(other.store, registry.id).store.root / "blobs").rglob("*/*/*"))
+        assert kept
+        for path in kept:
+            path.chmod(0o600)
+            path.write_bytes(b"rot")
+        assert other.pull("acme/pii:0.1.0", site.url).events == 1
+
 
 def test_another_registry_at_the_same_url_is_found_out(
     registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
