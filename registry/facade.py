@@ -400,7 +400,7 @@ class Registry:
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
 
-        Returns their states. A name may be a pattern such as `acme/*`.
+        Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
         """
         tracked = self.remotes.read(source)
         tracking = Tracking(self.store, tracked.registry_id, tracked.url)
@@ -408,10 +408,14 @@ class Registry:
         def fetch(name: str) -> State:
             def read(index: IndexFile | None) -> tuple[State, Ledger]:
                 state = lookup.state_of(tracked, name, index)
-                return state, read_ledger(tracked, name, index, self.store)
+                ledger = read_ledger(tracked, name, index, self.store)
+                if index is not None:
+                    tracking.keep(name, index)
+                return state, ledger
 
-            state, ledger = steady(tracked, name, read)
-            tracking.keep_log(ledger)
+            with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
+                state, ledger = steady(tracked, name, read)
+                tracking.keep_log(ledger)
             return state
 
         return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]

@@ -21,7 +21,7 @@ from onnxreg.registry.backends import retrying
 from onnxreg.registry.storage import index_path
 from onnxreg.registry.tracking import Tracking
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.state import SEGMENT
 
 MakeDraft = Callable[..., Draft]
@@ -244,7 +244,10 @@ def test_a_registry_that_cannot_be_written_may_ask_a_remote(
     locks = other.store.root / "local" / "locks"
     (locks / "remotes.lock").unlink(missing_ok=True)
     (locks / "remotes.lock").mkdir()
+    (other.store.root / "local" / "tracking").write_bytes(b"")
     assert str(other.find("acme/pii", other.remotes.read(site.url)).version) == "0.1.0"
+    with pytest.raises(HostError, match=r"tracking.* failed"):
+        other.fetch_index(["acme/pii"], site.url)
 
 
 class TestOffline:
