@@ -48,7 +48,9 @@ class Selection:
 
     def _at_paths(self, manifest: Manifest, ref: str) -> Held:
         if missing := set(self.paths) - {item.path for item in manifest.artifacts}:
-            raise NotFoundError(f"{ref} has no artifact {min(missing)}", f"it has {_told(manifest.artifacts)}")
+            raise NotFoundError(
+                f"{ref} has no artifact {min(missing)}", f"it has {_told(manifest.artifacts)}"
+            )
         return join(manifest, self.paths)
 
 

@@ -34,7 +34,9 @@ def lock_again(place: Source, before: Lock, names: Collection[str] = ()) -> list
     """Ask again what these models (none: all) were locked by. NotFoundError for one that is not in the lock."""
     for name in names:
         if name not in before.models:
-            raise NotFoundError(f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}")
+            raise NotFoundError(
+                f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}"
+            )
     return lock(place, [before.models[name].asked for name in names or before.models])
 
 
@@ -100,7 +102,9 @@ def folders(wanted: Lock, output: Path, registry: Path) -> dict[str, Path]:
     """Where the files of each model go: `output/<name>`. InputError where that would destroy something else."""
     for one, other in pairwise(sorted(f"{name}/" for name in wanted.models)):
         if other.startswith(one):
-            raise InputError(f"the files of {other[:-1]} would lie among those of {one[:-1]}", "lock them apart")
+            raise InputError(
+                f"the files of {other[:-1]} would lie among those of {one[:-1]}", "lock them apart"
+            )
     found = {name: output / name for name in wanted.models}
     for folder in found.values():
         check_target(folder, registry)

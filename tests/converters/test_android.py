@@ -27,10 +27,14 @@ FILES = [
     "config.json",
     "id2label.json",
     "model.onnx",
+    "model.onnx.golden.json",
     "model.ort",
+    "model.ort.golden.json",
     "model.required_operators_and_types.config",
     "model_fp16.onnx",
+    "model_fp16.onnx.golden.json",
     "model_int8.onnx",
+    "model_int8.onnx.golden.json",
     "tokenizer.json",
     "tokenizer_config.json",
 ]
@@ -169,7 +173,8 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
         assert by_path(rewritten)[path].fields["metadata"]["unsupported_ops"] == []
         assert by_path(rewritten)[path].fields["metadata"]["warnings"] == []
         assert len(by_path(kept)[path].fields["metadata"]["warnings"]) > 0
-    assert [step["name"] for step in kept.fields["recipe"]["steps"]] == ["fp32", "fp16", "ort"]
+    steps = ["fp32", "golden-fp32", "fp16", "golden-fp16", "ort", "golden-ort"]
+    assert [step["name"] for step in kept.fields["recipe"]["steps"]] == steps
     feeds = batches(source)
     before = parity.graph_logits(kept.root / "model.onnx", feeds)
     after = parity.graph_logits(rewritten.root / "model.onnx", feeds)
