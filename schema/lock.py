@@ -153,9 +153,10 @@ class Lock:
             raise InputError(f"{what} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")
         if value.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{what} has an unknown format_version", "upgrade onnxreg to read a newer one")
-        entries = [
-            _entry(entry, what, index) for index, entry in enumerate(items(value.get("models"), mapping))
-        ]
+        found = value.get("models")
+        if not isinstance(found, list):
+            raise InputError(f"{what}: its models are no array")
+        entries = [_entry(entry, what, index) for index, entry in enumerate(found)]
         names = [entry.name for entry in entries]
         if any(one >= other for one, other in pairwise(names)):
             raise InputError(f"{what}: its models are not sorted by name, each once")
