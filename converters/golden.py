@@ -87,10 +87,10 @@ def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
     return {"row": row, "padded": {name: array[1:3, :width] for name, array in sample[1].items()}}
 
 
-def tolerance_of(outputs: Sequence[Any], share: float) -> Tolerance:
-    """A share of the largest output (at least 1), and as much of the value itself."""
+def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
+    """A share of the largest output (at least 1) or `least`, whichever is more; and that share of the value itself."""
     scale = max([1.0, *(float(abs(array).max()) for array in outputs)])
-    return Tolerance(float(f"{share * scale:.2g}"), share)
+    return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 
 
 def encode(cases: Sequence[Case]) -> bytes:

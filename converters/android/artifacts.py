@@ -29,7 +29,8 @@ enough is another question, which only an evaluation suite answers.
 """
 
 TOLERANCES = {graphs.FP32: 1e-3, graphs.FP16: 1e-2, graphs.INT8: 5e-2, graphs.ORT: 1e-3}
-"""How far another runtime may be from an artifact's golden vectors, in parts of its largest logit; see docs/golden.md."""
+"""How far another runtime may be from an artifact's golden vectors, in parts of its largest logit: the least that is
+allowed; see docs/golden.md."""
 
 _KINDS = {
     graphs.FP32: ("onnx-android", "float32"),
@@ -60,7 +61,9 @@ def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
     small = golden.feeds_of(sample.feeds, sample.labels)
     logits = parity.graph_logits(workspace / graph.path, [*sample.feeds, *small.values()])
     agreement = parity.compare(sample.expected, logits[: len(sample.feeds)], sample.feeds, graph.path)
-    vectors, step = _write_golden(graph, workspace / graph.path, small, logits[len(sample.feeds) :])
+    vectors, step = _write_golden(
+        graph, workspace / graph.path, small, logits[len(sample.feeds) :], agreement
+    )
     fields = _fields(graph, facts)
     fields["checks"] = [*_checks(graph.path, agreement, sample), *graph.checks]
     format_name, precision = _KINDS[graph.path]
@@ -77,11 +80,18 @@ def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
 
 
 def _write_golden(
-    graph: graphs.Graph, path: Path, feeds: Mapping[str, parity.Feed], logits: Sequence[Any]
+    graph: graphs.Graph,
+    path: Path,
+    feeds: Mapping[str, parity.Feed],
+    logits: Sequence[Any],
+    agreement: parity.Agreement,
 ) -> tuple[Vectors, Step]:
-    """The golden vectors of a graph that gave these logits, one array for each feed."""
+    """The golden vectors of a graph that gave these logits, one array for each feed.
+
+    They tell no runtime apart by less than the graph itself is from the checkpoint.
+    """
     outputs = {case: {"logits": found} for case, found in zip(feeds, logits, strict=True)}
-    work = GoldenVectors(tolerance=TOLERANCES[path.name])
+    work = GoldenVectors(tolerance=TOLERANCES[path.name], least=float(f"{agreement.max_abs_diff:.6g}"))
     return run(f"golden-{graph.steps[0].name}", work, Outputs(path, feeds, outputs), graph.steps[-1].name)
 
 

@@ -15,9 +15,10 @@ from onnxreg.converters import parity
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.android.sample import draw_sample
 from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.running import self_test
 from onnxreg.converters.source import load_checkpoint
 from onnxreg.schema.digest import Descriptor, Digest
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 
@@ -132,6 +133,29 @@ def test_parity_is_measured_for_every_artifact(draft: Draft) -> None:
         exact = artifact.path in ("model.onnx", "model.ort")
         assert checks["max_abs_diff"]["verdict"] == ("pass" if exact else "info")
         assert (checks["max_abs_diff"]["value"] < 1e-5) is exact
+
+
+def test_golden_vectors_of_every_artifact(draft: Draft) -> None:
+    steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
+    for artifact in draft.artifacts:
+        path = draft.root / f"{artifact.path}.golden.json"
+        assert artifact.sidecars[-1] == DraftFile("golden", path.name)
+        assert path.stat().st_size < 64_000
+        compared = self_test(draft.root / artifact.path, path.read_bytes(), path.name)
+        assert [each.case for each in compared] == ["row", "padded"]
+        assert all(each.passed and each.max_abs_error < each.tolerance.atol / 50 for each in compared)
+        parity_error = artifact.fields["checks"][0]["value"]
+        assert all(each.tolerance.atol >= 0.98 * parity_error for each in compared)
+    assert steps["golden-int8"]["input"] == "int8"
+    assert steps["golden-ort"]["result"]["values"] == (13 + 2 * 16) * 5
+
+
+def test_the_vectors_of_one_model_do_not_fit_another(
+    draft: Draft, make_checkpoint: Make, tmp_path: Path
+) -> None:
+    other = export(make_checkpoint("bert", seed=1), tmp_path / "w", int8=False)
+    vectors = (draft.root / "model.onnx.golden.json").read_bytes()
+    assert not any(each.passed for each in self_test(other.root / "model.onnx", vectors, "vectors"))
 
 
 def test_companions(draft: Draft, bert: Path) -> None:

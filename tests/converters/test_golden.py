@@ -94,6 +94,14 @@ def test_a_runtime_that_computes_something_else(tmp_path: Path, error: float, pa
         assert compared[0].to_json()["max_abs_error"] is None
 
 
+def test_no_test_is_stricter_than_the_artifact_is_right() -> None:
+    arrays = [np.array([2.0, -15.0])]
+    assert golden.tolerance_of(arrays, 0.05) == Tolerance(0.75, 0.05)
+    assert golden.tolerance_of(arrays, 0.05, least=0.5) == Tolerance(0.75, 0.05)
+    assert golden.tolerance_of(arrays, 0.05, least=3.879) == Tolerance(3.9, 0.05)
+    assert golden.tolerance_of([np.array([0.01])], 1e-3) == Tolerance(1e-3, 1e-3)
+
+
 def test_one_wrong_value_is_enough() -> None:
     expected = np.zeros((2, 3), np.float32)
     case = Case("x", {}, {"y": expected}, {"y": Tolerance(0.1, 0.0)})
