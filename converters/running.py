@@ -54,7 +54,7 @@ class Runnable:
     def _dtype(self, name: str) -> str:
         """numpy's name of the element type of an input."""
         inner = self._inputs[name].removeprefix("tensor(").removesuffix(")")
-        return _DTYPES.get(inner, inner)
+        return str(_DTYPES.get(inner, inner))
 
 
 def self_test(path: Path, vectors: bytes, what: str) -> list[golden.Compared]:
