@@ -21,6 +21,7 @@ from onnxreg.cli import (
     fetch_index,
     gc,
     importing,
+    lock,
     log,
     ls,
     mirror,
@@ -31,6 +32,7 @@ from onnxreg.cli import (
     query,
     remote,
     resolve,
+    run,
     schema,
     serve,
     show,
@@ -55,7 +57,11 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("mirror", mirror.command, mirror.EXAMPLES),
         ("fetch-index", fetch_index.command, fetch_index.EXAMPLES),
     ),
-    "Deliver it": (("serve", serve.command, serve.EXAMPLES),),
+    "Deliver it": (
+        ("lock", lock.command, lock.EXAMPLES),
+        ("run", run.command, run.EXAMPLES),
+        ("serve", serve.command, serve.EXAMPLES),
+    ),
     "Find and compare": (
         ("ls", ls.command(), ls.EXAMPLES),
         ("show", show.command, show.EXAMPLES),

@@ -1,8 +1,11 @@
 """The options that make up a query, for typer; `asked` reads them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from onnxreg.schema.device import Device
 
 Formats = Annotated[
     list[str] | None,
@@ -25,3 +28,18 @@ Where = Annotated[
     str | None,
     typer.Option(help="What else must hold, such as 'opset <= 18 and not yanked'; see docs/query.md."),
 ]
+OneDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device", help="Where it must run: a preset (see `reg devices`) or a JSON file of one device."
+    ),
+]
+
+
+def read_one_device(place: str | None) -> "Device | None":
+    """The device that the option names, if any."""
+    if place is None:
+        return None
+    from onnxreg.cli.fleet import read_device
+
+    return read_device(place)

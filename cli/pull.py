@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
+from onnxreg.cli import pull_locked
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options import Json, Output, RefArgument, RemoteArgument
+from onnxreg.cli.options import Json, Output, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 
 EXAMPLES = (
@@ -15,12 +17,20 @@ EXAMPLES = (
     "reg pull acme/pii-small hf://acme/models --tag stable",
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
+    "reg pull --locked app/onnxreg.lock origin --output ./app/models",
 )
 
 
 def command(
     context: typer.Context,
-    ref: RefArgument,
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            help="NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
+            metavar="REF",
+            autocompletion=complete_name,
+        ),
+    ] = None,
     remote: RemoteArgument = None,
     formats: Annotated[
         list[str] | None,
@@ -35,6 +45,12 @@ def command(
         list[str] | None,
         typer.Option("--tag", help="Move this channel here to what it holds there. May be repeated."),
     ] = None,
+    locked: Annotated[
+        bool,
+        typer.Option(
+            "--locked", help="Exactly what a lock file names, by default onnxreg.lock; see `reg lock`."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
@@ -44,10 +60,22 @@ def command(
     the rest. --tag takes a channel along, with the version it holds: an event of this registry's own log, in the same
     step. A pull that was interrupted can be run again, and goes on where it ended.
 
+    With --locked in place of REF stands a lock file: of each model in it exactly the locked artifact is fetched, also where
+    its version was yanked since; with --output into a directory of the model's name.
+
     With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null; held are the
     paths of the artifacts that are here now, null where these are all. With --tag also {channels: [{name, tag,
-    version}]}: those that moved.
+    version}]}: those that moved. With --locked: {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
+    if locked:
+        if formats or precision or tags or restore:
+            raise InputError(
+                "a lock says which artifacts", "leave --format, --precision, --tag and --restore out"
+            )
+        pull_locked.run(context.obj, ref, remote, output, as_json)
+        return
+    if ref is None:
+        raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
     from onnxreg.registry.holdings import Selection
 
     session: Session = context.obj

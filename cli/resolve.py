@@ -109,12 +109,7 @@ def command() -> Callable[..., None]:
         max_size: asking.MaxSize = None,
         min_recall: asking.MinRecall = None,
         where: asking.Where = None,
-        device: Annotated[
-            str | None,
-            typer.Option(
-                help="Where it must run: a preset (see `reg devices`) or a JSON file of one device."
-            ),
-        ] = None,
+        device: asking.OneDevice = None,
         remote: RemoteOption = None,
         offline: Offline = False,
         explain: Annotated[

@@ -17,7 +17,7 @@ def session_options(*, prepacking: bool = False) -> Any:
     try:
         import onnxruntime as ort
     except ImportError as error:
-        raise missing_extra("onnxruntime", "export", "running a graph") from error
+        raise missing_extra("onnxruntime", "onnx", "running a graph") from error
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if not prepacking:

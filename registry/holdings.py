@@ -21,16 +21,22 @@ Held = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The artifacts that are asked for: of any of these formats (none: of every format), and of this precision."""
+    """The artifacts that are asked for: of any of these formats (none: of every format), and of this precision.
+
+    Or exactly those at these paths.
+    """
 
     formats: tuple[str, ...] = ()
     precision: str | None = None
+    paths: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.formats) or self.precision is not None
+        return bool(self.formats or self.paths) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> Held:
-        """The artifacts of a manifest that fit. NotFoundError, naming what there is, where a format has none."""
+        """The artifacts of a manifest that fit. NotFoundError, naming what there is, where a format or path has none."""
+        if self.paths:
+            return self._at_paths(manifest, ref)
         fitting = [item for item in manifest.artifacts if self.precision in (None, item.precision)]
         found = {item.format for item in fitting}
         if missing := [name for name in self.formats if name not in found] or ([] if found else ["artifact"]):
@@ -39,6 +45,13 @@ class Selection:
         return join(
             manifest, {item.path for item in fitting if not self.formats or item.format in self.formats}
         )
+
+    def _at_paths(self, manifest: Manifest, ref: str) -> Held:
+        if missing := set(self.paths) - {item.path for item in manifest.artifacts}:
+            raise NotFoundError(
+                f"{ref} has no artifact {min(missing)}", f"it has {_told(manifest.artifacts)}"
+            )
+        return join(manifest, self.paths)
 
 
 EVERYTHING = Selection()

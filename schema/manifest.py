@@ -51,7 +51,7 @@ class PieceDigests(Document):
 
 
 class FileEntry(Document):
-    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, ..."""
+    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
 
     role: Text
     path: RelPath

@@ -70,6 +70,18 @@ class Query:
             optional(found.get("where"), _expression),
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """What `read` reads, without what is not asked for."""
+        value = {
+            "formats": list(self.formats),
+            "precision": self.precision,
+            "certified": self.certified,
+            "max_size": self.max_size,
+            "min_recall": self.min_recall,
+            "where": None if self.where is None else str(self.where),
+        }
+        return {key: item for key, item in value.items() if item not in ([], None, False, {})}
+
     def requirements(self, candidate: Callable[[ArtifactSummary], dict[str, Any]]) -> list[Requirement]:
         """What an artifact must meet, in the order in which it is tested. `candidate` gives it as `where` sees it."""
         found: list[Requirement] = []

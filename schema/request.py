@@ -26,12 +26,22 @@ class Request:
 
     @classmethod
     def decode(cls, data: bytes) -> "Request":
+        """Read the bytes of a request; see `read`."""
+        return cls.read(canonical.decode(data, "the request"))
+
+    @classmethod
+    def read(cls, value: Any) -> "Request":
         """Read a request; InputError where it is malformed. A condition that is null is as good as absent."""
-        value = dict(mapping(canonical.decode(data, "the request")))
+        value = mapping(value)
         ref = Ref.parse(text(required(value, "ref")))
         device = optional(value.get("device"), _device)
         rest = {key: item for key, item in value.items() if key not in ("ref", "device")}
         return cls(ref, Query.read(rest), device)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `read` reads; a device in full, so that no later table of presets changes the question."""
+        device = {} if self.device is None else {"device": self.device.to_json()}
+        return {"ref": str(self.ref), **self.query.to_json(), **device}
 
 
 def _device(value: Any) -> "Device":

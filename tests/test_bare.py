@@ -27,6 +27,7 @@ EXTRAS = (
     "onnxscript",
     "numpy",
     "safetensors",
+    "tokenizers",
     "huggingface_hub",
     "starlette",
     "uvicorn",
@@ -148,6 +149,12 @@ def test_the_others_say_in_one_line_what_to_install(bare: Path, tmp_path: Path) 
         assert problem.endswith(", which is not installed")
         assert hint == f"hint: pip install 'onnxreg[{extra}]'"
         assert json.loads(reg(bare, tmp_path, *words, "--json").stderr)["error"]["family"] == "environment"
+
+
+def test_running_an_artifact_does_too(bare: Path, origin: Path, tmp_path: Path) -> None:
+    done = reg(bare, tmp_path, "--registry", origin, "run", "acme/pii", "--self-test")
+    assert (done.returncode, done.stdout) == (9, "")
+    assert done.stderr.endswith(", which is not installed\nhint: pip install 'onnxreg[onnx]'\n")
 
 
 def test_so_does_the_server(bare: Path, origin: Path, tmp_path: Path) -> None:

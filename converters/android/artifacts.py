@@ -1,15 +1,18 @@
 """Each graph of the profile, checked and measured: what its manifest entry will say."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import parity
+from onnxreg.converters import golden, parity
 from onnxreg.converters.android import graphs
 from onnxreg.converters.android.contract import check_contract
 from onnxreg.converters.android.sample import Sample
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs, Vectors
 from onnxreg.schema.draft import DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.recipe import Step
@@ -24,6 +27,10 @@ FLOORS = {graphs.FP16: 0.99, graphs.INT8: 0.5}
 The sample is hard (seeded random tokens): a MiniLM tagger reaches 1.0 in fp16 and 0.94 in INT8. Whether INT8 is good
 enough is another question, which only an evaluation suite answers.
 """
+
+TOLERANCES = {graphs.FP32: 1e-3, graphs.FP16: 1e-2, graphs.INT8: 5e-2, graphs.ORT: 1e-3}
+"""How far another runtime may be from an artifact's golden vectors, in parts of its largest logit: the least that is
+allowed; see docs/golden.md."""
 
 _KINDS = {
     graphs.FP32: ("onnx-android", "float32"),
@@ -51,21 +58,41 @@ def describe(graph: graphs.Graph, workspace: Path, sample: Sample) -> Measured:
         return Measured(None, graph.steps)
     facts = _read(graph, workspace / graph.path)
     check_contract(facts, graph.path, sample.labels)
-    agreement = parity.compare(
-        sample.expected, parity.graph_logits(workspace / graph.path, sample.feeds), sample.feeds, graph.path
+    small = golden.feeds_of(sample.feeds, sample.labels)
+    logits = parity.graph_logits(workspace / graph.path, [*sample.feeds, *small.values()])
+    agreement = parity.compare(sample.expected, logits[: len(sample.feeds)], sample.feeds, graph.path)
+    vectors, step = _write_golden(
+        graph, workspace / graph.path, small, logits[len(sample.feeds) :], agreement
     )
     fields = _fields(graph, facts)
     fields["checks"] = [*_checks(graph.path, agreement, sample), *graph.checks]
     format_name, precision = _KINDS[graph.path]
+    configs = () if graph.config is None else (DraftFile("operator-config", graph.config),)
     artifact = DraftArtifact(
         format_name,
         precision,
         graph.path,
-        sidecars=() if graph.config is None else (DraftFile("operator-config", graph.config),),
+        sidecars=(*configs, DraftFile(golden.ROLE, vectors.path.name)),
         parent=None if graph.path == graphs.FP32 else graphs.FP32,
         fields=fields,
     )
-    return Measured(artifact, graph.steps)
+    return Measured(artifact, (*graph.steps, step))
+
+
+def _write_golden(
+    graph: graphs.Graph,
+    path: Path,
+    feeds: Mapping[str, parity.Feed],
+    logits: Sequence[Any],
+    agreement: parity.Agreement,
+) -> tuple[Vectors, Step]:
+    """The golden vectors of a graph that gave these logits, one array for each feed.
+
+    They tell no runtime apart by less than the graph itself is from the checkpoint.
+    """
+    outputs = {case: {"logits": found} for case, found in zip(feeds, logits, strict=True)}
+    work = GoldenVectors(tolerance=TOLERANCES[path.name], least=float(f"{agreement.max_abs_diff:.6g}"))
+    return run(f"golden-{graph.steps[0].name}", work, Outputs(path, feeds, outputs), graph.steps[-1].name)
 
 
 def _checks(path: str, agreement: parity.Agreement, sample: Sample) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[Window]:
             text,
             {name: np.asarray([encoded[name][number]], dtype=np.int64) for name in INPUTS},
             np.asarray(encoded["offset_mapping"][number], dtype=np.int64).reshape(-1, 2),
-            _kept(encoded["special_tokens_mask"][number], overlap, before, after),
+            kept_tokens(encoded["special_tokens_mask"][number], overlap, before, after),
         )
         for number, (text, before, after) in enumerate(
             zip(owners, follows, [*follows[1:], False], strict=True)
@@ -69,7 +69,7 @@ def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[Window]:
     ]
 
 
-def _kept(special: Sequence[int], overlap: int, before: bool, after: bool) -> Integers:
+def kept_tokens(special: Sequence[int], overlap: int, before: bool, after: bool) -> Integers:
     """`before` and `after` say whether a window of the same text shares the first or last `overlap` tokens."""
     content = np.flatnonzero(np.asarray(special) == 0)
     first = overlap // 2 if before else 0

@@ -15,9 +15,10 @@ from onnxreg.converters import parity
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.android.sample import draw_sample
 from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.running import self_test
 from onnxreg.converters.source import load_checkpoint
 from onnxreg.schema.digest import Descriptor, Digest
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 
@@ -27,10 +28,14 @@ FILES = [
     "config.json",
     "id2label.json",
     "model.onnx",
+    "model.onnx.golden.json",
     "model.ort",
+    "model.ort.golden.json",
     "model.required_operators_and_types.config",
     "model_fp16.onnx",
+    "model_fp16.onnx.golden.json",
     "model_int8.onnx",
+    "model_int8.onnx.golden.json",
     "tokenizer.json",
     "tokenizer_config.json",
 ]
@@ -130,6 +135,29 @@ def test_parity_is_measured_for_every_artifact(draft: Draft) -> None:
         assert (checks["max_abs_diff"]["value"] < 1e-5) is exact
 
 
+def test_golden_vectors_of_every_artifact(draft: Draft) -> None:
+    steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
+    for artifact in draft.artifacts:
+        path = draft.root / f"{artifact.path}.golden.json"
+        assert artifact.sidecars[-1] == DraftFile("golden", path.name)
+        assert path.stat().st_size < 64_000
+        compared = self_test(draft.root / artifact.path, path.read_bytes(), path.name)
+        assert [each.case for each in compared] == ["row", "padded"]
+        assert all(each.passed and each.max_abs_error < each.tolerance.atol / 50 for each in compared)
+        parity_error = artifact.fields["checks"][0]["value"]
+        assert all(each.tolerance.atol >= 0.98 * parity_error for each in compared)
+    assert steps["golden-int8"]["input"] == "int8"
+    assert steps["golden-ort"]["result"]["values"] == (13 + 2 * 16) * 5
+
+
+def test_the_vectors_of_one_model_do_not_fit_another(
+    draft: Draft, make_checkpoint: Make, tmp_path: Path
+) -> None:
+    other = export(make_checkpoint("bert", seed=1), tmp_path / "w", int8=False)
+    vectors = (draft.root / "model.onnx.golden.json").read_bytes()
+    assert not any(each.passed for each in self_test(other.root / "model.onnx", vectors, "vectors"))
+
+
 def test_companions(draft: Draft, bert: Path) -> None:
     config = json.loads((draft.root / "config.json").read_text())
     assert config["_name_or_path"] == "acme/x"
@@ -169,7 +197,8 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
         assert by_path(rewritten)[path].fields["metadata"]["unsupported_ops"] == []
         assert by_path(rewritten)[path].fields["metadata"]["warnings"] == []
         assert len(by_path(kept)[path].fields["metadata"]["warnings"]) > 0
-    assert [step["name"] for step in kept.fields["recipe"]["steps"]] == ["fp32", "fp16", "ort"]
+    steps = ["fp32", "golden-fp32", "fp16", "golden-fp16", "ort", "golden-ort"]
+    assert [step["name"] for step in kept.fields["recipe"]["steps"]] == steps
     feeds = batches(source)
     before = parity.graph_logits(kept.root / "model.onnx", feeds)
     after = parity.graph_logits(rewritten.root / "model.onnx", feeds)

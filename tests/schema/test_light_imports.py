@@ -44,6 +44,7 @@ def test_values_are_light(module: str) -> None:
         "device",
         "presets",
         "operators",
+        "lock",
     ],
 )
 def test_index_is_read_without_pydantic(module: str) -> None:

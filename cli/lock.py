@@ -1,0 +1,148 @@
+"""`reg lock`: the artifacts that an app's build takes, written down by their digests."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli import asking, output
+from onnxreg.cli.asked import query
+from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.session import Session
+from onnxreg.registry import locking
+from onnxreg.schema.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.lock import FILENAME, Change, Lock, Locked
+from onnxreg.schema.ref import Ref
+from onnxreg.schema.request import Request
+
+EXAMPLES = (
+    "reg lock acme/pii-small --device ort-android-1.23 --remote origin",
+    "reg lock acme/pii-small:stable --format onnx-int8 --output app/onnxreg.lock",
+    "reg lock --remote origin",
+    "reg lock --update acme/pii-small --remote origin",
+    "reg lock --check --remote origin",
+)
+
+
+def command(
+    context: typer.Context,
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="NAME[:TAG][@sha256:...]: lock these models; without it, ask again what the file holds.",
+            metavar="[REF]...",
+            autocompletion=complete_name,
+        ),
+    ] = None,
+    formats: asking.Formats = None,
+    precision: asking.Precision = None,
+    certified: asking.Certified = False,
+    max_size: asking.MaxSize = None,
+    min_recall: asking.MinRecall = None,
+    where: asking.Where = None,
+    device: asking.OneDevice = None,
+    remote: RemoteOption = None,
+    path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Ask again for this model only; may be repeated.", metavar="NAME"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit status 8 where the file would change.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Resolve models and write down which artifacts answer, file by file, for `reg pull --locked`.
+
+    With REF the options say what is asked, as in `reg resolve`; the question is kept in the file, beside the other
+    models there. Without REF the questions in the file are asked again. The same answers give the same bytes.
+
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is as in the file, before and after
+    are entries of it or null.
+    """
+    session: Session = context.obj
+    asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
+    known = asking.read_one_device(device)
+    if not refs and (asked.to_json() or known):
+        raise InputError(
+            "the options say what a REF must be, and none is named", "name a REF, or leave them out"
+        )
+    if refs and update:
+        raise InputError(
+            "REF and --update contradict each other", "lock a REF with options, or --update NAME"
+        )
+    before = _read(path, needed=not refs)
+    place = session.place(remote)
+    if refs:
+        found = locking.lock(place, [Request(Ref.parse(ref), asked, known) for ref in _each_once(refs)])
+    else:
+        found = locking.lock_again(place, before, update or ())
+    lock = before.with_entries(found)
+    changes = lock.changes(before)
+    if not check:
+        _write(path, lock)
+    if as_json:
+        output.write_json(_as_json(path, lock, changes))
+    else:
+        _show(session, path, lock, changes, check)
+    if check and changes:
+        raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
+
+
+def _each_once(refs: list[str]) -> list[str]:
+    names = [Ref.parse(ref).name for ref in refs]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{name} is named twice: a lock holds one artifact of a model", "use another --output"
+            )
+    return refs
+
+
+def _read(path: Path, needed: bool) -> Lock:
+    """The lock as it is; an empty one where there is none, unless it is `needed`."""
+    try:
+        return Lock.decode(path.read_bytes(), str(path))
+    except FileNotFoundError as error:
+        if needed:
+            raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
+        return Lock.of([])
+
+
+def _write(path: Path, lock: Lock) -> None:
+    """All of it or nothing; a file that is right already is not touched."""
+    data = lock.encode()
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(data)
+    fresh.replace(path)
+
+
+def _show(session: Session, path: Path, lock: Lock, changes: list[Change], check: bool) -> None:
+    session.table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values()))
+    session.say("", *map(str, changes))
+    if not changes:
+        session.say(f"nothing changed: {path} is what the registry answers")
+    elif not check:
+        session.say(f"written to {path}")
+
+
+def _row(entry: Locked) -> tuple[str, ...]:
+    size = output.size(entry.size)
+    return entry.name, str(entry.version), entry.path, entry.format, size, entry.manifest.short
+
+
+def _as_json(path: Path, lock: Lock, changes: list[Change]) -> dict[str, object]:
+    def told(entry: Locked | None) -> object:
+        return None if entry is None else entry.to_json()
+
+    return {
+        "output": str(path),
+        "changed": bool(changes),
+        "models": [entry.to_json() for entry in lock.models.values()],
+        "changes": [
+            {"name": each.name, "before": told(each.before), "after": told(each.after)} for each in changes
+        ],
+    }

@@ -1,0 +1,165 @@
+"""`reg run`: an artifact in ONNX Runtime on this machine, against its golden vectors, on a text or on tensors."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli import asking, output
+from onnxreg.cli.asked import query
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options import Json, RefArgument, RemoteOption
+from onnxreg.cli.session import Session
+from onnxreg.registry import lookup
+from onnxreg.schema.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.converters.golden import Compared
+    from onnxreg.registry.unpack import Unpacked
+
+EXAMPLES = (
+    "reg run acme/pii-small --self-test",
+    "reg run acme/pii-small --self-test --format ort-android --json",
+    "reg run acme/pii-small --text 'Call Anna at 555-0100'",
+    "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
+)
+FEW = 6
+"""Values of an output that people are shown."""
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Compare with the golden vectors of the artifact.")
+    ] = False,
+    text: Annotated[str | None, typer.Option(help="Find the labelled spans of this text.")] = None,
+    feeds: Annotated[
+        Path | None,
+        typer.Option("--input", help="Run on these tensors: .npz, or JSON of nested lists by input name."),
+    ] = None,
+    formats: asking.Formats = None,
+    precision: asking.Precision = None,
+    certified: asking.Certified = False,
+    max_size: asking.MaxSize = None,
+    min_recall: asking.MinRecall = None,
+    where: asking.Where = None,
+    device: asking.OneDevice = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Run the artifact that `reg resolve` gives with the same options, on the CPU of this machine.
+
+    With --self-test a difference beyond the tolerances is exit status 8: this runtime computes something else. With
+    --remote the files are fetched for this run only; `reg pull` keeps them.
+
+    With --json: {name, version, path, runtime}, and of --self-test {passed, cases: [{case, output, values, max_abs_error,
+    atol, rtol, beyond, passed}]}, of --text {spans: [{start, end, label, text}]}, of --input {outputs: {name: {dtype,
+    shape, data}}}.
+    """
+    if [self_test, text is not None, feeds is not None].count(True) != 1:
+        raise InputError("say what to run it on", "one of --self-test, --text and --input")
+    session: Session = context.obj
+    asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
+    place = session.place(remote)
+    found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
+    with _unpacked(session, place, found, as_json) as files:
+        if text is not None:
+            result = _tag(session, files, text, as_json)
+        elif feeds is not None:
+            result = _feed(session, files, feeds, as_json)
+        else:
+            result = _self_test(session, files, as_json)
+        if as_json:
+            output.write_json(_identity(found) | result)
+    if result.get("passed") is False:
+        raise GateError(
+            f"{found.found.ref} {found.artifact.path} gives other values here than where it was made",
+            "do not use this runtime for it: another release of ONNX Runtime, or another artifact",
+        )
+
+
+@contextmanager
+def _unpacked(session: Session, place: Any, found: lookup.Resolution, as_json: bool) -> "Iterator[Unpacked]":
+    from onnxreg.registry.unpack import unpacked
+
+    with needs("onnx", "reg run"):
+        import onnxruntime  # noqa: F401
+    with ExitStack() as stack:
+        with session.progress(f"reading {found.artifact.path}", as_json) as progress:
+            files = stack.enter_context(unpacked(place, found, progress))
+        yield files
+
+
+def _identity(found: lookup.Resolution) -> dict[str, Any]:
+    from onnxreg.converters.running import runtime_version
+
+    version, path = str(found.found.version), found.artifact.path
+    return {"name": found.found.name, "version": version, "path": path, "runtime": runtime_version()}
+
+
+def _self_test(session: Session, files: "Unpacked", as_json: bool) -> dict[str, Any]:
+    from onnxreg.converters import golden, running
+
+    vectors = files.sidecar(golden.ROLE)
+    if vectors is None:
+        raise NotFoundError(
+            f"{files.artifact.path} has no golden vectors",
+            "`reg export` makes them; run it on tensors of your own with --input",
+        )
+    compared = running.self_test(files.main, vectors.read_bytes(), vectors.name)
+    passed = all(each.passed for each in compared)
+    if not as_json:
+        session.table(
+            ("CASE", "OUTPUT", "VALUES", "MAX ABS ERROR", "TOLERANCE", "VERDICT"), map(_row, compared)
+        )
+        session.say(
+            "", f"{files.artifact.path} in ONNX Runtime {running.runtime_version()}: {_verdict(passed)}"
+        )
+    return {"passed": passed, "cases": [each.to_json() for each in compared]}
+
+
+def _row(each: "Compared") -> tuple[object, ...]:
+    verdict = _verdict(each.passed)
+    return each.case, each.output, each.values, f"{each.max_abs_error:.2e}", each.tolerance, verdict
+
+
+def _verdict(passed: bool) -> str:
+    return "pass" if passed else "fail"
+
+
+def _tag(session: Session, files: "Unpacked", text: str, as_json: bool) -> dict[str, Any]:
+    from onnxreg.converters.tagging import tag
+
+    manifest = files.manifest
+    tokenizer = next((file.path for file in manifest.files if file.path.endswith("tokenizer.json")), None)
+    if tokenizer is None or not manifest.labels:
+        raise InputError(f"{manifest.name} is no token classifier with a tokenizer", "run it with --input")
+    length = manifest.max_sequence_length or 512
+    spans = tag(files.main, files.root / tokenizer, manifest.labels, length, text)
+    if not as_json:
+        session.table(("LABEL", "START", "END", "TEXT"), [(s.label, s.start, s.end, s.text) for s in spans])
+        if not spans:
+            session.say("no labelled spans")
+    return {"spans": [span.to_json() for span in spans]}
+
+
+def _feed(session: Session, files: "Unpacked", feeds: Path, as_json: bool) -> dict[str, Any]:
+    from onnxreg.converters.running import Runnable, to_json
+
+    graph = Runnable(files.main)
+    outputs = to_json(graph.run(graph.read(feeds)))
+    if not as_json:
+        session.table(
+            ("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), [_first(*item) for item in outputs.items()]
+        )
+    return {"outputs": outputs}
+
+
+def _first(name: str, tensor: dict[str, Any]) -> tuple[str, ...]:
+    values = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in tensor["data"][:FEW]]
+    more = " ..." if len(tensor["data"]) > FEW else ""
+    return name, tensor["dtype"], "x".join(map(str, tensor["shape"])), " ".join(values) + more

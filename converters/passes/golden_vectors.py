@@ -1,0 +1,77 @@
+"""The step that writes golden vectors beside a graph."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import golden
+from onnxreg.converters.passes.base import Pass, PassParams
+from onnxreg.schema.errors import ConversionError
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a graph gave: by case, its inputs and its outputs (numpy arrays by name)."""
+
+    graph: Path
+    inputs: Mapping[str, golden.Tensors]
+    outputs: Mapping[str, golden.Tensors]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The file that was written, and the cases that it was written from."""
+
+    path: Path
+    cases: tuple[golden.Case, ...]
+
+
+class GoldenParams(PassParams):
+    """`tolerance` is a share of the largest output, and of the expected value; `least` is what it is at least.
+
+    `least` is in units of the output: the artifact's own distance from full precision. Dynamic quantization turns a last
+    bit that another CPU adds up otherwise into a step of the quantization, so no stricter test would be fair.
+    """
+
+    tolerance: float
+    least: float = 0.0
+
+
+class GoldenVectors(Pass[Outputs, Vectors]):
+    """Write the outputs of an artifact itself, run in ONNX Runtime on the CPU, as what other runtimes are held to."""
+
+    id = "golden-vectors"
+    version = 1
+    Params = GoldenParams
+
+    def apply(self, subject: Outputs) -> Vectors:
+        names = sorted({name for outputs in subject.outputs.values() for name in outputs})
+        tolerances = {
+            name: golden.tolerance_of(
+                [outputs[name] for outputs in subject.outputs.values()],
+                self.params.tolerance,
+                self.params.least,
+            )
+            for name in names
+        }
+        cases = tuple(
+            golden.Case(case, inputs, subject.outputs[case], tolerances)
+            for case, inputs in subject.inputs.items()
+        )
+        path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
+        path.write_bytes(golden.encode(cases))
+        return Vectors(path, cases)
+
+    def ensures(self, before: Mapping[str, Any], after: Vectors) -> dict[str, Any]:
+        """The file, read back, holds what the graph gave."""
+        written = golden.decode(after.path.read_bytes(), after.path.name)
+        found = [
+            each
+            for case, made in zip(written, after.cases, strict=True)
+            for each in golden.compare(case, made.outputs)
+        ]
+        if not all(each.passed for each in found):
+            raise ConversionError(f"{after.path.name} does not hold what the graph gave")
+        tolerances = {each.output: each.tolerance.atol for each in found}
+        return {"cases": len(written), "values": sum(each.values for each in found), "atol": tolerances}

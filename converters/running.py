@@ -1,0 +1,124 @@
+"""Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import golden
+from onnxreg.converters.runtime import load_session
+from onnxreg.schema import canonical
+from onnxreg.schema.errors import ConversionError, HostError, InputError
+
+MAX_INPUT = 256 * 2**20
+_DTYPES = {"float16": "float16", "float": "float32", "double": "float64"}
+"""ONNX Runtime's names of element types that are not numpy's."""
+
+
+class Runnable:
+    """An ONNX or ORT-format file in ONNX Runtime on the CPU. HostError where this machine's cannot load it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._session = load_session(path)
+        except ConversionError as error:
+            hint = (
+                f"ONNX Runtime here is {runtime_version()}: `reg resolve --device` finds what a release loads"
+            )
+            raise HostError(error.message, hint) from error
+        self._name = path.name
+        self._inputs = {item.name: item.type for item in self._session.get_inputs()}
+        self._outputs = [item.name for item in self._session.get_outputs()]
+
+    def run(self, feeds: golden.Tensors) -> dict[str, Any]:
+        """The outputs by name. InputError where the graph takes other inputs, or does not run on these."""
+        self._check_names(feeds)
+        try:
+            return dict(zip(self._outputs, self._session.run(self._outputs, dict(feeds)), strict=True))
+        except Exception as error:
+            reason = str(error).splitlines()[0][:200]
+            raise InputError(f"{self._name} does not run on these inputs: {reason}") from error
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`."""
+        found = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
+        self._check_names(found)
+        return {name: _as_array(name, value, self._dtype(name)) for name, value in found.items()}
+
+    def _check_names(self, feeds: Mapping[str, Any]) -> None:
+        if feeds.keys() != self._inputs.keys():
+            raise InputError(
+                f"{self._name} takes {', '.join(self._inputs)}; given were {', '.join(feeds) or 'none'}"
+            )
+
+    def _dtype(self, name: str) -> str:
+        """numpy's name of the element type of an input."""
+        inner = self._inputs[name].removeprefix("tensor(").removesuffix(")")
+        return str(_DTYPES.get(inner, inner))
+
+
+def self_test(path: Path, vectors: bytes, what: str) -> list[golden.Compared]:
+    """Run a graph on its golden vectors and compare. InputError where these are malformed.
+
+    A graph that does not run on a case gave none of its outputs.
+    """
+    cases = golden.decode(vectors, what)
+    graph = Runnable(path)
+    return [each for case in cases for each in golden.compare(case, _given(graph, case))]
+
+
+def _given(graph: Runnable, case: golden.Case) -> golden.Tensors:
+    try:
+        return graph.run(case.inputs)
+    except InputError:
+        return {}
+
+
+def runtime_version() -> str:
+    """The release of ONNX Runtime that is installed."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    value = canonical.decode(path.read_bytes(), str(path), MAX_INPUT)
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is no JSON object of inputs by name")
+    return value
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{path} is no .npz file of plain arrays") from error
+
+
+def _as_array(name: str, value: Any, dtype: str) -> Any:
+    import numpy as np
+
+    if isinstance(value, dict):
+        return golden.read_tensor(value)
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{name} is no array of {dtype}") from error
+
+
+def to_json(outputs: golden.Tensors) -> dict[str, Any]:
+    """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
+    return {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "data": _plain(array)}
+        for name, array in outputs.items()
+    }
+
+
+def _plain(array: Any) -> list[Any]:
+    import numpy as np
+
+    values = array.reshape(-1).tolist()
+    return [None if isinstance(value, float) and not np.isfinite(value) else value for value in values]
