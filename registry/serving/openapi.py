@@ -71,8 +71,14 @@ def _paths() -> Json:
 def _pages(name: Json, org: Json) -> Json:
     """What people read in a browser; no part of the interface for programs."""
     tag = _parameter("tag", TAG)
-    model, version = "A model: versions, channels, artifacts, its log.", "A version, as its manifest tells it."
-    asked, after = _query("q", TEXT, "An expression; see docs/query.md."), _query("after", TEXT, "As /v1/models has it.")
+    model, version = (
+        "A model: versions, channels, artifacts, its log.",
+        "A version, as its manifest tells it.",
+    )
+    asked, after = (
+        _query("q", TEXT, "An expression; see docs/query.md."),
+        _query("after", TEXT, "As /v1/models has it."),
+    )
     older = _query("older", TEXT, "Only versions below this one.")
     before = _query("before", {"type": "integer", "minimum": 0}, "Only lines of the log before this one.")
     refs = [

@@ -28,7 +28,9 @@ class Rendering:
 
     def __init__(self, root: str, registry: str) -> None:
         found = {path: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
-        named = {path: f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}" for path, data in found.items()}
+        named = {
+            path: f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}" for path, data in found.items()
+        }
         self.static = {named[path]: (data, MEDIA_TYPES[path.suffix]) for path, data in found.items()}
         self._root = root
         self._environment = Environment(
@@ -39,7 +41,13 @@ class Rendering:
             lstrip_blocks=True,
             finalize=printable,
         )
-        self._environment.filters |= {"size": size, "json": shown_json, "moment": moment, "share": share}
+        self._environment.filters |= {
+            "size": size,
+            "json": shown_json,
+            "moment": moment,
+            "share": share,
+            "sentence": sentence,
+        }
         self._environment.globals |= {
             "root": root,
             "registry": registry,
@@ -91,7 +99,14 @@ def share(value: float) -> str:
     return f"{value:.4f}"
 
 
+def sentence(text: str) -> str:
+    """A message as a sentence: with a capital and a full stop."""
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
+
+
 def shown_json(value: Any) -> str:
     """A JSON value for people: a text as it is, anything else indented; the end of a long one is left out."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
+    text = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
+    )
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

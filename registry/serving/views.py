@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from onnxreg.registry import listing
 from onnxreg.registry.serving.history import History
-from onnxreg.schema.digest import Digest
 from onnxreg.schema.diff import ManifestDiff
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import NOT_EVALUATED
 from onnxreg.schema.events import LogLine
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
@@ -86,9 +86,7 @@ def version_rows(state: State, entries: Mapping[Version, Entry], history: Histor
         entry = entries[version]
         published = None if history is None else history.at(entry.seq)
         size = item.get("size")
-        rows.append(
-            VersionRow(version, entry, item["channels"], size, standings(entry, history), published)
-        )
+        rows.append(VersionRow(version, entry, item["channels"], size, standings(entry, history), published))
     return rows
 
 
@@ -148,7 +146,9 @@ class ArtifactPair:
 
     def recalls(self) -> list[tuple[str, Recall | None, Recall | None]]:
         """Every label that was measured on a side, with what was measured there."""
-        old, new = ({item.label: item for item in recalls(side)} if side else {} for side in (self.old, self.new))
+        old, new = (
+            {item.label: item for item in recalls(side)} if side else {} for side in (self.old, self.new)
+        )
         return [(label, old.get(label), new.get(label)) for label in dict.fromkeys([*old, *new])]
 
 

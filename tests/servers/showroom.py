@@ -47,7 +47,10 @@ def draft(root: Path, name: str, seed: str, recall: dict[str, float] | None = No
     checks: list[dict[str, Any]] = []
     if recall is not None:
         failed = [label for label, value in recall.items() if value < GOOD[label] - 0.01]
-        reasons = tuple(f"{label}: recall falls by {GOOD[label] - recall[label]:.4f}, more than 0.0100" for label in failed)
+        reasons = tuple(
+            f"{label}: recall falls by {GOOD[label] - recall[label]:.4f}, more than 0.0100"
+            for label in failed
+        )
         verdict = Verdict("refused" if failed else "certified", "G4/point", reasons, SUITE)
         checks = [
             {"name": f"character_recall/{label}", "metric": "character_recall", "value": value, "samples": SPANS[label],
@@ -55,7 +58,14 @@ def draft(root: Path, name: str, seed: str, recall: dict[str, float] | None = No
             for label, value in recall.items()
         ]  # fmt: skip
     metadata = {"opset": 18, "execution_providers": ["CPUExecutionProvider"], **TENSORS}
-    parity = {"name": "parity", "metric": "argmax_agreement", "value": 0.9997, "limit": 0.999, "samples": 8192, "verdict": "pass"}
+    parity = {
+        "name": "parity",
+        "metric": "argmax_agreement",
+        "value": 0.9997,
+        "limit": 0.999,
+        "samples": 8192,
+        "verdict": "pass",
+    }
     return Draft(
         name,
         root,
@@ -79,10 +89,18 @@ def draft(root: Path, name: str, seed: str, recall: dict[str, float] | None = No
 def fill(root: Path, scratch: Path) -> Registry:
     """`acme/pii` in six versions: certified, refused and yanked, pinned, a pre-release; and a few more models."""
     registry = Registry(root, actor="ada@acme.example")
-    for version, recall in {"1.0.0": GOOD, "1.1.0": WORSE, "1.2.0": GOOD, "1.3.0": BETTER, "2.0.0-rc.1": None}.items():
+    for version, recall in {
+        "1.0.0": GOOD,
+        "1.1.0": WORSE,
+        "1.2.0": GOOD,
+        "1.3.0": BETTER,
+        "2.0.0-rc.1": None,
+    }.items():
         fields = {"license": "MIT"} if version.startswith("2") else {}
         registry.add(
-            draft(scratch / version, "acme/pii", version, recall, **fields), version, f"retrained for {version}"
+            draft(scratch / version, "acme/pii", version, recall, **fields),
+            version,
+            f"retrained for {version}",
         )
         if version == "1.0.0":
             registry.tag("acme/pii:1.0.0", "stable", "first release")
@@ -94,7 +112,12 @@ def fill(root: Path, scratch: Path) -> Registry:
     other.tag("acme/pii:1.2.0", "stable", "two weeks in beta without a report")
     other.tag("acme/pii:1.3.0", "beta")
     other.pin("acme/pii:1.0.0", "the version in the app of 2025")
-    for name, recall in {"acme/deid-notes": BETTER, "acme/langid": None, "hospital/triage": WORSE, "tiny": None}.items():
+    for name, recall in {
+        "acme/deid-notes": BETTER,
+        "acme/langid": None,
+        "hospital/triage": WORSE,
+        "tiny": None,
+    }.items():
         registry.add(draft(scratch / name.replace("/", "-"), name, "a", recall), "0.1.0")
     other.tag("acme/deid-notes:0.1.0", "stable")
     other.yank("tiny:0.1.0", "trained on the wrong split")
