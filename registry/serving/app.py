@@ -77,8 +77,9 @@ def routes(
 def _router(found: Sequence[BaseRoute], pages: Pages) -> Starlette:
     async def refused(request: Request, error: Exception) -> Response:
         """A browser that asks for what has no route gets a page."""
-        unrouted = isinstance(error, HTTPException) and not isinstance(error, answers.HttpError)
-        if unrouted and error.status_code == 404 and answers.HTML in request.headers.get("accept", ""):
+        assert isinstance(error, HTTPException)
+        unrouted = error.status_code == 404 and not isinstance(error, answers.HttpError)
+        if unrouted and answers.HTML in request.headers.get("accept", ""):
             return pages.nothing_there(request)
         return answers.of_http_error(request, error)
 

@@ -32,6 +32,7 @@ from onnxreg.schema.diff import diff
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.version import Version
+from onnxreg.schema.where_tokens import ExpressionError
 
 KEPT = 32 * 2**20
 """Bytes of rendered pages that are kept."""
@@ -119,7 +120,7 @@ class Pages:
     async def _search(self, asked: str) -> bytes:
         try:
             expression = where.parse(asked)
-        except where.ExpressionError as error:
+        except ExpressionError as error:
             raise MisreadError(asked, error) from error
 
         def ask(search: SearchIndex) -> tuple[list[dict[str, Any]], list[str]]:
@@ -179,10 +180,10 @@ class Pages:
         return await run_sync(self._made, ref.name, ("version", ref), make)
 
     async def _diff(self, request: Request) -> bytes:
-        texts = [request.query_params.get(side, "") for side in ("old", "new")]
-        if not all(texts):
+        old, new = (request.query_params.get(side, "") for side in ("old", "new"))
+        if not (old and new):
             raise InputError("Two versions are compared", "choose them on the page of a model")
-        return await run_sync(self._diff_page, *map(Ref.parse, texts))
+        return await run_sync(self._diff_page, Ref.parse(old), Ref.parse(new))
 
     def _diff_page(self, old: Ref, new: Ref) -> bytes:
         """Both models are read by index files that are steady, the outer one's being part of the inner one's key."""
@@ -214,7 +215,7 @@ class Pages:
 class MisreadError(InputError):
     """A question that is no expression. `instead`: one that may have been meant, where it is a mere word."""
 
-    def __init__(self, asked: str, error: where.ExpressionError) -> None:
+    def __init__(self, asked: str, error: ExpressionError) -> None:
         super().__init__(error.message, error.hint)
         self.drawing = error.drawing
         self.asked = asked
