@@ -10,6 +10,9 @@ PART = r"[a-z0-9]((\.?[a-z0-9_-])*\.?[a-z0-9])?"
 NAME = f"{PART}(/{PART})?"
 TAG = "[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}"
 REF = rf"{NAME}(:{TAG})?(@sha256:[0-9a-f]{{64}})?"
+NUMBER = "(0|[1-9][0-9]*)"
+PRE = f"({NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+VERSION = rf"{NUMBER}\.{NUMBER}\.{NUMBER}(-{PRE}(\.{PRE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
@@ -79,8 +82,14 @@ def _pages(name: Json, org: Json) -> Json:
         _query("q", TEXT, "An expression; see docs/query.md."),
         _query("after", TEXT, "As /v1/models has it."),
     )
-    older = _query("older", TEXT, "Only versions below this one.")
-    before = _query("before", {"type": "integer", "minimum": 0}, "Only lines of the log before this one.")
+    older = _query(
+        "older", {**TEXT, "pattern": f"^{VERSION}$", "maxLength": 128}, "Only versions below this one."
+    )
+    before = _query(
+        "before",
+        {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+        "Only lines of the log before this one.",
+    )
     refs = [
         _query(side, {**TEXT, "pattern": f"^{REF}$"}, "As `reg diff` takes it.", required=True)
         for side in ("old", "new")
