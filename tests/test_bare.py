@@ -33,6 +33,7 @@ EXTRAS = (
     "uvicorn",
     "httptools",
     "anyio",
+    "jinja2",
 )
 MODULES = sorted(
     f"onnxreg.{path.relative_to(REPOSITORY).with_suffix('').as_posix().replace('/', '.')}".removesuffix(

@@ -23,6 +23,9 @@ QUICK = 1.0
 ZERO_COPY = "http.response.zerocopysend"
 """The ASGI extension by which a server sends from a file itself."""
 JSON = "application/json"
+HTML = "text/html"
+WHOLE = frozenset({JSON, HTML})
+"""Documents that are given whole: half of one is none."""
 STATUS = {
     "input": 400,
     "not-found": 404,
@@ -83,13 +86,10 @@ def of_json(request: Request, value: Any) -> Response:
 def of_bytes(
     request: Request, data: bytes, media_type: str, caching: str, tag: str | None = None
 ) -> Response:
-    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known.
-
-    A JSON document is given whole: half of one is none.
-    """
+    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known."""
     quoted = f'"{tag or sha256(data).hexdigest()}"'
-    outcome = _decide(request, quoted, len(data), parts=media_type != JSON)
-    headers = _headers(outcome, quoted, len(data), caching, parts=media_type != JSON)
+    outcome = _decide(request, quoted, len(data), parts=media_type not in WHOLE)
+    headers = _headers(outcome, quoted, len(data), caching, parts=media_type not in WHOLE)
     body = data[outcome.start : outcome.stop]
     return _refusal(outcome, headers) or Response(body, outcome.status, headers, media_type)
 

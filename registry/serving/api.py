@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +16,7 @@ from onnxreg.registry import listing, lookup
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.search import SearchIndex
 from onnxreg.registry.serving.answers import JSON, HttpError, of_json
+from onnxreg.registry.serving.finding import Finder
 from onnxreg.registry.serving.lru import Lru
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.settings import Limits, Settings
@@ -43,8 +43,7 @@ class Api:
         self._settings = settings
         self._limits = limits
         self._answers: Lru[bytes, tuple[str, str, bytes]] = Lru(ANSWERS)
-        self._search: SearchIndex | None = None
-        self._searching = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self._finder = Finder(place)
 
     def routes(self) -> list[Route]:
         return [
@@ -57,7 +56,7 @@ class Api:
     async def models(self, request: HttpRequest) -> Response:
         after = request.query_params.get("after", "")
         limit = _limit(request.query_params.get("limit", str(PAGE)))
-        found, damaged = await asyncio.wrap_future(self._searching.submit(self._list))
+        found, damaged = await self._finder.ask(_list)
         rest = [model for model in found if model.name > after]
         value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
         if len(rest) > limit:
@@ -65,14 +64,6 @@ class Api:
         if damaged:
             value["damaged"] = damaged
         return of_json(request, value)
-
-    def _list(self) -> tuple[Sequence[listing.Model], int]:
-        """The models, and how many more are damaged. Runs in one thread, to which the database belongs."""
-        if self._search is None:
-            self._search = SearchIndex(self._place)
-        else:
-            self._search.refresh()
-        return self._search.models(), len(self._search.damages())
 
     async def model(self, request: HttpRequest) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
@@ -120,6 +111,11 @@ class Api:
         if not _HOST.fullmatch(host):
             raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
         return f"{request.scope['scheme']}://{host}"
+
+
+def _list(search: SearchIndex) -> tuple[Sequence[listing.Model], int]:
+    """The models, and how many more are damaged."""
+    return search.models(), len(search.damages())
 
 
 def _document(answer: bytes) -> Response:

@@ -16,6 +16,7 @@ from onnxreg.registry.serving.api import Api
 from onnxreg.registry.serving.auth import Guarded
 from onnxreg.registry.serving.metrics import MEDIA_TYPE, Metrics
 from onnxreg.registry.serving.observed import Log, Observed
+from onnxreg.registry.serving.pages import Pages
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.settings import Limits, Settings
 from onnxreg.registry.serving.tree import Tree
@@ -31,7 +32,8 @@ def application(
 ) -> ASGIApp:
     """The registry as an ASGI application. `log` takes a line for each request."""
     settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
-    app: ASGIApp = _router(routes(place, settings, limits, metrics))
+    pages = Pages(place, settings)
+    app: ASGIApp = _router(routes(place, settings, limits, metrics, pages), pages)
     if settings.token is not None:
         app = Guarded(app, settings.token)
     if settings.origins:
@@ -41,7 +43,9 @@ def application(
     return Observed(app, metrics, log)
 
 
-def routes(place: Place, settings: Settings, limits: Limits, metrics: Metrics) -> list[BaseRoute]:
+def routes(
+    place: Place, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages | None = None
+) -> list[BaseRoute]:
     """Every route of the server."""
 
     async def healthz(request: Request) -> Response:
@@ -65,17 +69,26 @@ def routes(place: Place, settings: Settings, limits: Limits, metrics: Metrics) -
     return [
         *Tree(place, shared=settings.token is None).routes(),
         *Api(place, settings, limits).routes(),
+        *(pages or Pages(place, settings)).routes(),
         *own,
     ]
 
 
-def _router(found: Sequence[BaseRoute]) -> Starlette:
+def _router(found: Sequence[BaseRoute], pages: Pages) -> Starlette:
+    async def refused(request: Request, error: Exception) -> Response:
+        """A browser that asks for what has no route gets a page."""
+        assert isinstance(error, HTTPException)
+        unrouted = error.status_code == 404 and not isinstance(error, answers.HttpError)
+        if unrouted and answers.HTML in request.headers.get("accept", ""):
+            return pages.nothing_there(request)
+        return answers.of_http_error(request, error)
+
     async def gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)
 
     handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
         RegError: answers.of_error,
-        HTTPException: answers.of_http_error,
+        HTTPException: refused,
         ClientDisconnect: gone,
         Exception: answers.of_bug,
     }

@@ -8,7 +8,11 @@ Json = dict[str, Any]
 DIGEST = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
 PART = r"[a-z0-9]((\.?[a-z0-9_-])*\.?[a-z0-9])?"
 NAME = f"{PART}(/{PART})?"
-REF = rf"{NAME}(:[A-Za-z0-9_][A-Za-z0-9._+-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?"
+TAG = "[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}"
+REF = rf"{NAME}(:{TAG})?(@sha256:[0-9a-f]{{64}})?"
+NUMBER = "(0|[1-9][0-9]*)"
+PRE = f"({NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+VERSION = rf"{NUMBER}\.{NUMBER}\.{NUMBER}(-{PRE}(\.{PRE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 FLAG = {"type": "boolean"}
@@ -25,6 +29,7 @@ def document(guarded: bool) -> Json:
             "summary": "A registry of ONNX models, for reading.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "tags": [{"name": "pages", "description": "For people, in a browser."}],
         "paths": {path: _guarded(item, path) if guarded else item for path, item in _paths().items()},
         "components": {"schemas": _schemas()},
     }
@@ -62,7 +67,71 @@ def _paths() -> Json:
         "/healthz": _plain("Whether the registry can be read.", "application/json", _object(status=TEXT)),
         "/metrics": _plain("Counters, as Prometheus reads them.", "text/plain", TEXT),
         "/openapi.json": _document("This document.", "Document", (), ()),
+        **_pages(name, org),
     }
+
+
+def _pages(name: Json, org: Json) -> Json:
+    """What people read in a browser; no part of the interface for programs."""
+    tag = _parameter("tag", TAG)
+    model, version = (
+        "A model: versions, channels, artifacts, its log.",
+        "A version, as its manifest tells it.",
+    )
+    asked, after = (
+        _query("q", TEXT, "An expression; see docs/query.md."),
+        _query("after", TEXT, "As /v1/models has it."),
+    )
+    older = _query(
+        "older", {**TEXT, "pattern": f"^{VERSION}$", "maxLength": 128}, "Only versions below this one."
+    )
+    before = _query(
+        "before",
+        {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+        "Only lines of the log before this one.",
+    )
+    refs = [
+        _query(side, {**TEXT, "pattern": f"^{REF}$"}, "As `reg diff` takes it.", required=True)
+        for side in ("old", "new")
+    ]
+    file = _parameter("file", "[a-z0-9.-]+")
+    errors = ("400", "404")
+    return {
+        "/": _page("The models, or the artifacts that an expression is true of.", ("400",), asked, after),
+        "/models/{name}": _page(model, errors, name, older, before),
+        "/models/{org}/{name}": _page(model, errors, org, name, older, before),
+        "/models/{name}:{tag}": _page(version, errors, name, tag),
+        "/models/{org}/{name}:{tag}": _page(version, errors, org, name, tag),
+        "/diff": _page("Two versions side by side.", errors, *refs),
+        "/static/{file}": _static(file),
+    }
+
+
+def _page(summary: str, errors: Iterable[str], *parameters: Json) -> Json:
+    """GET and HEAD of a page; its errors are pages, but for a condition that does not hold."""
+    described = _readable(summary, "text/html", TEXT, parameters, errors, parts=False)
+    for operation in described.values():
+        operation["tags"] = ["pages"]
+        for status, response in operation["responses"].items():
+            if status not in ("200", "412") and "content" in response:
+                response["content"] |= {"text/html": {"schema": TEXT}}
+    return described
+
+
+def _static(file: Json) -> Json:
+    """What the pages need. Its name holds its digest."""
+    described = _readable("A file that the pages need.", "text/css", TEXT, (file,), ("404",))
+    for operation in described.values():
+        operation["tags"] = ["pages"]
+        for status in {"200", "206"} & operation["responses"].keys():
+            response = operation["responses"][status]
+            if "content" in response:
+                response["content"]["image/svg+xml"] = {"schema": TEXT}
+    return described
+
+
+def _query(name: str, schema: Json, description: str, required: bool = False) -> Json:
+    return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
 
 
 def _resolve() -> Json:
@@ -95,7 +164,12 @@ def _plain(summary: str, media_type: str, schema: Json) -> Json:
 
 
 def _readable(
-    summary: str, media_type: str, schema: Json, parameters: Iterable[Json], errors: Iterable[str]
+    summary: str,
+    media_type: str,
+    schema: Json,
+    parameters: Iterable[Json],
+    errors: Iterable[str],
+    parts: bool = True,
 ) -> Json:
     """GET and HEAD of something with an entity tag; in parts, where parts make sense."""
     same = {"description": "What the client has is the present one."}
@@ -106,7 +180,7 @@ def _readable(
     }
     head = {"200": {"description": summary}, "304": same, **_errors("412", *errors, "5XX", bare=True)}
     asked = [*parameters, _header("If-Match"), _header("If-None-Match")]
-    if media_type != "application/json":
+    if parts and media_type != "application/json":
         get |= {"206": _content("The range that was asked for.", media_type, {}), **_errors("416")}
         asked += [_header("Range"), _header("If-Range")]
     shared = {"summary": summary, "parameters": asked}

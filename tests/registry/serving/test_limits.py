@@ -86,7 +86,7 @@ def test_the_body_of_a_request_that_has_none_is_not_waited_for(strict: Site) -> 
         b"GET /" + b"x" * 100_000,
         b"\r\n" * 1000,
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /\r\n\r\n",
+        b"GET /none\r\n\r\n",
         b"FROB / HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",

@@ -22,6 +22,7 @@ from onnxreg.registry.serving import openapi
 from onnxreg.registry.serving.app import routes
 from onnxreg.registry.serving.metrics import Metrics
 from onnxreg.registry.serving.place import Place
+from onnxreg.registry.serving.rendering import Rendering
 from onnxreg.registry.serving.settings import Limits, Settings
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.query import KEYS
@@ -80,6 +81,20 @@ def cases(registry: Registry) -> Iterator[tuple[str, str]]:
     yield "/v1/models/TINY", "/v1/models/{name}"
     yield "/v1/models/nothing", "/v1/models/{name}"
     yield "/v1/models/acme/pii", "/v1/models/{org}/{name}"
+    yield "/", "/"
+    yield "/?q=certified", "/"
+    yield "/?q=certified+and", "/"
+    yield "/models/tiny", "/models/{name}"
+    yield "/models/TINY", "/models/{name}"
+    yield "/models/acme/pii", "/models/{org}/{name}"
+    yield "/models/tiny:1.0.0", "/models/{name}:{tag}"
+    yield "/models/acme/pii:stable", "/models/{org}/{name}:{tag}"
+    yield "/models/acme/pii:9.9.9", "/models/{org}/{name}:{tag}"
+    yield "/diff?old=acme/pii:0.1.0&new=acme/pii", "/diff"
+    yield "/diff?old=tiny", "/diff"
+    for path in Rendering("", registry.id).static:
+        yield f"/static/{path}", "/static/{file}"
+    yield "/static/nothing.css", "/static/{file}"
     for path in ("/healthz", "/metrics", "/openapi.json"):
         yield path, path
 
@@ -121,6 +136,12 @@ def test_a_guarded_server_says_so(filled: Registry) -> None:
         check("/v1/resolve", "POST", site.resolve({"ref": "tiny"}), document)
 
 
+def _speaks(case: Any) -> bool:
+    """Whether a request has a text in a language that no schema knows: an expression, a size, a device."""
+    body = case.body if isinstance(case.body, dict) else {}
+    return case.path == "/" or any(body.get(key) is not None for key in ("where", "max_size", "device"))
+
+
 def _run_schemathesis(site: Site, examples: int) -> None:
     schema = schemathesis.openapi.from_url(f"{site.url}/openapi.json")
     asked = set()
@@ -140,7 +161,8 @@ def _run_schemathesis(site: Site, examples: int) -> None:
         def ask(case: Any) -> None:
             """A condition that does not hold is no refusal of the request."""
             answer = case.call()
-            excluded = [positive_data_acceptance] if answer.status_code in (412, 416) else []
+            misread = answer.status_code == 400 and _speaks(case)
+            excluded = [positive_data_acceptance] if misread or answer.status_code in (412, 416) else []
             case.validate_response(answer, excluded_checks=excluded)
 
         ask()

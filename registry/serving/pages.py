@@ -1,0 +1,245 @@
+"""The pages for people: models, one model, one version, and two versions side by side. No script, nothing from elsewhere.
+
+A page follows from the index files of the models on it and from what the URL asks, so rendered pages are kept by both; an
+entity tag is the digest of the page. A question is put to a search index of the pages' own, so that apps never wait for it.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onnxreg.registry.blobs import steady
+from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.serving import views
+from onnxreg.registry.serving.answers import HTML, STATUS, HttpError, of_bytes
+from onnxreg.registry.serving.finding import Finder
+from onnxreg.registry.serving.lru import Lru
+from onnxreg.registry.serving.place import Place
+from onnxreg.registry.serving.rendering import Rendering
+from onnxreg.registry.serving.settings import Settings
+from onnxreg.registry.serving.snapshot import Snapshot, UnknownError
+from onnxreg.registry.serving.tree import FOREVER
+from onnxreg.registry.storage import IndexFile
+from onnxreg.schema import where
+from onnxreg.schema.diff import diff
+from onnxreg.schema.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.version import Version
+from onnxreg.schema.where_tokens import ExpressionError
+
+KEPT = 32 * 2**20
+"""Bytes of rendered pages that are kept."""
+MODELS, VERSIONS, LINES, MATCHES = 100, 50, 50, 200
+"""How many of each a page shows."""
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+Make = Callable[[Request], Awaitable[bytes]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Pages:
+    """The pages of one registry."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self._place = place
+        self._rendering = Rendering(urlsplit(settings.url or "").path, place.registry_id)
+        self._finder = Finder(place)
+        self._kept: Lru[tuple[object, ...], bytes] = Lru(KEPT)
+        self._forever = f"{'public' if settings.token is None else 'private'}, {FOREVER}"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self._answered(self._models)),
+            Route("/models/{name}:{tag}", self._answered(self._version)),
+            Route("/models/{org}/{name}:{tag}", self._answered(self._version)),
+            Route("/models/{name}", self._answered(self._model)),
+            Route("/models/{org}/{name}", self._answered(self._model)),
+            Route("/diff", self._answered(self._diff)),
+            Route("/static/{file}", self._static),
+        ]
+
+    def _answered(self, make: Make) -> Endpoint:
+        """An endpoint whose errors are pages too."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                html = await make(request)
+            except RegError as error:
+                return self.of_error(error)
+            return _guarded(of_bytes(request, html, HTML, "no-cache"))
+
+        return endpoint
+
+    def of_error(self, error: RegError) -> Response:
+        """What went wrong, as a page; a question that cannot be read is shown where it was asked."""
+        if isinstance(error, MisreadError):
+            html = self._rendering.page("search.html", asked=error.asked, error=error, instead=error.instead)
+        else:
+            near = error.near if isinstance(error, UnknownError) else ()
+            html = self._rendering.page("error.html", error=error, near=near)
+        status = STATUS.get(error.family, 500)
+        return _guarded(Response(html, status, {"Cache-Control": "no-store"}, HTML))
+
+    def nothing_there(self, request: Request) -> Response:
+        """The answer to a browser that asks for what has no route."""
+        return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
+
+    async def _static(self, request: Request) -> Response:
+        found = self._rendering.static.get(request.path_params["file"])
+        if found is None:
+            raise HttpError(404, "there is no such file", "the pages name those that there are")
+        return of_bytes(request, found[0], found[1], self._forever)
+
+    async def _models(self, request: Request) -> bytes:
+        asked = request.query_params.get("q", "").strip()
+        if asked:
+            return await self._search(asked)
+        after = request.query_params.get("after", "")
+        found, damages = await self._finder.ask(lambda search: (search.models(), search.damages()))
+        rest = [model for model in found if model.name > after]
+        return self._rendering.page(
+            "models.html",
+            after=after,
+            count=len(found),
+            models=rest[:MODELS],
+            more=rest[MODELS - 1].name if len(rest) > MODELS else None,
+            damages=damages,
+        )
+
+    async def _search(self, asked: str) -> bytes:
+        try:
+            expression = where.parse(asked)
+        except ExpressionError as error:
+            raise MisreadError(asked, error) from error
+
+        def ask(search: SearchIndex) -> tuple[list[dict[str, Any]], list[str]]:
+            return search.query(expression, "*", lambda rows: list(islice(rows, MATCHES + 1)))
+
+        found, damages = await self._finder.ask(ask)
+        return self._rendering.page(
+            "search.html",
+            asked=asked,
+            error=None,
+            matches=found[:MATCHES],
+            more=len(found) > MATCHES,
+            damages=damages,
+        )
+
+    async def _model(self, request: Request) -> bytes:
+        name = check_name(request.scope["path"].removeprefix("/models/"))
+        older, before = request.query_params.get("older"), _line(request)
+        start = None if older is None else Version.parse(older)
+
+        def make(model: Snapshot) -> bytes:
+            return self._model_page(model, start, before)
+
+        return await run_sync(self._made, name, ("model", start, before), make)
+
+    def _model_page(self, model: Snapshot, start: Version | None, before: int | None) -> bytes:
+        newest = model.state.newest_release()
+        rest = [version for version in model.order if start is None or version < start]
+        lines = model.sound.before(before, LINES) if model.sound else []
+        return self._rendering.page(
+            "model.html",
+            model=model,
+            name=model.state.name,
+            newest=model.rows([newest])[0] if newest else None,
+            manifest=model.manifest(model.entries[newest]) if newest else None,
+            channels=views.channel_rows(model.state, model.sound),
+            rows=model.rows(rest[:VERSIONS]),
+            older=rest[VERSIONS - 1] if len(rest) > VERSIONS else None,
+            log=list(views.log_rows(lines, model.entries)),
+            earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
+            first=start is None and before is None,
+        )
+
+    async def _version(self, request: Request) -> bytes:
+        ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
+
+        def make(model: Snapshot) -> bytes:
+            row = model.find(ref)
+            return self._rendering.page(
+                "version.html",
+                name=ref.name,
+                row=row,
+                manifest=model.manifest(row.entry),
+                previous=model.before(row.version),
+            )
+
+        return await run_sync(self._made, ref.name, ("version", ref), make)
+
+    async def _diff(self, request: Request) -> bytes:
+        old, new = (request.query_params.get(side, "") for side in ("old", "new"))
+        if not (old and new):
+            raise InputError("Two versions are compared", "choose them on the page of a model")
+        return await run_sync(self._diff_page, Ref.parse(old), Ref.parse(new))
+
+    def _diff_page(self, old: Ref, new: Ref) -> bytes:
+        """Both models are read by index files that are steady, the outer one's being part of the inner one's key."""
+
+        def outer(model: Snapshot) -> bytes:
+            def inner(other: Snapshot) -> bytes:
+                sides = [_side(model, old), _side(other, new)]
+                found = diff(sides[0].manifest, sides[1].manifest)
+                return self._rendering.page("diff.html", found=views.Comparison(sides[0], sides[1], found))
+
+            return self._made(new.name, ("diff", old, new, model.token), inner)
+
+        return steady(self._place, old.name, lambda index: outer(Snapshot(self._place, old.name, index)))
+
+    def _made(self, name: str, asked: tuple[object, ...], make: Callable[[Snapshot], bytes]) -> bytes:
+        """The page that `make` makes of a model; the one that was made before, where the index file is the same."""
+
+        def read(index: IndexFile | None) -> bytes:
+            key = (name, index and index.token, *asked)
+            html = self._kept.get(key)
+            if html is None:
+                html = make(Snapshot(self._place, name, index))
+                self._kept.put(key, html, len(html))
+            return html
+
+        return steady(self._place, name, read)
+
+
+class MisreadError(InputError):
+    """A question that is no expression. `instead`: one that may have been meant, where it is a mere word."""
+
+    def __init__(self, asked: str, error: ExpressionError) -> None:
+        super().__init__(error.message, error.hint)
+        self.drawing = error.drawing
+        self.asked = asked
+        self.instead = f"name ~ '*{asked.lower()}*'" if _WORD.fullmatch(asked) else None
+
+
+def _side(model: Snapshot, ref: Ref) -> views.Side:
+    row = model.find(ref)
+    manifest = model.manifest(row.entry)
+    if manifest is None:
+        raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
+    return views.Side(Ref(ref.name, str(row.version)), manifest, row)
+
+
+def _line(request: Request) -> int | None:
+    """The line of the log that the URL wants to see what is before of."""
+    text = request.query_params.get("before")
+    if text is not None and not re.fullmatch(r"[0-9]{1,15}", text):
+        raise InputError(f"before is {text[:40]!r}", "the number of a line of the log")
+    return None if text is None else int(text)
+
+
+def _guarded(response: Response) -> Response:
+    """The answer, with what a browser may do with it: show it, with our style."""
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response

@@ -1,0 +1,94 @@
+"""One model as one index file has it: its state, every version, the log, and the manifests of those that are shown."""
+
+from difflib import get_close_matches
+from functools import cached_property
+
+from onnxreg.registry import lookup
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.commit import read_ledger
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.serving import views
+from onnxreg.registry.serving.history import History
+from onnxreg.registry.serving.place import Place
+from onnxreg.registry.storage import IndexFile, MissingBlobError
+from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.ref import Ref
+from onnxreg.schema.state import Entry
+from onnxreg.schema.version import Version
+
+NEAR = 4
+"""How many near names are told."""
+
+
+class UnknownError(NotFoundError):
+    """A model or a version that is not here; `near` are those that may have been meant."""
+
+    def __init__(self, message: str, near: list[Ref]) -> None:
+        super().__init__(message, "did you mean one of these?" if near else "")
+        self.near = near
+
+
+class Snapshot:
+    """A model; UnknownError where there is none. What is asked for is read once."""
+
+    def __init__(self, place: Place, name: str, index: IndexFile | None) -> None:
+        if index is None:
+            near = get_close_matches(name, list(place.names()), n=NEAR)
+            raise UnknownError(f"There is no model {name} here", [Ref(each) for each in near])
+        self._place = place
+        self._index = index
+        self.state = place.state_of(name, index)
+        self.token = index.token
+
+    @cached_property
+    def entries(self) -> dict[Version, Entry]:
+        return lookup.all_versions(self._place, self.state)
+
+    @cached_property
+    def order(self) -> list[Version]:
+        """All versions, newest first."""
+        return sorted(self.entries, reverse=True)
+
+    @cached_property
+    def history(self) -> History | IntegrityError:
+        """The log, its chain verified; or what is wrong with it."""
+        try:
+            return History(read_ledger(self._place, self.state.name, self._index))
+        except IntegrityError as error:
+            return error
+
+    @cached_property
+    def sound(self) -> History | None:
+        """The log, where nothing is wrong with it."""
+        return self.history if isinstance(self.history, History) else None
+
+    def rows(self, versions: list[Version]) -> list[views.VersionRow]:
+        return views.version_rows(self.state, {each: self.entries[each] for each in versions}, self.sound)
+
+    def find(self, ref: Ref) -> views.VersionRow:
+        """The version that a ref means, whatever became of it. UnknownError where there is none."""
+        try:
+            found = lookup.find_in(self._place, self.state, ref, yanked=True, gone=True)
+        except MissingBlobError:
+            raise
+        except NotFoundError as error:
+            tags = [*self.state.channels, *map(str, self.order)]
+            near = get_close_matches(ref.tag or "", tags, n=NEAR, cutoff=0.3)
+            raise UnknownError(error.message, [Ref(ref.name, tag) for tag in near]) from error
+        return self.rows([found.version])[0]
+
+    def manifest(self, entry: Entry) -> Manifest | None:
+        """A version's manifest; None where it was taken down with its files."""
+        try:
+            data = read_blob(self._place, entry.manifest)
+        except MissingBlobError:
+            if entry.gone is None:
+                raise
+            return None
+        return read_manifest(data, entry.manifest, self.state.name)
+
+    def before(self, version: Version) -> Version | None:
+        """The next older version."""
+        place = self.order.index(version) + 1
+        return self.order[place] if place < len(self.order) else None

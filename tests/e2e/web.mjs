@@ -1,0 +1,72 @@
+// Drives the pages of a running server in headless Chromium and prints, as JSON, what it saw.
+//
+//   node web.mjs MODULES CHROMIUM URL JOB    JOB: {profile, visits: [{path, scheme, width, height?, shot?}], flow?}
+//
+// For each visit: title, status, what axe-core finds, what the console said, which other hosts were asked, and whether
+// the page is wider than the window. The flow is what a person does: type, press Enter, follow links, by keyboard.
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+
+const [modules, executablePath, url, job] = process.argv.slice(2);
+const require = createRequire(`${modules}/`);
+const { chromium } = require("playwright-core");
+const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
+const { profile, visits, flow } = JSON.parse(job);
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+const context = await chromium.launchPersistentContext(profile, { executablePath, headless: true, args: FLAGS });
+const page = await context.newPage();
+const said = [];
+const elsewhere = [];
+page.on("console", message => said.push(message.text()));
+page.on("pageerror", error => said.push(String(error)));
+page.on("request", request => request.url().startsWith(`${url}/`) || elsewhere.push(request.url()));
+
+async function judge() {
+  const found = await page.evaluate(`${axe}; axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})`);
+  return found.violations.map(({ id, nodes }) => ({ id, nodes: nodes.map(node => node.html.slice(0, 200)) }));
+}
+
+async function visit({ path, scheme, width, height = 900, shot }) {
+  said.length = elsewhere.length = 0;
+  await page.emulateMedia({ colorScheme: scheme });
+  await page.setViewportSize({ width, height });
+  const answer = await page.goto(url + path, { waitUntil: "load" });
+  const seen = { path, scheme, width, status: answer.status(), title: await page.title(), violations: await judge() };
+  seen.overflow = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+  seen.background = await page.evaluate("getComputedStyle(document.body).backgroundColor");
+  if (shot) await page.screenshot({ path: shot, type: "png" });
+  return { ...seen, said: [...said], elsewhere: [...elsewhere] };
+}
+
+async function walk() {
+  said.length = elsewhere.length = 0;
+  const trail = [];
+  const here = async step => trail.push({ step, path: page.url().slice(url.length), heading: await page.locator("h1").innerText() });
+  await page.goto(`${url}/`);
+  await here("open");
+  await page.keyboard.press("Tab");
+  trail.push({ step: "tab", path: "", heading: await page.evaluate("document.activeElement.textContent") });
+  await page.getByRole("searchbox").fill("certified and recall.PHONE >= 0.99");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**q=**");
+  await here("search");
+  await page.getByRole("link", { name: "acme/pii:1.3.0" }).click();
+  await here("version");
+  await page.getByRole("link", { name: "Compare with 1.2.0" }).click();
+  await here("compare");
+  await page.getByRole("navigation", { name: "Where you are" }).getByRole("link", { name: "acme/pii" }).click();
+  await here("model");
+  await page.getByLabel("Old version").selectOption("acme/pii:1.2.0");
+  await page.getByLabel("New version").selectOption("acme/pii:1.1.0");
+  await page.getByRole("button", { name: "Compare" }).press("Enter");
+  await page.waitForURL("**/diff?**");
+  await here("diff");
+  return { trail, said: [...said], elsewhere: [...elsewhere] };
+}
+
+const seen = [];
+for (const each of visits) seen.push(await visit(each));
+console.log(JSON.stringify({ visits: seen, flow: flow ? await walk() : null }));
+await context.close();
