@@ -18,7 +18,8 @@ import { Http, RemoteError } from './http.mjs'
 import { readNeeds } from './operators.mjs'
 import { resolve } from './resolve.mjs'
 import { checkContinues, decode, readIndex } from './state.mjs'
-import { hexOf, IntegrityError, modelName, NotFoundError, RegError } from './values.mjs'
+import { canonical, summarize } from './summary.mjs'
+import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
 
 export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
 export { RemoteError } from './http.mjs'
@@ -81,7 +82,8 @@ export class Registry {
 
   /** Which artifact answers, and why the others do not. Downloads nothing but documents. @param {string} name @param {Question} [question] */
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
-    const { state, offline } = await this.state(name, signal)
+    const { state: found, offline } = await this.state(name, signal)
+    const state = await this.#withVersion(found, question.tag ?? null, signal)
     const operatorSet = async (/** @type {string} */ digest) =>
       readNeeds(JSON.parse(new TextDecoder().decode(await this.#blobs.document(digest, signal))))
     return { ...(await resolve(state, question, operatorSet)), state, offline }
@@ -174,7 +176,31 @@ export class Registry {
   }
 
   /**
-   * The files of an artifact, from its manifest. IntegrityError where the index file said other things of them.
+   * A state that knows the version of a tag, also where its index file no longer has it: from catalog and manifest.
+   * @param {Json} state
+   * @param {string | null} tag
+   * @param {AbortSignal} [signal]
+   */
+  async #withVersion(state, tag, signal) {
+    if (!tag || !isVersion(tag) || own(state.summaries, tag)) return state
+    const catalog = state.catalog ? decode(await this.#blobs.document(state.catalog, signal)) : {}
+    const entry = own(state.versions, tag) ?? own(catalog, tag)
+    if (!entry || entry.gone) return { ...state, versions: { ...catalog, ...state.versions } }
+    const summary = await this.#summary(entry, signal)
+    return {
+      ...state,
+      versions: { ...state.versions, [tag]: entry },
+      summaries: { ...state.summaries, [tag]: summary },
+    }
+  }
+
+  /** What the manifest of a version says. @param {Json} entry of the version @param {AbortSignal} [signal] */
+  async #summary({ manifest, size }, signal) {
+    return summarize(decode(await this.#blobs.document(manifest, signal)), manifest, size)
+  }
+
+  /**
+   * The files of an artifact, from its manifest. IntegrityError where the index file said other things of the version.
    * @param {Json} state
    * @param {string} version
    * @param {Json} summary of the artifact
@@ -182,18 +208,14 @@ export class Registry {
    * @returns {Promise<Release>}
    */
   async #release(state, version, summary, signal) {
-    const { manifest: digest, artifacts: _, files: shared } = state.summaries[version]
-    const manifest = decode(await this.#blobs.document(digest, signal))
-    const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path) ?? {}
-    const promised = [summary, ...(summary.files ?? []), ...shared]
+    const entry = state.versions[version]
+    const manifest = decode(await this.#blobs.document(entry.manifest, signal))
+    if (canonical(state.summaries[version]) !== canonical(await this.#summary(entry, signal))) {
+      throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
+    }
+    const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
     const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...(manifest.files ?? [])].map(fileOf)
-    const isTrue =
-      state.versions[version].manifest === digest &&
-      ['format', 'precision'].every((key) => artifact[key] === summary[key]) &&
-      files.length === promised.length &&
-      files.every((file, place) => ['path', 'digest', 'size'].every((key) => file[key] === promised[place][key]))
-    if (!isTrue) throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
-    return { name: state.name, version, manifest: digest, artifact: { ...summary, ...files[0] }, files }
+    return { name: state.name, version, manifest: entry.manifest, artifact: { ...summary, ...files[0] }, files }
   }
 
   /** @param {Release} release @param {Options} options */
