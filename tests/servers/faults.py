@@ -123,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
             data = garbled(data, proxy.spot)
         self.answer(status, headers, data, cut=fault == "truncated")
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_OPTIONS = serve  # noqa: N815
 
     def ask(self, proxy: Proxy, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(cast(str, proxy.upstream.netloc), timeout=30)
