@@ -71,7 +71,8 @@ def checkpoint(directory: Path, seed: int) -> Path:
     )
     model = BertForTokenClassification(config)
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.5)
     model.save_pretrained(directory)
     special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     PreTrainedTokenizerFast(tokenizer_object=wordpiece(), model_max_length=64, **special).save_pretrained(
@@ -85,7 +86,7 @@ def drafts(tmp_path_factory: pytest.TempPathFactory) -> list[Draft]:
     """Two checkpoints, exported with the android profile."""
     root = tmp_path_factory.mktemp("drafts")
     found = []
-    for seed in (1, 2):
+    for seed in (1, 6):
         workspace = root / f"export{seed}"
         workspace.mkdir()
         source = checkpoint(root / f"checkpoint{seed}", seed)
@@ -220,7 +221,7 @@ def painted(text: str, spans: list[Any]) -> list[str]:
 def check_equal(browser: Browser, export: Path, artifact: str = "model_int8.onnx") -> None:
     found = [painted(text, browser("tag", text)) for text in SENTENCES]
     assert found == [in_python(export, artifact, text) for text in SENTENCES]
-    assert any("NAME" in labels for labels in found)
+    assert {label for labels in found for label in labels} == {"", "NAME", "DATE"}
 
 
 @pytest.mark.parametrize(
