@@ -36,6 +36,7 @@ VERBS: dict[str, Options] = {
         "--where": ("where", VALUE),
         "--device": ("device", VALUE),
         "--remote": ("remote", VALUE),
+        "--offline": ("offline", FLAG),
         "--explain": ("explain", FLAG),
         "--verify": ("verify", FLAG),
     },

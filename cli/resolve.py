@@ -16,6 +16,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
+    "reg resolve acme/pii-small --remote origin --offline",
 )
 FEW = 10
 """So many rejections are shown unasked."""
@@ -32,6 +33,7 @@ def run(
     where: str | None = None,
     device: str | None = None,
     remote: str | None = None,
+    offline: bool = False,
     explain: bool = False,
     verify: bool = False,
     as_json: bool = False,
@@ -43,7 +45,7 @@ def run(
         from onnxreg.cli.fleet import read_device
 
         known = read_device(device)
-    place = session.place(remote)
+    place = session.place(remote, offline)
     try:
         resolution = lookup.resolve(place, Ref.parse(ref), asked, known, verify)
     except lookup.NoAnswerError as error:
@@ -96,7 +98,7 @@ def command() -> Callable[..., None]:
     import typer
 
     from onnxreg.cli import asking
-    from onnxreg.cli.options import Json, RefArgument, RemoteOption
+    from onnxreg.cli.options import Json, Offline, RefArgument, RemoteOption
 
     def resolve(
         context: typer.Context,
@@ -114,6 +116,7 @@ def command() -> Callable[..., None]:
             ),
         ] = None,
         remote: RemoteOption = None,
+        offline: Offline = False,
         explain: Annotated[
             bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
         ] = False,
@@ -143,6 +146,7 @@ def command() -> Callable[..., None]:
             where,
             device,
             remote,
+            offline,
             explain,
             verify,
             as_json,

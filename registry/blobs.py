@@ -6,7 +6,7 @@ from typing import TypeVar
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 
 Value = TypeVar("Value")
 
@@ -44,7 +44,7 @@ def steady(remote: IndexReader, name: str, read: Callable[[IndexFile | None], Va
 
 
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
-    """Read a blob from the first of several places that has it, those on this machine first; each is read once."""
+    """Read a blob from the first of several places that has a good one, those on this machine first; each is read once."""
     from onnxreg.registry.backends.local import LocalRemote
 
     sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalRemote)))
@@ -56,11 +56,12 @@ def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
         return known[digest]
 
     def _first(digest: Digest) -> bytes:
-        for source in sources[:-1]:
+        failed: list[RegError] = []
+        for source in sources:
             try:
                 return read_blob(source, digest)
-            except NotFoundError:
-                continue
-        return read_blob(sources[-1], digest)
+            except (IntegrityError, NotFoundError) as error:
+                failed.append(error)
+        raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
 
     return fetch

@@ -120,10 +120,12 @@ def copy(
     tags: list[Tag] = []
 
     def change(ledger: Ledger) -> Collection[Digest]:
-        nonlocal appended
+        nonlocal appended, wanted
         seq, held = ledger.seq, held_after(ours, ledger, asked)
-        current = ledger.head == theirs.head
-        again = lines if current else missing_lines(ours, ledger, versions, bool(restore), selection)
+        again = lines
+        if ledger.head != theirs.head:
+            again = missing_lines(ours, ledger, versions, bool(restore), selection)
+            wanted = blobs_of(ours, again, versions, asked)
         apply(again, ours, ledger)
         if restore is not None:
             for version in versions:

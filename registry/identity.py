@@ -50,3 +50,9 @@ def read_identity(data: bytes, where: str) -> dict[str, Any]:
             "upgrade onnxreg",
         )
     return value
+
+
+def check_writer(identity: dict[str, Any], where: str) -> None:
+    """InputError where only newer builds may write to the registry."""
+    if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
+        raise InputError(f"{where} is written by a newer onnxreg only", "upgrade onnxreg")

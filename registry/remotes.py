@@ -207,7 +207,7 @@ class Remotes:
                 "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
             ) from error
         if pinned is None:
-            with suppress(HostError), self._changing() as known:
+            with suppress(HostError, OSError), self._changing() as known:
                 known.pins[url] = remote.registry_id
         elif pinned != remote.registry_id:
             raise other_registry(remote.url, remote.registry_id, pinned)

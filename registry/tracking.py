@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import IndexFile, MissingBlobError, Source, index_path
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.disk import host_errors
+from onnxreg.registry.lookup import state_of
+from onnxreg.registry.storage import IndexFile, Source, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
@@ -58,7 +61,8 @@ class Tracking:
     def keep(self, name: str, index: IndexFile) -> None:
         """Remember an index file as it is there now."""
         if self.seen(name) == index:
-            os.utime(self._token(name))
+            with host_errors(f"remembering the index of {name}"):
+                os.utime(self._token(name))
             return
         token = {"index": Digest.of(index.data).hex, "token": index.token}
         LocalRemote.create(self.store.root, mirror_of=self._id)
@@ -103,9 +107,11 @@ class Tracked:
         return self._remote.names()
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
         found = self._remote.read_index(name, known or self._tracking.seen(name))
         if found is not None:
-            with suppress(RegError):
+            with suppress(RegError, OSError):
+                state_of(self._remote, name, found)
                 self._tracking.keep(name, found)
         return found
 
@@ -113,8 +119,9 @@ class Tracked:
         return self._remote.has(digests)
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        with suppress(MissingBlobError):
-            return self._tracking.store.open_blob(digest, start)
+        """What is remembered is a document: small, and good for nothing where it is damaged."""
+        with suppress(RegError):
+            return BytesIO(read_blob(self._tracking.store, digest)[start:])
         return self._remote.open_blob(digest, start)
 
     def blob_url(self, digest: Digest) -> str:

@@ -39,9 +39,8 @@ from onnxreg.registry.backends.hubclient import (
 from onnxreg.registry.backends.hubhead import IDENTITY, USUAL, Head, Snapshot, token_of
 from onnxreg.registry.backends.hubpush import HubPush
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.identity import new_identity, other_registry, read_identity
+from onnxreg.registry.identity import check_writer, new_identity, other_registry, read_identity
 from onnxreg.registry.storage import (
-    LAYOUT_VERSION,
     BlobKey,
     IndexFile,
     Kind,
@@ -213,8 +212,7 @@ class HubRemote:
 
     @contextmanager
     def push(self) -> Iterator[HubPush]:
-        if self.identity().get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
-            raise InputError(f"{self.url} is written by a newer onnxreg only", "upgrade onnxreg")
+        check_writer(self.identity(), self.url)
         with host_errors("making a temporary directory"):
             directory = tempfile.TemporaryDirectory(prefix="onnxreg-", ignore_cleanup_errors=True)
         with directory as path:

@@ -63,6 +63,10 @@ class StaleParentError(Exception):
     """A commit was not applied and never will be: its parent is no longer the head."""
 
 
+class UnnamedCommitError(Exception):
+    """An answer without content does not say which commit it is of: by now the newest one may be another."""
+
+
 class UnansweredError(RemoteError):
     """Nobody said whether a commit was applied, or the Hub wants no more of them now."""
 
@@ -139,7 +143,7 @@ class Hub:
     def read(
         self, path: str, revision: str | None = None, known: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """A small file, None where there is none, and the commit that it was read from.
+        """A small file, None where there is none, and the commit that it was read from: `revision`, if given.
 
         The Hub need not send what is `known`, where the file still has these bytes.
         """
@@ -166,11 +170,14 @@ class Hub:
         with self._errors(f"reading {path}"):
             try:
                 download = Download(self, path, revision or self.place.revision, start, known)
+                return download, download.commit
             except RemoteEntryNotFoundError as error:
-                return None, error.response.headers.get(
-                    constants.HUGGINGFACE_HEADER_X_REPO_COMMIT
-                ) or self.head()
-        return download, download.commit
+                commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
+                if commit:
+                    return None, commit
+            except UnnamedCommitError:
+                pass
+            return self._begin(path, self.head(), start)
 
     def head(self) -> str:
         """The newest commit."""
@@ -424,7 +431,7 @@ class Download(io.RawIOBase):
                 return str(commit)
         self._response.close()
         if self.unchanged:
-            return self._hub.head()
+            raise UnnamedCommitError
         raise ValueError("an answer without a commit")
 
     def _received(self) -> Iterator[bytes]:

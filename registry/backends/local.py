@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from onnxreg.registry import hashing
 from onnxreg.registry.disk import Disk, host_errors
-from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.identity import check_writer, new_identity, read_identity
 from onnxreg.registry.storage import (
-    LAYOUT_VERSION,
     MAX_DOCUMENT,
     NOTE,
     Arriving,
@@ -308,8 +307,7 @@ class LocalRemote:
         """A directory for one command's unfinished files. What dead commands left is removed first."""
         from onnxreg.registry.backends.staging import staging
 
-        if self._identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
-            raise InputError(f"{self.url} is written by a newer onnxreg only", "upgrade onnxreg")
+        check_writer(self._identity, self.url)
         self.make_scratch()
         with staging(self.scratch, self.disk) as directory:
             yield directory

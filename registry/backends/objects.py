@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.checked import Checked
-from onnxreg.registry.identity import new_identity, other_registry, read_identity
+from onnxreg.registry.identity import check_writer, new_identity, other_registry, read_identity
 from onnxreg.registry.storage import (
     NOTE,
     Arriving,
@@ -193,6 +193,8 @@ class ObjectRemote:
 
     @contextmanager
     def push(self) -> Iterator["ObjectPush"]:
+        """What is written or deleted goes to the registry that is meant: no id is taken on trust here."""
+        check_writer(self._identity, self.url)
         yield ObjectPush(self.store)
 
 

@@ -6,6 +6,7 @@ byte comes. Nobody relies on what is in it: it is hashed again from its beginnin
 
 import hashlib
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -47,8 +48,7 @@ class Partial:
 
     def fill(self, blob: Arriving) -> int:
         """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, where the bytes are wrong."""
-        with suppress(FileNotFoundError):
-            self.path.chmod(0o600)
+        self._open_up()
         with self._disk.extend(self.path) as file:
             self._disk.reserve(file, blob.size)
             found, size = _append(file, blob)
@@ -58,6 +58,15 @@ class Partial:
             self._disk.unlink(self.path)
             hashing.check(found, blob.digest, f"blob {blob.digest}")
         return size
+
+    def _open_up(self) -> None:
+        """Let the file be written. A link is taken away: what it leads to, or shares its bytes with, is somebody else's."""
+        with suppress(FileNotFoundError):
+            status = self.path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                self.path.chmod(0o600)
+            else:
+                self._disk.unlink(self.path)
 
 
 def _append(file: BinaryIO, blob: Arriving) -> tuple[Digest, int]:

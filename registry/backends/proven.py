@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.objects import Known, ObjectRemote, ObjectStore
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError, RemoteError
 
 
@@ -30,14 +31,18 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class LocalProof:
-    """The verdict on the registry with an id, in `local/proven/` of the registry that writes to it."""
+    """The verdict on the place of a registry, in `local/proven/` of the registry that writes to it.
+
+    A copy of that registry has its id, and may lie on another server.
+    """
 
     registry: LocalRemote
     registry_id: str
+    url: str
 
     @property
     def _name(self) -> str:
-        return f"proven/{self.registry_id}"
+        return f"proven/{self.registry_id}-{Digest.of(self.url.encode()).hex[:16]}"
 
     def is_known(self) -> bool:
         return self.registry.read_local(self._name) is not None
@@ -120,4 +125,4 @@ class Proven:
 def remember(remote: object, registry: LocalRemote) -> None:
     """Keep what is proven of a remote in the registry that writes to it."""
     if isinstance(remote, ObjectRemote) and isinstance(remote.store, Proven):
-        remote.store.remember(LocalProof(registry, remote.registry_id))
+        remote.store.remember(LocalProof(registry, remote.registry_id, remote.url))

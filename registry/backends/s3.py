@@ -167,10 +167,19 @@ class S3Store:
         return done
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
-        if self._put(key, data, hashlib.sha256(data).hexdigest(), **condition):
-            return True
-        found = self.get(key)
+        """Some servers (Ceph) want the tag that they gave without its quotes: so it is sent where nothing has changed."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        if expected is None:
+            conditions = [{"IfNoneMatch": "*"}]
+        else:
+            conditions = [{"IfMatch": tag} for tag in dict.fromkeys((expected, expected.strip('"')))]
+        found: Known | None = None
+        for condition in conditions:
+            if self._put(key, data, sha256, **condition):
+                return True
+            found = self.get(key)
+            if found is None or found[0] == data or found[1] != expected:
+                break
         return found is not None and found[0] == data
 
     def _put(self, key: str, body: bytes | SentFile, sha256: str, **condition: str) -> bool:
@@ -183,7 +192,7 @@ class S3Store:
         try:
             self._tag(self._client.call(f"writing {key}", "put_object", **target, Body=body, **condition))
         except RejectedError as error:
-            if error.status == 412 or error.is_absence:
+            if error.status == 412 or (error.is_absence and "IfMatch" in condition):
                 return False
             raise
         return True

@@ -63,7 +63,9 @@ class Place:
     def parse(cls, url: str) -> "Place":
         """InputError where the URL is none of S3's, names no possible bucket, or holds credentials."""
         parts = urlsplit(url)
-        if "@" in parts.netloc:
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        endpoints = [value for name, value in options if name == "endpoint"]
+        if any("@" in place for place in (parts.netloc, *endpoints)):
             raise InputError(
                 "the URL holds credentials, which would be written to disk and shown",
                 "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
@@ -78,7 +80,6 @@ class Place:
             raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
         if len(prefix.encode()) > LONGEST_PREFIX:
             raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
-        options = parse_qsl(parts.query, keep_blank_values=True)
         for name, _ in options:
             if name not in OPTIONS:
                 raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")

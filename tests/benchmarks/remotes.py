@@ -166,7 +166,10 @@ def aws(program: Path, made: Input, env: dict[str, str], sync: bool = False) -> 
 def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
     """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache."""
     work = made.scratch / "dvc"
+    config = made.scratch / "aws-config"  # dvc takes no device for one
+    config.touch()
     env = {**env, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(made.scratch / "dvc-site")}
+    env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = str(config)
 
     def configure(place: str, target: Path) -> None:
         (target / ".dvc").mkdir(parents=True, exist_ok=True)

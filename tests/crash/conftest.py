@@ -9,7 +9,7 @@ STATES = "crash states"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The sum of what the tests recorded under `STATES`."""
+    """The sum of what the tests recorded under this name."""
     reports = terminalreporter.getreports("passed")
     total = sum(count for report in reports for key, count in report.user_properties if key == STATES)
     if total:

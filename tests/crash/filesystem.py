@@ -23,13 +23,16 @@ from typing import BinaryIO
 from onnxreg.registry.disk import Disk
 
 EPHEMERAL = (("local", "tmp"), ("local", "locks"), ("gc",))
+TRACKING = ("local", "tracking")
 MARKERS = ".lock"
 EXHAUSTIVE = 6
 """So many pending changes or fewer: every subset of them is tried, else some."""
 
 
 def is_ephemeral(path: PurePosixPath) -> bool:
-    """Whether a path `registry/...` is scratch or a note."""
+    """Whether a path `registry/...` is scratch or a note, also that of a tracking copy, which is a tree of its own."""
+    if path.parts[1:3] == TRACKING and len(path.parts) > 3:
+        return is_ephemeral(PurePosixPath(*path.parts[3:]))
     return any(path.parts[1 : 1 + len(place)] == place for place in EPHEMERAL)
 
 
@@ -159,7 +162,10 @@ class Recorder(Disk):
     def _leftovers(self) -> Mapping[PurePosixPath, bytes | None]:
         """What lies in scratch and notes now, with every note that ever lay there."""
         found: dict[PurePosixPath, bytes | None] = {}
-        for place in [path for parts in EPHEMERAL for path in self.base.glob("/".join(("*", *parts)))]:
+        trees = ("*", "/".join(("*", *TRACKING, "*")))
+        for place in [
+            path for tree in trees for parts in EPHEMERAL for path in self.base.glob("/".join((tree, *parts)))
+        ]:
             for path in place.rglob("*"):
                 relative = self._relative(path)
                 if path.is_dir():

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import STATES
 from invariants import BlockedError, check, record, record_pair
 from workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
 
@@ -23,7 +22,7 @@ Recorded = Callable[[str, int], None]
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_a_power_cut(workload: Workload, size: int | None, tmp_path: Path, record_property: Recorded) -> None:
     trace = record(tmp_path, workload.before, workload.command)
-    record_property(STATES, check(trace, workload.command, size))
+    record_property("crash states", check(trace, workload.command, size))
 
 
 @pytest.mark.parametrize("size", [STOPS, pytest.param(None, marks=pytest.mark.large)])
@@ -32,7 +31,7 @@ def test_a_power_cut_behind_another_command(
     pair: Pair, killed: bool, size: int | None, tmp_path: Path, record_property: Recorded
 ) -> None:
     """What the second command acknowledged is there, although it built on what the first one had not made durable."""
-    record_property(STATES, check_pair(pair, killed, size, tmp_path))
+    record_property("crash states", check_pair(pair, killed, size, tmp_path))
 
 
 def check_pair(pair: Pair, killed: bool, size: int | None, place: Path) -> int:

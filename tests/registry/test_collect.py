@@ -12,6 +12,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
+from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.collect import blob_keys, collect
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.decisions import Decisions
@@ -45,6 +46,17 @@ def stray(remote: Remote, data: bytes = b"nobody wants me") -> Digest:
     else:
         remote.store.delete(["index/temp.jsonl"])  # type: ignore[attr-defined]
     return Digest.of(data)
+
+
+def test_where_the_registry_is_gone_nothing_is_collected() -> None:
+    """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
+    remote = memory_remote()
+    digest = stray(remote)
+    known = ObjectRemote(remote.store, remote.registry_id)
+    remote.store.delete(["registry.json"])
+    with pytest.raises(NotFoundError, match="there is no registry"):
+        collect(known)
+    assert remote.has([digest])
 
 
 def versions(registry: Registry, name: str = "acme/pii") -> list[str]:

@@ -23,7 +23,7 @@ from onnxreg.registry.collect import collect, condemn
 from onnxreg.registry.commit import read_condemned
 from onnxreg.registry.mirror import mirror, open_both
 from onnxreg.registry.remotes import open_url
-from onnxreg.registry.storage import BlobKey
+from onnxreg.registry.storage import BlobKey, IndexFile
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
@@ -534,6 +534,27 @@ def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRemo
     hub.fail("/resolve/", status=404, headers={"X-Error-Code": "EntryNotFound"})
     assert fresh.read_index("m") is None
     assert fresh._head.now().revision == hub.history(REPO)[-1].id
+
+
+@pytest.mark.parametrize(
+    ("known", "status", "headers"),
+    [(None, 404, {"X-Error-Code": "EntryNotFound"}), (IndexFile(b"1\n", ""), 304, {})],
+    ids=["missing", "unchanged"],
+)
+def test_a_commit_that_comes_while_the_newest_one_is_asked_for_is_not_overlooked(
+    hub: Hub, remote: HubRemote, known: IndexFile | None, status: int, headers: dict[str, str]
+) -> None:
+    """What an answer without a commit says may be older than the commit that is pinned then."""
+    if known:
+        put(remote, b"first", index=b"1\n")
+    fresh = open_hub(URL)
+    hub.fail("/resolve/", status=status, headers=headers)
+    hub.before(
+        "GET /api/models/acme/models/revision/main", lambda: hub.commit(REPO, {"index/m.jsonl": b"2\n"})
+    )
+    found = fresh.read_index("m", known)
+    assert found is not None
+    assert found.data == b"2\n"
 
 
 def test_a_download_goes_on_where_it_broke_off(hub: Hub, remote: HubRemote) -> None:

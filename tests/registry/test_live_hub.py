@@ -111,7 +111,7 @@ def test_an_interruption_deletes_the_scratch(hub: Hub) -> None:
 def test_the_hub_ignores_ranges(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     get = hubclient.Hub.get
     monkeypatch.setattr(
-        hubclient.Hub, "get", lambda self, path, revision, offset: get(self, path, revision, 0)
+        hubclient.Hub, "get", lambda self, path, revision, offset, known=None: get(self, path, revision, 0)
     )
     outcomes = {outcome.check: outcome.state for outcome in live.run(live.scratch_at(URL))}
     assert outcomes["ranges"] == "not applicable"

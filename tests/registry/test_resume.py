@@ -151,6 +151,23 @@ def test_what_was_there_is_not_believed(
     assert is_intact(other, made)
 
 
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_a_link_in_its_place_leads_no_write_elsewhere(
+    other: Registry, site: Proxy, made: Published, weights: Digest, tmp_path: Path, link: str
+) -> None:
+    victim = tmp_path / "tool"
+    victim.write_bytes(b"somebody else's")
+    victim.chmod(0o755)
+    arriving(other, weights).parent.mkdir(parents=True)
+    if link == "hard":
+        arriving(other, weights).hardlink_to(victim)
+    else:
+        arriving(other, weights).symlink_to(victim)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+    assert (victim.read_bytes(), victim.stat().st_mode & 0o777) == (b"somebody else's", 0o755)
+
+
 def test_what_arrived_whole_and_was_not_published_is_not_fetched_again(
     other: Registry, site: Proxy, made: Published, weights: Digest
 ) -> None:

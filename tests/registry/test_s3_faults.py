@@ -84,6 +84,20 @@ def test_a_push_is_whole_or_invisible(
     assert damages(remote) == []
 
 
+def test_a_blob_that_no_server_took_is_not_held_to_be_there(
+    there: str, behind: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii:0.1.0", there)
+    registry.add(make_draft(seed="b"))
+    behind.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
+    with pytest.raises(RemoteError, match=r"writing blobs/.* NotFound"):
+        registry.push("acme/pii:0.1.1", there)
+    remote = direct(there, ministack)
+    assert versions(remote) == {"0.1.0"}
+    assert damages(remote) == []
+
+
 @pytest.mark.parametrize(
     ("fault", "number", "burst"), table(range(PULL_REQUESTS), *FAULTS, "expired", sample=23)
 )

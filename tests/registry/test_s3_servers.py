@@ -87,42 +87,56 @@ def test_a_clock_that_is_off(
     assert "hint: set this machine's clock" in said
 
 
-class TestServersThatDoNotCompareAndSwap:
-    """JuiceFS's gateway takes a condition and ignores it. Ceph 16 compares the ETag with the quotes that belong to it."""
+@pytest.mark.large
+class TestCeph(RemoteContract):
+    """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
 
-    @pytest.fixture(
-        params=[
-            ("juicefs", "an object that is there can be created again"),
-            pytest.param(("ceph", "a swap with the right token is refused"), marks=pytest.mark.large),
-        ],
-        ids=["juicefs", "ceph"],
-    )
-    def case(
-        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-    ) -> tuple[s3servers.Server, str]:
-        name, fault = request.param
-        server: s3servers.Server = request.getfixturevalue(name)
-        server.enter(monkeypatch)
-        return server, fault
+    @pytest.fixture
+    def remote(self, ceph: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Remote:
+        ceph.enter(monkeypatch)
+        return s3_remote(ceph.fresh(), create=True)
 
-    def test_are_found_out_before_the_first_write(
-        self, case: tuple[s3servers.Server, str], registry: Registry, make_draft: MakeDraft
+
+@pytest.mark.large
+def test_processes_that_push_to_ceph_at_once(
+    ceph: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ceph.enter(monkeypatch)
+    url = ceph.fresh()
+    push_at_once(url, tmp_path)
+    assert_nothing_lost(s3_remote(url))
+
+
+class TestAServerThatIgnoresConditions:
+    """JuiceFS's gateway takes a condition and ignores it."""
+
+    def test_is_found_out_before_the_first_write(
+        self,
+        juicefs: s3servers.Server,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        server, fault = case
+        juicefs.enter(monkeypatch)
         registry.add(make_draft())
-        url = server.fresh()
+        url = juicefs.fresh()
+        fault = "an object that is there can be created again"
         with pytest.raises(RemoteError, match=f"cannot be written safely: {fault}"):
             registry.push("acme/pii", url)
-        assert finished(url, server) == []
+        assert finished(url, juicefs) == []
 
     def test_may_be_read(
-        self, case: tuple[s3servers.Server, str], registry: Registry, make_draft: MakeDraft
+        self,
+        juicefs: s3servers.Server,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        server, _ = case
+        juicefs.enter(monkeypatch)
         made = registry.add(make_draft(size=10**6))
-        url = server.fresh()
+        url = juicefs.fresh()
         for file in registry.store.files():
-            server.put(url, file.path, (registry.store.root / file.path).read_bytes())
+            juicefs.put(url, file.path, (registry.store.root / file.path).read_bytes())
         reader = Registry(registry.store.root.with_name("reader"))
         reader.pull("acme/pii", url)
         assert reader.get("acme/pii").digest == made.digest

@@ -180,6 +180,21 @@ class TestTokens:
         (home / "local" / "tracking").write_bytes(b"")
         assert main(["--registry", str(home), "resolve", "acme/pii", "--remote", site.url]) == 0
 
+    def test_a_damaged_tracking_copy_does_no_harm(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        """The registry itself has what is needed."""
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        busy(registry, SEGMENT + 5)
+        other.fetch_index(["acme/pii"], site.url)
+        kept = list((Tracking(other.store, registry.id).store.root / "blobs").rglob("*/*/*"))
+        assert kept
+        for path in kept:
+            path.chmod(0o600)
+            path.write_bytes(b"rot")
+        assert other.pull("acme/pii:0.1.0", site.url).events == 1
+
 
 def test_another_registry_at_the_same_url_is_found_out(
     registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
@@ -194,6 +209,42 @@ def test_another_registry_at_the_same_url_is_found_out(
     for work in (lambda: other.pull("acme/pii", site.url), lambda: other.fetch_index(["acme/pii"], site.url)):
         with pytest.raises(IntegrityError, match="holds another registry than before"):
             work()
+
+
+@pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
+def test_what_is_no_index_of_the_model_is_not_remembered(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path, damage: str
+) -> None:
+    """Whoever works offline then still has what was seen before."""
+    registry.add(make_draft())
+    registry.add(make_draft("acme/ner"))
+    stranger = Registry(tmp_path / "stranger")
+    stranger.add(make_draft(seed="evil"))
+    other.fetch_index(["acme/pii"], site.url)
+    path = registry.store.root / index_path("acme/pii")
+    path.write_bytes(
+        {
+            "cut": path.read_bytes()[:300],
+            "swapped": (registry.store.root / index_path("acme/ner")).read_bytes(),
+            "of another registry": (stranger.store.root / index_path("acme/pii")).read_bytes(),
+        }[damage]
+    )
+    with pytest.raises(IntegrityError):
+        other.fetch_index(["acme/pii"], site.url)
+    offline = other.remotes.read(site.url, offline=True)
+    assert str(other.find("acme/pii", offline).version) == "0.1.0"
+
+
+def test_a_registry_that_cannot_be_written_may_ask_a_remote(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """Neither its pin nor its tracking copy can be kept: directories stand where their files would."""
+    registry.add(make_draft())
+    other.remotes.add("here", str(tmp_path))
+    locks = other.store.root / "local" / "locks"
+    (locks / "remotes.lock").unlink(missing_ok=True)
+    (locks / "remotes.lock").mkdir()
+    assert str(other.find("acme/pii", other.remotes.read(site.url)).version) == "0.1.0"
 
 
 class TestOffline:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onnxreg.registry.backends.memory import memory_remote
+from onnxreg.registry.channels import Channels
 from onnxreg.registry.collect import blob_keys, collect
 from onnxreg.registry.commit import commit, load
 from onnxreg.registry.copying import Transferred, copy
@@ -27,7 +28,7 @@ from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError, RegError
-from onnxreg.schema.events import LogLine, Publish
+from onnxreg.schema.events import Drop, Expire, LogLine, Publish
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
@@ -253,6 +254,45 @@ def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
     with pytest.raises(NotFoundError, match="is expired"):
         send(copied, original, "1.0.0", restore=True)
     assert not verify(original).damages
+
+
+@pytest.mark.parametrize("kind", [Expire, Drop])
+def test_what_is_given_up_while_a_channel_is_pushed_is_brought_again(
+    kind: type[Expire | Drop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that believes the log has looked for no file when it loses the race."""
+    source, destination = memory_remote(), memory_remote()
+    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), tag("1.0.0")):
+        act(source)
+    send(source, destination, "1.0.0", "2.0.0")
+    begin = destination.push
+
+    def late() -> Any:
+        monkeypatch.setattr(destination, "push", begin)
+        entry = ledger_of(destination).entries[Version.parse("1.0.0")]
+        event = kind(**stamp(NAME), version=Version.parse("1.0.0"), manifest=entry.manifest)
+
+        def give_up(ledger: Ledger) -> set[Digest]:
+            ledger.append(event)
+            return set()
+
+        with destination.push() as push:
+            commit(destination, push, NAME, give_up)
+        collect(destination)
+        return destination.push()
+
+    monkeypatch.setattr(destination, "push", late)
+    done = copy(
+        source,
+        destination,
+        NAME,
+        [Version.parse("1.0.0")],
+        restore=Decisions(destination).restore,
+        channels=Channels(["stable"]),
+        heal=False,
+    )
+    assert str(done.ledger.channels["stable"].version) == "1.0.0"
+    assert not verify(destination).damages
 
 
 VERSIONS = ("1.0.0", "1.1.0", "2.0.0")

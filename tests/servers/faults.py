@@ -21,7 +21,8 @@ FAULTS = ("reset", "lost", "slow-down", "error", "truncated", "garbled", "page")
 500; truncated: half of the answer's body, then the connection breaks; garbled: one byte of the body on its way up, or of
 the answer's, is another; page: a web page with status 200.
 
-Also stalled: no answer until the proxy ends; expired: the credentials are no longer good, which a HEAD cannot say."""
+Also stalled: no answer until the proxy ends; expired: the credentials are no longer good, which a HEAD cannot say;
+astray: 404, as a gateway answers whose way to the server is not set up."""
 
 
 def at(number: int, fault: str, burst: float = 1) -> Plan:
@@ -109,6 +110,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self.refuse(500, "InternalError")
             case "expired":
                 return self.refuse(400, "ExpiredToken")
+            case "astray":
+                return self.refuse(404, "NotFound")
             case "page":
                 return self.answer(200, [("Content-Type", "text/html")], PAGE)
             case "stalled":

@@ -60,8 +60,8 @@ class ForgetfulRemote(ObjectRemote):
         heads = sorted((self._heads or {}).items())
         self._forget(where, self._condemned, *heads, *self._intents, *more)
 
-    def read_index(self, name: str) -> IndexFile | None:
-        found = super().read_index(name)
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        found = super().read_index(name, known)
         if self._condemned is None and self._heads is not None and found is not None:
             self._heads[name] = found.token
         return found

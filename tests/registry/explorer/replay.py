@@ -144,13 +144,13 @@ class Replay:
         step = Step(kind, key)
         return step.perform(self._fixed.objects)[1] if key in self._fixed.objects else self._ask(step)
 
-    def get(self, key: str) -> tuple[bytes, str] | None:
+    def get(self, key: str, known: tuple[bytes, str] | None = None) -> tuple[bytes, str] | None:
         found: tuple[bytes, str] | None = self._read("get", key)
         return found
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
         data = self._read("open", key)
-        return None if data is None else BytesIO(data)
+        return None if data is None else BytesIO(data[start:])
 
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if self._read("has", key)}
