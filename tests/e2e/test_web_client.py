@@ -248,7 +248,7 @@ def test_a_download_that_broke_off_goes_on(
 ) -> None:
     export = publish(0)
     size = (export / "model_int8.onnx").stat().st_size
-    cut, model = at(0, "truncated"), sha256_path(export / "model_int8.onnx")
+    cut, model = at(0, "faltering"), sha256_path(export / "model_int8.onnx")
     site.plan = lambda method, path: (cut(method, path) or "reset") if model in path else None
     assert "failed" in browser("open", demo(page, site))["status"]
     site.plan = lambda method, path: None
