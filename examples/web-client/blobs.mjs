@@ -43,7 +43,11 @@ export class Blobs {
     this.store = store
   }
 
-  /** Have every piece of a file in the store. `onBytes` is told how many more bytes are there. @param {File} file @param {Options} [options] */
+  /**
+   * Have every piece of a file in the store. `onBytes` is told how many more bytes are there.
+   * @param {File} file
+   * @param {Options} [options]
+   */
   async fetch(file, options = {}) {
     const held = new Set(await this.store.keys('piece/'))
     for (const piece of piecesOf(file)) {
@@ -52,7 +56,11 @@ export class Blobs {
     }
   }
 
-  /** The bytes of a file, whole and verified as they leave the store. @param {File} file @returns {Promise<Uint8Array>} */
+  /**
+   * The bytes of a file, whole and verified as they leave the store.
+   * @param {File} file
+   * @returns {Promise<Uint8Array>}
+   */
   async read(file) {
     const pieces = piecesOf(file)
     const parts = []
@@ -67,7 +75,11 @@ export class Blobs {
     throw new IntegrityError(`what was kept of ${file.digest} has changed; download it again`)
   }
 
-  /** A small document by its digest, from the store or the registry. @param {string} digest @param {AbortSignal} [signal] */
+  /**
+   * A small document by its digest, from the store or the registry.
+   * @param {string} digest
+   * @param {AbortSignal} [signal]
+   */
   async document(digest, signal) {
     const hex = hexOf(digest)
     const kept = await this.store.get(`piece/${hex}`)
@@ -79,7 +91,10 @@ export class Blobs {
     return bytes
   }
 
-  /** Only the pieces of these digests stay, and nothing that was arriving. @param {Set<string>} kept hex digits */
+  /**
+   * Only the pieces of these digests stay, and nothing that was arriving.
+   * @param {Set<string>} kept hex digits
+   */
   async keepOnly(kept) {
     const keys = [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]
     for (const key of keys) {
@@ -87,7 +102,12 @@ export class Blobs {
     }
   }
 
-  /** Wrong bytes are fetched once more, from their beginning. @param {string} blob @param {Piece} piece @param {Options} options */
+  /**
+   * Wrong bytes are fetched once more, from their beginning.
+   * @param {string} blob
+   * @param {Piece} piece
+   * @param {Options} options
+   */
   async #fetchPiece(blob, piece, options) {
     for (const last of [false, true]) {
       const arriving = await Arriving.of(this.store, piece)
@@ -125,7 +145,13 @@ export class Blobs {
     return arriving.bytes()
   }
 
-  /** One answer's share of a piece. @param {string} path @param {Piece} piece @param {Arriving} arriving @param {Options} options */
+  /**
+   * One answer's share of a piece.
+   * @param {string} path
+   * @param {Piece} piece
+   * @param {Arriving} arriving
+   * @param {Options} options
+   */
   async #receive(path, piece, arriving, { signal, onBytes }) {
     const answer = await this.http.open(path, rangeHeaders(piece, arriving), signal)
     const isPart = answer.status === 206
@@ -149,7 +175,12 @@ export class Blobs {
     throw new RemoteError(`${path} ended early`, true)
   }
 
-  /** Ask for a blob under its plain key, then under generation keys. @template T @param {string} hex @param {(path: string) => Promise<T>} ask */
+  /**
+   * Ask for a blob under its plain key, then under generation keys.
+   * @template T
+   * @param {string} hex
+   * @param {(path: string) => Promise<T>} ask
+   */
   async #anyGeneration(hex, ask) {
     for (const generation of GENERATIONS) {
       try {
@@ -200,7 +231,10 @@ class Arriving {
     return this.store.get(`${this.prefix}${this.size}`)
   }
 
-  /** An answer begins, whose strong entity tag says later whether the file is still the same. @param {string | null} etag */
+  /**
+   * An answer begins, whose strong entity tag says later whether the file is still the same.
+   * @param {string | null} etag
+   */
   async begin(etag) {
     this.etag = etag?.startsWith('"') ? etag : null
     if (this.etag) await this.store.put(`${this.prefix}etag`, new TextEncoder().encode(this.etag))

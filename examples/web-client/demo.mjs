@@ -59,7 +59,11 @@ async function tag() {
   if (chars.slice(read).join('').trim()) say(`The model takes no longer texts: only the first ${read} characters were read.`)
 }
 
-/** @param {string[]} chars @param {import('./tagger.mjs').Span[]} spans @returns {Generator<Node | string>} */
+/**
+ * @param {string[]} chars
+ * @param {import('./tagger.mjs').Span[]} spans
+ * @returns {Generator<Node | string>}
+ */
 function* marked(chars, spans) {
   let place = 0
   for (const { start, end, label } of spans) {

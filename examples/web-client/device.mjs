@@ -95,7 +95,11 @@ function loads(number, newest) {
   return number !== undefined && number >= OLDEST_FORMAT && number <= newest
 }
 
-/** Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not. @param {Json} artifact @returns {string[]} */
+/**
+ * Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not.
+ * @param {Json} artifact
+ * @returns {string[]}
+ */
 function runsOn({ format, providers = [] }) {
   if (format !== 'webgpu') return ['CPU', ...providers]
   return providers.length ? providers : ['WebGPU']

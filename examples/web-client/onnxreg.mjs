@@ -80,7 +80,11 @@ export class Registry {
     }
   }
 
-  /** Which artifact answers, and why the others do not. Downloads nothing but documents. @param {string} name @param {Question} [question] */
+  /**
+   * Which artifact answers, and why the others do not. Downloads nothing but documents.
+   * @param {string} name
+   * @param {Question} [question]
+   */
   async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
     const { state: found, offline } = await this.state(name, signal)
     const state = await this.#withVersion(found, question.tag ?? null, signal)
@@ -111,12 +115,20 @@ export class Registry {
     return release
   }
 
-  /** The present release of a model and the one before it; null where there is none. @param {string} name @returns {Promise<Slot>} */
+  /**
+   * The present release of a model and the one before it; null where there is none.
+   * @param {string} name
+   * @returns {Promise<Slot>}
+   */
   async slot(name) {
     return (await this.#load(`slot/${modelName(name)}`)) ?? { current: null, previous: null, refused: null }
   }
 
-  /** Let the release before take the place of the present one. @param {string} name @returns {Promise<Release>} */
+  /**
+   * Let the release before take the place of the present one.
+   * @param {string} name
+   * @returns {Promise<Release>}
+   */
   async rollback(name) {
     const { current, previous } = await this.slot(name)
     if (!previous) throw new NotFoundError(`there is no release of ${name} before the present one`)
@@ -124,14 +136,23 @@ export class Registry {
     return previous
   }
 
-  /** A file of a release, whole and verified. @param {Release} release @param {string} path @returns {Promise<Uint8Array>} */
+  /**
+   * A file of a release, whole and verified.
+   * @param {Release} release
+   * @param {string} path
+   * @returns {Promise<Uint8Array>}
+   */
   async read(release, path) {
     const file = release.files.find((each) => each.path === path)
     if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${path}`)
     return this.#blobs.read(file)
   }
 
-  /** The file with this role, such as `tokenizer` or `labels`. @param {Release} release @param {string} role */
+  /**
+   * The file with this role, such as `tokenizer` or `labels`.
+   * @param {Release} release
+   * @param {string} role
+   */
   async readRole(release, role) {
     const file = release.files.find((each) => each.role === role)
     if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${role}`)

@@ -16,7 +16,11 @@ import { InputError, items, mapping, own, text } from './values.mjs'
 const GLOBAL = '!globally_allowed_types;'
 const ALL = '!no_ops_specified_means_all_ops_are_required'
 
-/** What a build lacks for these operators: a code, or null where it has all. @param {Build} build @param {Need[]} needs */
+/**
+ * What a build lacks for these operators: a code, or null where it has all.
+ * @param {Build} build
+ * @param {Need[]} needs
+ */
 export function shortfall(build, needs) {
   const { operators, types, everywhere } = build
   if (operators && needs.some((need) => !operators.has(key(need.domain, need.opset, need.name)))) return 'operators'
@@ -105,7 +109,11 @@ function opset(written) {
   return Number(written)
 }
 
-/** entries = name [json] {"," name [json]} @param {string} rest @returns {Generator<[string, Restriction | null]>} */
+/**
+ * entries = name [json] {"," name [json]}
+ * @param {string} rest
+ * @returns {Generator<[string, Restriction | null]>}
+ */
 function* entries(rest) {
   for (let place = 0; place < rest.length; place++) {
     const found = /^[^{,]*/.exec(rest.slice(place))

@@ -73,7 +73,11 @@ function usable(state, tag) {
   return version
 }
 
-/** Versions above the last one asked that a name without a tag does not mean. @param {Json} state @param {string | null} lowest */
+/**
+ * Versions above the last one asked that a name without a tag does not mean.
+ * @param {Json} state
+ * @param {string | null} lowest
+ */
 function passedOver(state, lowest) {
   const found = []
   for (const [version, entry] of Object.entries(state.versions)) {
@@ -131,14 +135,23 @@ async function noOperatorSet(digest) {
   throw new NotFoundError(`the operator set ${digest} was not handed in`)
 }
 
-/** Bytes of an artifact and of the files that all artifacts share, equal ones once. @param {Json} artifact @param {Json} summary */
+/**
+ * Bytes of an artifact and of the files that all artifacts share, equal ones once.
+ * @param {Json} artifact
+ * @param {Json} summary
+ */
 function downloadSize(artifact, summary) {
   const files = [artifact, ...(artifact.files ?? []), ...summary.files]
   const sizes = new Map(files.map((file) => [file.digest, file.size]))
   return [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0)
 }
 
-/** Certified first, then the preferred format, then the smallest. @param {Judged} a @param {Judged} b @param {string[]} formats */
+/**
+ * Certified first, then the preferred format, then the smallest.
+ * @param {Judged} a
+ * @param {Judged} b
+ * @param {string[]} formats
+ */
 function rank(a, b, formats) {
   const listed = formats.length ? formats : PREFERENCE
   const state = (/** @type {Judged} */ { artifact }) => own({ certified: 0, refused: 2 }, artifact.state) ?? 1
@@ -147,7 +160,9 @@ function rank(a, b, formats) {
   return state(a) - state(b) || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
 }
 
-/** @typedef {{formats: string[], requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query */
+/**
+ * @typedef {{formats: string[], requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
+ */
 
 /** @param {any} value @returns {Query} */
 function readQuery(value) {
@@ -178,7 +193,11 @@ function recalls(value) {
   return Object.fromEntries(Object.entries(mapping(value)).map(([label, least]) => [label, share(least)]))
 }
 
-/** The fields of a candidate that say where its version stands. @param {Json} state @param {string} version */
+/**
+ * The fields of a candidate that say where its version stands.
+ * @param {Json} state
+ * @param {string} version
+ */
 function standingOf(state, version) {
   const { manifest, yanks, pinned } = state.versions[version]
   const channels = Object.keys(state.channels).filter((tag) => state.channels[tag].version === version)

@@ -50,7 +50,12 @@ export async function checkContinues(seen, { state, lines }, document) {
   }
 }
 
-/** The lines of the segment that holds a line. @param {Json} state @param {number} seq @param {(digest: string) => Promise<Uint8Array>} document */
+/**
+ * The lines of the segment that holds a line.
+ * @param {Json} state
+ * @param {number} seq
+ * @param {(digest: string) => Promise<Uint8Array>} document
+ */
 async function sealed(state, seq, document) {
   const segment = state.segments[Math.floor((seq - 1) / SEGMENT)]
   return segment ? chain(linesOf(await document(segment))) : []
@@ -69,7 +74,11 @@ function linesOf(bytes) {
   return found
 }
 
-/** The lines of a log, each of which names the one before it. @param {Uint8Array[]} lines @returns {Promise<Line[]>} */
+/**
+ * The lines of a log, each of which names the one before it.
+ * @param {Uint8Array[]} lines
+ * @returns {Promise<Line[]>}
+ */
 async function chain(lines) {
   /** @type {Line[]} */
   const found = []

@@ -31,7 +31,12 @@ export function browserStore(name) {
   let opened
   const open = () => (opened ??= openDatabase(name))
 
-  /** @template T @param {IDBTransactionMode} mode @param {(held: IDBObjectStore) => IDBRequest<T>} act @returns {Promise<T>} */
+  /**
+   * @template T
+   * @param {IDBTransactionMode} mode
+   * @param {(held: IDBObjectStore) => IDBRequest<T>} act
+   * @returns {Promise<T>}
+   */
   const act = async (mode, act) => {
     const transaction = (await open()).transaction('bytes', mode)
     const request = act(transaction.objectStore('bytes'))

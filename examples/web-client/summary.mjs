@@ -7,7 +7,12 @@ import { sha256 } from './blobs.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
 
-/** @param {Json} manifest @param {string} digest of the manifest @param {number} size of the manifest @returns {Promise<Json>} */
+/**
+ * @param {Json} manifest
+ * @param {string} digest of the manifest
+ * @param {number} size of the manifest
+ * @returns {Promise<Json>}
+ */
 export async function summarize({ artifacts, files, task, family, license }, digest, size) {
   return filled({
     ...{ manifest: digest, size, task, family, license },
@@ -57,7 +62,11 @@ function filled(value) {
   return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null))
 }
 
-/** Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them. @param {any} value @returns {string} */
+/**
+ * Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them.
+ * @param {any} value
+ * @returns {string}
+ */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)

@@ -29,7 +29,11 @@ export class Tagger {
     this.#most = config.max_sequence_length ?? config.max_position_embeddings
   }
 
-  /** @param {any} ort @param {import('./onnxreg.mjs').Registry} registry @param {import('./onnxreg.mjs').Release} release */
+  /**
+   * @param {any} ort
+   * @param {import('./onnxreg.mjs').Registry} registry
+   * @param {import('./onnxreg.mjs').Release} release
+   */
   static async load(ort, registry, release) {
     const json = async (/** @type {string} */ path) =>
       JSON.parse(new TextDecoder().decode(await registry.read(release, path)))
@@ -65,7 +69,11 @@ export class Tagger {
   }
 }
 
-/** The first tokens, and the special ones behind the text. @param {import('./wordpiece.mjs').Encoding} encoding @param {number} most */
+/**
+ * The first tokens, and the special ones behind the text.
+ * @param {import('./wordpiece.mjs').Encoding} encoding
+ * @param {number} most
+ */
 function fitting({ ids, offsets, special }, most) {
   const behind = special.length - 1 - special.lastIndexOf(false)
   const cut = Math.max(0, ids.length - most)

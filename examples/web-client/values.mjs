@@ -80,7 +80,12 @@ export function share(value) {
   return value
 }
 
-/** A key's value where the object itself has it: `constructor` is no key of `{}`. @param {Json} found @param {string} key @returns {any} */
+/**
+ * A key's value where the object itself has it: `constructor` is no key of `{}`.
+ * @param {Json} found
+ * @param {string} key
+ * @returns {any}
+ */
 export function own(found, key) {
   return Object.hasOwn(found, key) ? found[key] : undefined
 }
@@ -191,7 +196,11 @@ export function isPrerelease(release) {
   return parts(release).pre.length > 0
 }
 
-/** Below 0, 0, above 0: the order of two versions by SemVer 2.0, section 11. @param {string} a @param {string} b */
+/**
+ * Below 0, 0, above 0: the order of two versions by SemVer 2.0, section 11.
+ * @param {string} a
+ * @param {string} b
+ */
 export function precedence(a, b) {
   const [left, right] = [parts(a), parts(b)]
   return (

@@ -179,7 +179,11 @@ class Parser {
     return known(field, (found) => found.includes(wanted) !== negated)
   }
 
-  /** relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" text @param {Field} field @returns {Predicate} */
+  /**
+   * relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" text
+   * @param {Field} field
+   * @returns {Predicate}
+   */
   #relation(field) {
     const sign = this.#next
     this.#place++
@@ -319,7 +323,12 @@ function known(field, test) {
   }
 }
 
-/** Below 0, 0 or above 0. Texts are only ever equal or not. @param {string} kind @param {any} found @param {any} value */
+/**
+ * Below 0, 0 or above 0. Texts are only ever equal or not.
+ * @param {string} kind
+ * @param {any} found
+ * @param {any} value
+ */
 function order(kind, found, value) {
   if (kind === 'version') return precedence(found, value)
   return found === value ? 0 : found < value ? -1 : 1

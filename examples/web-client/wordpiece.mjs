@@ -78,7 +78,11 @@ export class WordPiece {
     return chinese && CJK.test(char) ? [' ', ...found, ' '] : [...found]
   }
 
-  /** The longest piece of the vocabulary, and again; one unknown token where there is none. @param {Char[]} word @param {Encoding} encoding */
+  /**
+   * The longest piece of the vocabulary, and again; one unknown token where there is none.
+   * @param {Char[]} word
+   * @param {Encoding} encoding
+   */
   #encodeWord(word, encoding) {
     const { unk_token: unknown, continuing_subword_prefix: prefix, max_input_chars_per_word: most } = this.#model
     /** @type {[number, number, number][]} */
@@ -137,7 +141,11 @@ function addedTokens(tokens) {
     .sort((a, b) => b.content.length - a.content.length)
 }
 
-/** What puts special tokens around a text. @param {Json | null} template @returns {(content: Encoding) => Encoding} */
+/**
+ * What puts special tokens around a text.
+ * @param {Json | null} template
+ * @returns {(content: Encoding) => Encoding}
+ */
 function templateOf(template) {
   if (!template) return (content) => content
   const around = template.type === 'BertProcessing' ? [template.cls[1], null, template.sep[1]] : itemsOf(template)
