@@ -21,7 +21,7 @@ FAULTS = ("reset", "lost", "slow-down", "error", "truncated", "garbled", "page")
 500; truncated: half of the answer's body, then the connection breaks; garbled: one byte of the body on its way up, or of
 the answer's, is another; page: a web page with status 200.
 
-Also stalled: no answer until the proxy ends; expired: the credentials are no longer good, which a HEAD cannot say;
+Also stalled: no answer until the proxy ends; faltering: truncated, but a second after the half of the body; expired: the credentials are no longer good, which a HEAD cannot say;
 astray: 404, as a gateway answers whose way to the server is not set up."""
 
 
@@ -124,9 +124,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.break_off()
         if fault == "garbled" and self.command == "GET" and data:
             data = garbled(data, proxy.spot)
-        self.answer(status, headers, data, cut=fault == "truncated")
+        self.answer(
+            status, headers, data, cut=fault in ("truncated", "faltering"), pause=fault == "faltering"
+        )
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_OPTIONS = serve  # noqa: N815
 
     def ask(self, proxy: Proxy, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(cast(str, proxy.upstream.netloc), timeout=30)
@@ -143,7 +145,9 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    def answer(self, status: int, headers: list[tuple[str, str]], data: bytes, cut: bool = False) -> None:
+    def answer(
+        self, status: int, headers: list[tuple[str, str]], data: bytes, cut: bool = False, pause: bool = False
+    ) -> None:
         cast(Any, self.server).proxy.answers.append(status)
         self.send_response_only(status)
         named = {name.lower() for name, _ in headers}
@@ -156,6 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(data[: len(data) // 2] if cut else data)
         if cut:
             self.wfile.flush()
+            cast(Any, self.server).proxy.ended.wait(pause)
             self.break_off()
 
     def refuse(self, status: int, code: str) -> None:

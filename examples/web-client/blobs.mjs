@@ -1,0 +1,274 @@
+/**
+ * Blobs on their way into a store: resumed, verified piece by piece, and handed out only whole and verified.
+ *
+ * WebCrypto hashes no stream. So a large file comes in pieces, whose digests its manifest has; a small file is its own
+ * only piece. Keys of the store:
+ *
+ *     piece/<hex>               a verified piece, under its SHA-256
+ *     arriving/<hex>/<offset>   what came of a piece so far, and `etag`; nobody reads these but who goes on from there
+ */
+
+import { concat, pause, RemoteError } from './http.mjs'
+import { hexOf, IntegrityError, NotFoundError } from './values.mjs'
+
+/** @typedef {import('./stores.mjs').Store} Store */
+/** @typedef {import('./http.mjs').Http} Http */
+/** @typedef {{digest: string, size: number, pieces?: {size: number, digests: string[]} | null}} File */
+/** @typedef {{hex: string, start: number, size: number}} Piece */
+/** @typedef {{signal?: AbortSignal, onBytes?: (count: number) => void}} Options */
+
+/** So many bytes are put away at once while a piece arrives. */
+const CHUNK = 2 ** 20
+const GENERATIONS = ['', '.1', '.2', '.3', '.4', '.5', '.6', '.7']
+
+/** The SHA-256 of some bytes, in hex. @param {Uint8Array} bytes */
+export async function sha256(bytes) {
+  const found = new Uint8Array(await crypto.subtle.digest('SHA-256', /** @type {BufferSource} */ (bytes)))
+  return Array.from(found, (byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
+/** The parts of a file that are verified one by one. @param {File} file @returns {Piece[]} */
+export function piecesOf({ digest, size, pieces }) {
+  if (!pieces) return [{ hex: hexOf(digest), start: 0, size }]
+  return pieces.digests.map((each, place) => {
+    const start = place * pieces.size
+    return { hex: hexOf(each), start, size: Math.min(pieces.size, size - start) }
+  })
+}
+
+export class Blobs {
+  /** @param {Http} http @param {Store} store */
+  constructor(http, store) {
+    this.http = http
+    this.store = store
+  }
+
+  /**
+   * Have every piece of a file in the store. `onBytes` is told how many more bytes are there.
+   * @param {File} file
+   * @param {Options} [options]
+   */
+  async fetch(file, options = {}) {
+    const held = new Set(await this.store.keys('piece/'))
+    for (const piece of piecesOf(file)) {
+      if (held.has(`piece/${piece.hex}`)) options.onBytes?.(piece.size)
+      else await this.#fetchPiece(hexOf(file.digest), piece, options)
+    }
+  }
+
+  /**
+   * The bytes of a file, whole and verified as they leave the store.
+   * @param {File} file
+   * @returns {Promise<Uint8Array>}
+   */
+  async read(file) {
+    const pieces = piecesOf(file)
+    const parts = []
+    for (const { hex } of pieces) {
+      const part = await this.store.get(`piece/${hex}`)
+      if (!part) throw new NotFoundError(`${file.digest} has not been downloaded`)
+      parts.push(part)
+    }
+    const bytes = concat(parts)
+    if ((await sha256(bytes)) === hexOf(file.digest)) return bytes
+    await Promise.all(pieces.map(({ hex }) => this.store.delete(`piece/${hex}`)))
+    throw new IntegrityError(`what was kept of ${file.digest} has changed; download it again`)
+  }
+
+  /**
+   * A small document by its digest, from the store or the registry.
+   * @param {string} digest
+   * @param {AbortSignal} [signal]
+   */
+  async document(digest, signal) {
+    const hex = hexOf(digest)
+    const kept = await this.store.get(`piece/${hex}`)
+    if (kept && (await sha256(kept)) === hex) return kept
+    const found = await this.#anyGeneration(hex, (path) => this.http.document(path, null, signal))
+    const bytes = found?.bytes ?? new Uint8Array()
+    if ((await sha256(bytes)) !== hex) throw new IntegrityError(`the registry sent other bytes than ${digest}`)
+    await this.store.put(`piece/${hex}`, bytes)
+    return bytes
+  }
+
+  /**
+   * Only the pieces of these digests stay, and nothing that was arriving.
+   * @param {Set<string>} kept hex digits
+   */
+  async keepOnly(kept) {
+    const keys = [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]
+    for (const key of keys) {
+      if (!kept.has(key.replace('piece/', ''))) await this.store.delete(key)
+    }
+  }
+
+  /**
+   * Wrong bytes are fetched once more, from their beginning.
+   * @param {string} blob
+   * @param {Piece} piece
+   * @param {Options} options
+   */
+  async #fetchPiece(blob, piece, options) {
+    for (const last of [false, true]) {
+      const arriving = await Arriving.of(this.store, piece)
+      options.onBytes?.(arriving.size)
+      const bytes = await this.#complete(blob, piece, arriving, options)
+      if ((await sha256(bytes)) === piece.hex) {
+        await this.store.put(`piece/${piece.hex}`, bytes)
+        return arriving.clear()
+      }
+      options.onBytes?.(-arriving.size)
+      await arriving.clear()
+      if (last) throw new IntegrityError(`the registry sent other bytes than sha256:${blob}`)
+    }
+  }
+
+  /** Ask for the rest until all is there; give up where several attempts in a row brought nothing new. */
+  async #complete(
+    /** @type {string} */ blob,
+    /** @type {Piece} */ piece,
+    /** @type {Arriving} */ arriving,
+    /** @type {Options} */ options,
+  ) {
+    let most = arriving.size
+    for (let failures = 0; arriving.size < piece.size; ) {
+      try {
+        await this.#anyGeneration(blob, (path) => this.#receive(path, piece, arriving, options))
+      } catch (error) {
+        if (!(error instanceof RemoteError && error.passing)) throw error
+        failures = arriving.size > most ? 0 : failures + 1
+        most = Math.max(most, arriving.size)
+        if (failures > this.http.delays.length) throw error
+        await pause(this.http.delays[failures - 1] ?? 0)
+      }
+    }
+    return arriving.bytes()
+  }
+
+  /**
+   * One answer's share of a piece.
+   * @param {string} path
+   * @param {Piece} piece
+   * @param {Arriving} arriving
+   * @param {Options} options
+   */
+  async #receive(path, piece, arriving, { signal, onBytes }) {
+    const answer = await this.http.open(path, rangeHeaders(piece, arriving), signal)
+    const isPart = answer.status === 206
+    if (!isPart) {
+      onBytes?.(-arriving.size)
+      await arriving.clear()
+    }
+    let skip = isPart ? 0 : piece.start
+    try {
+      await arriving.begin(answer.headers.get('ETag'))
+      for await (const chunk of answer.chunks) {
+        const wanted = chunk.subarray(skip, skip + piece.size - arriving.size)
+        skip -= Math.min(skip, chunk.length)
+        await arriving.add(wanted)
+        onBytes?.(wanted.length)
+        if (arriving.size === piece.size) return
+      }
+    } finally {
+      await arriving.putAway()
+    }
+    throw new RemoteError(`${path} ended early`, true)
+  }
+
+  /**
+   * Ask for a blob under its plain key, then under generation keys.
+   * @template T
+   * @param {string} hex
+   * @param {(path: string) => Promise<T>} ask
+   */
+  async #anyGeneration(hex, ask) {
+    for (const generation of GENERATIONS) {
+      try {
+        return await ask(`blobs/sha256/${hex.slice(0, 2)}/${hex}${generation}`)
+      } catch (error) {
+        if (!(error instanceof NotFoundError)) throw error
+      }
+    }
+    throw new NotFoundError(`the registry does not have sha256:${hex}; resolve again`)
+  }
+}
+
+/** @param {Piece} piece @param {Arriving} arriving @returns {Record<string, string>} */
+function rangeHeaders(piece, { size, etag }) {
+  const range = { Range: `bytes=${piece.start + size}-${piece.start + piece.size - 1}` }
+  return size && etag ? { ...range, 'If-Range': etag } : range
+}
+
+/** What came of a piece so far. It outlives the program, and is believed only once all of it was hashed. */
+class Arriving {
+  size = 0
+  /** @type {string | null} */
+  etag = null
+  /** @type {Uint8Array[]} */
+  #stored = []
+  /** @type {Uint8Array[]} */
+  #fresh = []
+
+  /** @param {Store} store @param {Piece} piece */
+  constructor(store, piece) {
+    this.store = store
+    this.prefix = `arriving/${piece.hex}/`
+  }
+
+  /** @param {Store} store @param {Piece} piece */
+  static async of(store, piece) {
+    const found = new Arriving(store, piece)
+    const etag = await store.get(`${found.prefix}etag`)
+    found.etag = etag ? new TextDecoder().decode(etag) : null
+    for (let part = await found.#next(); part && found.size + part.length <= piece.size; part = await found.#next()) {
+      found.#stored.push(part)
+      found.size += part.length
+    }
+    return found
+  }
+
+  #next() {
+    return this.store.get(`${this.prefix}${this.size}`)
+  }
+
+  /**
+   * An answer begins, whose strong entity tag says later whether the file is still the same.
+   * @param {string | null} etag
+   */
+  async begin(etag) {
+    this.etag = etag?.startsWith('"') ? etag : null
+    if (this.etag) await this.store.put(`${this.prefix}etag`, new TextEncoder().encode(this.etag))
+  }
+
+  /** @param {Uint8Array} bytes */
+  async add(bytes) {
+    this.#fresh.push(bytes)
+    this.size += bytes.length
+    if (this.#freshSize >= CHUNK) await this.putAway()
+  }
+
+  get #freshSize() {
+    return this.#fresh.reduce((sum, part) => sum + part.length, 0)
+  }
+
+  /** Write down what is only in memory. */
+  async putAway() {
+    const bytes = concat(this.#fresh)
+    if (!bytes.length) return
+    await this.store.put(`${this.prefix}${this.size - bytes.length}`, bytes)
+    this.#stored.push(bytes)
+    this.#fresh = []
+  }
+
+  bytes() {
+    return concat([...this.#stored, ...this.#fresh])
+  }
+
+  async clear() {
+    for (const key of await this.store.keys(this.prefix)) await this.store.delete(key)
+    this.#stored = []
+    this.#fresh = []
+    this.size = 0
+  }
+}
+

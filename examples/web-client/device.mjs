@@ -1,0 +1,118 @@
+/**
+ * A device: what an app says about the ONNX Runtime it ships with and the phone it runs on, as tests of artifacts.
+ *
+ * `docs/resolve.md` is the specification. A test gives a code where an artifact does not meet it, else null.
+ */
+
+import { readBuild } from './operators.mjs'
+import { InputError, items, mapping, optional, own, size, text } from './values.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {(artifact: Json, download: number) => boolean} Meets */
+/** @typedef {[code: string, meets: Meets]} Requirement */
+/** @typedef {{requirements: Requirement[], build: import('./operators.mjs').Build | null}} Device */
+
+/** The newest opset, IR version and ORT format that a release loads; a release between two rows is as the one before. */
+const RELEASES = [
+  { minor: 15, opset: 19, ir: 9, format: 5 },
+  { minor: 16, opset: 19, ir: 9, format: 6 },
+  { minor: 17, opset: 20, ir: 9, format: 6 },
+  { minor: 18, opset: 21, ir: 10, format: 6 },
+  { minor: 21, opset: 22, ir: 10, format: 6 },
+  { minor: 23, opset: 23, ir: 11, format: 6 },
+  { minor: 24, opset: 25, ir: 13, format: 6 },
+  { minor: 25, opset: 26, ir: 13, format: 6 },
+]
+const OLDEST_FORMAT = 5
+const BUILT_IN = ['ai.onnx', 'ai.onnx.ml', 'com.microsoft']
+const KEYS = [
+  ...['name', 'ort', 'build', 'operators', 'providers', 'domains'],
+  ...['platform', 'abi', 'ram', 'free_space', 'locale'],
+]
+
+/** Read a device document. @param {any} value @returns {Device} */
+export function readDevice(value) {
+  const found = mapping(value)
+  const unknown = Object.keys(found).find((key) => !KEYS.includes(key))
+  if (unknown !== undefined) throw new InputError(`a device has no ${unknown.slice(0, 40)}`)
+  for (const key of ['name', 'platform', 'abi', 'locale']) optional(found, key, text, null)
+  const release = runtime(optional(found, 'ort', text, ''))
+  const minimal = optional(found, 'build', build, 'full') === 'minimal'
+  const config = optional(found, 'operators', text, null)
+  if (minimal !== (config !== null)) throw new InputError('operators and a minimal build belong together')
+  const domains = [...BUILT_IN, ...optional(found, 'domains', texts, [])]
+  const providers = optional(found, 'providers', texts, ['CPU']).map(provider)
+  const ram = optional(found, 'ram', size, Infinity)
+  const space = optional(found, 'free_space', size, Infinity)
+  return {
+    build: config === null ? null : readBuild(config),
+    requirements: [
+      ['runtime', (artifact) => artifact.format !== 'openvino-ir'],
+      ['ort-format', (artifact) => (isOrt(artifact) ? loads(artifact.ort_format, release.format) : !minimal)],
+      ['opset', (artifact) => (artifact.opset ?? Infinity) <= release.opset],
+      ['ir-version', (artifact) => isOrt(artifact) || (artifact.ir_version ?? 0) <= release.ir],
+      ['domain', (artifact) => minimal || all(artifact.domains, (name) => domains.includes(name))],
+      ['provider', (artifact) => runsOn(artifact).some((name) => providers.includes(provider(name)))],
+      ['ram', (artifact) => weights(artifact) <= ram],
+      ['space', (_, download) => download <= space],
+    ],
+  }
+}
+
+/** @param {string[] | undefined} names @param {(name: string) => boolean} test */
+function all(names, test) {
+  return (names ?? []).every(test)
+}
+
+/** @param {any} value */
+function build(value) {
+  if (value !== 'full' && value !== 'minimal') throw new InputError('write full or minimal')
+  return value
+}
+
+/** @param {any} value */
+function texts(value) {
+  return items(value, text)
+}
+
+/** What a release such as 1.23.2 loads. @param {string} written */
+function runtime(written) {
+  const found = /^([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?$/.exec(written)
+  if (!found) throw new InputError(`not a release of ONNX Runtime: ${written.slice(0, 40)}`)
+  const [major, minor] = [Number(found[1]), Number(found[2])]
+  const known = RELEASES.filter((release) => major > 1 || (major === 1 && release.minor <= minor)).at(-1)
+  if (!known) throw new InputError(`ONNX Runtime ${written} is older than 1.15, the oldest known here`)
+  return known
+}
+
+/** @param {Json} artifact */
+function isOrt(artifact) {
+  return own(artifact, 'ort_format') !== undefined || ['ort', 'ort-android'].includes(artifact.format)
+}
+
+/** @param {number | undefined} number @param {number} newest */
+function loads(number, newest) {
+  return number !== undefined && number >= OLDEST_FORMAT && number <= newest
+}
+
+/**
+ * Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not.
+ * @param {Json} artifact
+ * @returns {string[]}
+ */
+function runsOn({ format, providers = [] }) {
+  if (format !== 'webgpu') return ['CPU', ...providers]
+  return providers.length ? providers : ['WebGPU']
+}
+
+/** `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU. @param {string} name */
+function provider(name) {
+  const short = name.toLowerCase().replace(/executionprovider$/, '')
+  return short === 'wasm' ? 'cpu' : short
+}
+
+/** Bytes that must fit into memory at least. @param {Json} artifact */
+function weights({ size: main, files = [] }) {
+  const external = files.filter((/** @type {Json} */ file) => file.role === 'external-data')
+  return external.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, main)
+}

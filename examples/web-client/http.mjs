@@ -1,0 +1,191 @@
+/**
+ * Requests to a static tree: a wait that ends, and errors that say whether asking again may help.
+ */
+
+import { NotFoundError, RegError } from './values.mjs'
+
+/** Bytes of a document, at most. */
+export const MAX_DOCUMENT = 64 * 2 ** 20
+const PASSING = [408, 425, 429, 500, 502, 503, 504]
+
+/** The server, or the way to it, failed. `passing`: asking again may help. */
+export class RemoteError extends RegError {
+  /** @param {string} message @param {boolean} passing */
+  constructor(message, passing) {
+    super(message, 'remote')
+    this.passing = passing
+  }
+}
+
+/** @typedef {{status: number, headers: Headers, chunks: AsyncGenerator<Uint8Array>}} Answer */
+
+export class Http {
+  /**
+   * @param {string} url of the tree
+   * @param {object} [options]
+   * @param {typeof fetch} [options.fetch]
+   * @param {string} [options.token] what a server behind `--token-file` asks for
+   * @param {number} [options.patience] milliseconds without a byte after which a server counts as gone
+   * @param {number[]} [options.delays] milliseconds before each new attempt
+   */
+  constructor(url, { fetch = globalThis.fetch, token, patience = 60_000, delays = [200, 1000, 3000] } = {}) {
+    this.url = url.replace(/\/+$/, '')
+    this.delays = delays
+    this.fetch = fetch.bind(globalThis)
+    this.patience = patience
+    /** @type {Record<string, string>} */
+    this.headers = token ? { Authorization: `Bearer ${token}` } : {}
+  }
+
+  /**
+   * One request; the body comes in chunks, all of which or a RemoteError.
+   * @param {string} path
+   * @param {Record<string, string>} headers
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Answer>}
+   */
+  async open(path, headers, signal) {
+    const waiting = new Waiting(this.patience, signal)
+    try {
+      const response = await this.fetch(`${this.url}/${path}`, {
+        headers: { ...this.headers, ...headers },
+        signal: waiting.signal,
+        cache: 'no-store',
+      })
+      check(path, response)
+      return { status: response.status, headers: response.headers, chunks: chunks(path, response, waiting) }
+    } catch (error) {
+      waiting.end()
+      throw failure(path, error, signal)
+    }
+  }
+
+  /**
+   * A small file; null where it is still the one with this entity tag.
+   * @param {string} path
+   * @param {string | null} [known]
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<{bytes: Uint8Array, etag: string | null} | null>}
+   */
+  async document(path, known = null, signal) {
+    return this.retrying(async () => {
+      const answer = await this.open(path, known ? { 'If-None-Match': known } : {}, signal)
+      const bytes = await joined(answer.chunks, path)
+      if (answer.status === 304) return null
+      if (answer.headers.get('Content-Type')?.startsWith('text/html')) {
+        throw new RemoteError(`${path} is a web page, and no file of a registry`, false)
+      }
+      return { bytes, etag: answer.headers.get('ETag') }
+    })
+  }
+
+  /**
+   * Ask again where that may help.
+   * @template T
+   * @param {() => Promise<T>} attempt
+   * @returns {Promise<T>}
+   */
+  async retrying(attempt) {
+    for (const delay of this.delays) {
+      try {
+        return await attempt()
+      } catch (error) {
+        if (!(error instanceof RemoteError && error.passing)) throw error
+        await pause(delay)
+      }
+    }
+    return attempt()
+  }
+}
+
+/** Ends a request that brings nothing for a while, or that its caller gave up. */
+class Waiting {
+  #controller = new AbortController()
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer
+
+  /** @param {number} patience @param {AbortSignal} [signal] */
+  constructor(patience, signal) {
+    this.patience = patience
+    this.caller = signal
+    this.signal = signal ? AbortSignal.any([signal, this.#controller.signal]) : this.#controller.signal
+    this.renew()
+  }
+
+  renew() {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.#controller.abort(new Error('nothing came for a while')), this.patience)
+  }
+
+  end() {
+    clearTimeout(this.#timer)
+  }
+}
+
+/** @param {string} path @param {Response} response */
+function check(path, response) {
+  const { status } = response
+  if (status === 404 || status === 410) throw new NotFoundError(`there is no ${path}`)
+  if (![200, 206, 304].includes(status)) {
+    throw new RemoteError(`${path} answers ${status}`, PASSING.includes(status))
+  }
+}
+
+/** @param {string} path @param {Response} response @param {Waiting} waiting */
+async function* chunks(path, response, waiting) {
+  const reader = response.body?.getReader()
+  try {
+    while (reader) {
+      const { done, value } = await reader.read()
+      if (done) return
+      waiting.renew()
+      yield value
+    }
+  } catch (error) {
+    throw failure(path, error, waiting.caller)
+  } finally {
+    waiting.end()
+    await reader?.cancel().catch(() => undefined)
+  }
+}
+
+/**
+ * What `fetch` throws, as ours; a caller that gave up gets its own reason.
+ * @param {string} path
+ * @param {any} error
+ * @param {AbortSignal} [signal]
+ */
+function failure(path, error, signal) {
+  if (signal?.aborted) return signal.reason
+  if (error instanceof RegError) return error
+  return new RemoteError(`reading ${path} failed: ${error?.message ?? error}`, true)
+}
+
+/** @param {AsyncIterable<Uint8Array>} found @param {string} path */
+async function joined(found, path) {
+  const parts = []
+  let size = 0
+  for await (const part of found) {
+    size += part.length
+    if (size > MAX_DOCUMENT) throw new RemoteError(`${path} is larger than any document`, false)
+    parts.push(part)
+  }
+  return concat(parts)
+}
+
+/** @param {Uint8Array[]} parts */
+export function concat(parts) {
+  if (parts.length === 1) return parts[0]
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let end = 0
+  for (const part of parts) {
+    whole.set(part, end)
+    end += part.length
+  }
+  return whole
+}
+
+/** @param {number} milliseconds */
+export function pause(milliseconds) {
+  return new Promise((done) => setTimeout(done, milliseconds))
+}

@@ -1,0 +1,270 @@
+/**
+ * A client of an onnxreg registry for browsers and Node: no server but a static one, no dependency.
+ *
+ *     const registry = new Registry('https://models.example/tree', browserStore('models'))
+ *     const release = await registry.update('acme/pii', { query: { certified: true }, device: { ort: '1.30' } })
+ *     const model = await registry.read(release, release.artifact.path)
+ *
+ * `update` asks the registry which artifact this device gets, downloads what is missing, and only then lets the new
+ * release take the place of the present one, which stays for `rollback`. Whatever is handed out was verified by its
+ * SHA-256. Without a network the present state of the store answers.
+ *
+ * Keys of the store, beside those of `blobs.mjs`: `index/<name>` is the state that was seen last, `slot/<name>` the
+ * present release and the one before it.
+ */
+
+import { Blobs, piecesOf, sha256 } from './blobs.mjs'
+import { Http, RemoteError } from './http.mjs'
+import { readNeeds } from './operators.mjs'
+import { resolve } from './resolve.mjs'
+import { checkContinues, decode, readIndex } from './state.mjs'
+import { canonical, summarize } from './summary.mjs'
+import { hexOf, IntegrityError, isVersion, modelName, NotFoundError, own, RegError } from './values.mjs'
+
+export { IntegrityError, InputError, NotFoundError, RegError } from './values.mjs'
+export { RemoteError } from './http.mjs'
+export { browserStore, memoryStore } from './stores.mjs'
+export { resolve, sha256 }
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {import('./stores.mjs').Store} Store */
+/** @typedef {import('./resolve.mjs').Rejection} Rejection */
+/** @typedef {{tag?: string | null, query?: any, device?: any}} Question */
+/** @typedef {{role: string, path: string, digest: string, size: number, pieces?: any}} File */
+/** @typedef {{signal?: AbortSignal, onProgress?: (done: number, total: number) => void}} Options */
+/**
+ * One artifact of one version, and every file that goes with it; `files[0]` is the artifact's own.
+ * @typedef {{name: string, version: string, manifest: string, artifact: File & Json, files: File[]}} Release
+ */
+/** @typedef {{current: Release | null, previous: Release | null, refused: Release | null}} Slot */
+
+/** No artifact answers; `rejected` says why of each. */
+export class NothingFitsError extends NotFoundError {
+  /** @param {string} name @param {Rejection[]} rejected */
+  constructor(name, rejected) {
+    super(`${name} has no artifact for this device and query`)
+    this.rejected = rejected
+  }
+}
+
+export class Registry {
+  #http
+  #store
+  #blobs
+
+  /**
+   * @param {string} url of the registry's tree
+   * @param {Store} store of this registry alone
+   * @param {ConstructorParameters<typeof Http>[1]} [options]
+   */
+  constructor(url, store, options) {
+    this.#http = new Http(url, options)
+    this.#store = store
+    this.#blobs = new Blobs(this.#http, store)
+  }
+
+  /**
+   * A model's state: the registry's, by one conditional request; where it cannot be reached, the one seen last.
+   * @param {string} name
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<{state: Json, offline: boolean}>}
+   */
+  async state(name, signal) {
+    const seen = await this.#load(`index/${modelName(name)}`)
+    try {
+      const found = await this.#http.document(`index/${name}.jsonl`, seen?.etag, signal)
+      return { state: found ? await this.#accept(name, found, seen) : seen.state, offline: false }
+    } catch (error) {
+      if (!(error instanceof RemoteError && seen)) throw error
+      return { state: seen.state, offline: true }
+    }
+  }
+
+  /**
+   * Which artifact answers, and why the others do not. Downloads nothing but documents.
+   * @param {string} name
+   * @param {Question} [question]
+   */
+  async resolve(name, question = {}, /** @type {AbortSignal | undefined} */ signal = undefined) {
+    const { state: found, offline } = await this.state(name, signal)
+    const state = await this.#withVersion(found, question.tag ?? null, signal)
+    const operatorSet = async (/** @type {string} */ digest) =>
+      readNeeds(JSON.parse(new TextDecoder().decode(await this.#blobs.document(digest, signal))))
+    return { ...(await resolve(state, question, operatorSet)), state, offline }
+  }
+
+  /**
+   * Make the release that answers the present one, once all of its files are here and verified.
+   *
+   * A release that was rolled back is not taken again; another one is.
+   * @param {string} name
+   * @param {Question} [question]
+   * @param {Options} [options]
+   * @returns {Promise<Release>}
+   */
+  async update(name, question, options = {}) {
+    const { state, version, artifact, rejected } = await this.resolve(name, question, options.signal)
+    if (!version || !artifact) throw new NothingFitsError(name, rejected)
+    const release = await this.#release(state, version, artifact, options.signal)
+    const { current, refused } = await this.slot(name)
+    if (current && isSame(release, refused)) return current
+    await this.#download(release, options)
+    const slot = await this.slot(name)
+    const previous = isSame(release, slot.current) ? slot.previous : slot.current
+    await this.#save(`slot/${name}`, { current: release, previous, refused: null })
+    return release
+  }
+
+  /**
+   * The present release of a model and the one before it; null where there is none.
+   * @param {string} name
+   * @returns {Promise<Slot>}
+   */
+  async slot(name) {
+    return (await this.#load(`slot/${modelName(name)}`)) ?? { current: null, previous: null, refused: null }
+  }
+
+  /**
+   * Let the release before take the place of the present one.
+   * @param {string} name
+   * @returns {Promise<Release>}
+   */
+  async rollback(name) {
+    const { current, previous } = await this.slot(name)
+    if (!previous) throw new NotFoundError(`there is no release of ${name} before the present one`)
+    await this.#save(`slot/${name}`, { current: previous, previous: null, refused: current })
+    return previous
+  }
+
+  /**
+   * A file of a release, whole and verified.
+   * @param {Release} release
+   * @param {string} path
+   * @returns {Promise<Uint8Array>}
+   */
+  async read(release, path) {
+    const file = release.files.find((each) => each.path === path)
+    if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${path}`)
+    return this.#blobs.read(file)
+  }
+
+  /**
+   * The file with this role, such as `tokenizer` or `labels`.
+   * @param {Release} release
+   * @param {string} role
+   */
+  async readRole(release, role) {
+    const file = release.files.find((each) => each.role === role)
+    if (!file) throw new NotFoundError(`${release.name}:${release.version} has no ${role}`)
+    return this.#blobs.read(file)
+  }
+
+  /** Forget every byte that neither a present release nor one before it needs. Not while an `update` runs. */
+  async tidy() {
+    const kept = new Set()
+    for (const key of await this.#store.keys('slot/')) {
+      const { current, previous } = await this.#load(key)
+      for (const release of [current, previous].filter(Boolean)) {
+        kept.add(hexOf(release.manifest))
+        for (const file of release.files) piecesOf(file).forEach(({ hex }) => kept.add(hex))
+      }
+    }
+    await this.#blobs.keepOnly(kept)
+  }
+
+  /**
+   * A new index file, which must continue the one that was seen before. Then it is the one that was seen.
+   * @param {string} name
+   * @param {{bytes: Uint8Array, etag: string | null}} found
+   * @param {{state: Json} | null} seen
+   */
+  async #accept(name, { bytes, etag }, seen) {
+    const index = await readIndex(bytes, name)
+    if (seen) await checkContinues(seen.state, index, (digest) => this.#blobs.document(digest))
+    await this.#checkIdentity(index.state.registry)
+    await this.#save(`index/${name}`, { state: index.state, etag })
+    return index.state
+  }
+
+  /** @param {string} id */
+  async #checkIdentity(id) {
+    const found = await this.#http.document('registry.json')
+    const identity = decode(found?.bytes ?? new Uint8Array())
+    if (identity.layout !== 'onnxreg' || !(identity.min_reader <= 1)) {
+      throw new RegError('this is no registry, or one for newer clients', 'remote')
+    }
+    if (identity.id !== id) throw new IntegrityError(`registry.json is of ${identity.id}, the index file of ${id}`)
+  }
+
+  /**
+   * A state that knows the version of a tag, also where its index file no longer has it: from catalog and manifest.
+   * @param {Json} state
+   * @param {string | null} tag
+   * @param {AbortSignal} [signal]
+   */
+  async #withVersion(state, tag, signal) {
+    if (!tag || !isVersion(tag) || own(state.summaries, tag)) return state
+    const catalog = state.catalog ? decode(await this.#blobs.document(state.catalog, signal)) : {}
+    const entry = own(state.versions, tag) ?? own(catalog, tag)
+    if (!entry || entry.gone) return { ...state, versions: { ...catalog, ...state.versions } }
+    const summary = await this.#summary(entry, signal)
+    return {
+      ...state,
+      versions: { ...state.versions, [tag]: entry },
+      summaries: { ...state.summaries, [tag]: summary },
+    }
+  }
+
+  /** What the manifest of a version says. @param {Json} entry of the version @param {AbortSignal} [signal] */
+  async #summary({ manifest, size }, signal) {
+    return summarize(decode(await this.#blobs.document(manifest, signal)), manifest, size)
+  }
+
+  /**
+   * The files of an artifact, from its manifest. IntegrityError where the index file said other things of the version.
+   * @param {Json} state
+   * @param {string} version
+   * @param {Json} summary of the artifact
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Release>}
+   */
+  async #release(state, version, summary, signal) {
+    const entry = state.versions[version]
+    const manifest = decode(await this.#blobs.document(entry.manifest, signal))
+    if (canonical(state.summaries[version]) !== canonical(await this.#summary(entry, signal))) {
+      throw new IntegrityError(`the index file of ${state.name} says of ${version} what its manifest does not`)
+    }
+    const artifact = manifest.artifacts.find((/** @type {Json} */ each) => each.path === summary.path)
+    const files = [{ ...artifact, role: 'artifact' }, ...(artifact.files ?? []), ...(manifest.files ?? [])].map(fileOf)
+    return { name: state.name, version, manifest: entry.manifest, artifact: { ...summary, ...files[0] }, files }
+  }
+
+  /** @param {Release} release @param {Options} options */
+  async #download({ files }, { signal, onProgress }) {
+    const total = files.reduce((sum, file) => sum + file.size, 0)
+    let done = 0
+    const onBytes = (/** @type {number} */ count) => onProgress?.((done += count), total)
+    for (const file of files) await this.#blobs.fetch(file, { signal, onBytes })
+  }
+
+  /** @param {string} key */
+  async #load(key) {
+    const bytes = await this.#store.get(key)
+    return bytes ? JSON.parse(new TextDecoder().decode(bytes)) : null
+  }
+
+  /** @param {string} key @param {any} value */
+  async #save(key, value) {
+    await this.#store.put(key, new TextEncoder().encode(JSON.stringify(value)))
+  }
+}
+
+/** @param {Json} entry @returns {File & Json} */
+function fileOf({ role, path, digest, size, pieces }) {
+  return pieces ? { role, path, digest, size, pieces } : { role, path, digest, size }
+}
+
+/** @param {Release} a @param {Release | null} b */
+function isSame(a, b) {
+  return a.manifest === b?.manifest && a.artifact.path === b.artifact.path
+}

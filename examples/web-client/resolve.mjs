@@ -1,0 +1,229 @@
+/**
+ * From a model's state to one artifact, as `docs/resolve.md` says. `run-vectors.mjs` holds it to the vectors.
+ *
+ * Everything is decided here, on the device: nothing about it is sent anywhere.
+ */
+
+import { readDevice } from './device.mjs'
+import { shortfall } from './operators.mjs'
+import {
+  codeUnits, flag, InputError, isPrerelease, isVersion, items, mapping, NotFoundError, optional, own, precedence,
+  share, size, text,
+} from './values.mjs'
+import { parse } from './where.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {import('./device.mjs').Requirement} Requirement */
+/** @typedef {import('./operators.mjs').Need} Need */
+/** @typedef {{version: string, artifact: string | null, code: string}} Rejection */
+/**
+ * The artifact that answers, as the state's summary has it, or null; `size` is the whole download in bytes.
+ * @typedef {{version: string | null, artifact: Json | null, size: number | null, rejected: Rejection[]}} Outcome
+ */
+
+const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
+const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where']
+
+/**
+ * Resolve a model by its state. An InputError for what cannot be read, a NotFoundError where there is no such version.
+ * @param {Json} state line 1 of the model's index file
+ * @param {object} [question]
+ * @param {string | null} [question.tag] a version or a channel; without it the newest release that answers
+ * @param {any} [question.query]
+ * @param {any} [question.device]
+ * @param {(digest: string) => Promise<Need[]>} [operatorSet] reads the operators of an artifact; for minimal builds
+ * @returns {Promise<Outcome>}
+ */
+export async function resolve(state, { tag = null, query = {}, device = null } = {}, operatorSet = noOperatorSet) {
+  const asked = readQuery(query ?? {})
+  const runtime = device === null ? null : readDevice(device)
+  const versions = tag === null ? releases(state) : [usable(state, tag)]
+  /** @type {Rejection[]} */
+  const rejected = []
+  /** @type {Outcome} */
+  let answer = { version: null, artifact: null, size: null, rejected }
+  for (const version of versions) {
+    const judged = await judge(state, version, asked, runtime, operatorSet)
+    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked.formats))
+    for (const each of judged) {
+      if (each !== best) rejected.push({ version, artifact: each.artifact.path, code: each.code ?? 'ranked-lower' })
+    }
+    if (best) {
+      answer = { version, artifact: best.artifact, size: best.download, rejected }
+      break
+    }
+  }
+  if (tag === null) rejected.push(...passedOver(state, answer.version ?? versions.at(-1) ?? null))
+  rejected.sort((a, b) => precedence(b.version, a.version))
+  return answer
+}
+
+/** The versions that a name without a tag may mean, newest first. @param {Json} state @returns {string[]} */
+function releases(state) {
+  return state.newest.filter((/** @type {string} */ version) => !isPrerelease(version))
+}
+
+/** The version of a tag, whose files are there. @param {Json} state @param {string} tag @returns {string} */
+function usable(state, tag) {
+  const version = isVersion(tag) ? tag : own(state.channels, tag)?.version
+  const entry = version === undefined ? undefined : own(state.versions, version)
+  if (!entry) throw new NotFoundError(`${state.name} has no ${tag} in its state line`)
+  const reason = entry.gone?.how ?? (entry.yanks ? 'yanked' : null)
+  if (reason) throw new NotFoundError(`${state.name}:${version} is ${reason}`)
+  return version
+}
+
+/**
+ * Versions above the last one asked that a name without a tag does not mean.
+ * @param {Json} state
+ * @param {string | null} lowest
+ */
+function passedOver(state, lowest) {
+  const found = []
+  for (const [version, entry] of Object.entries(state.versions)) {
+    const code = entry.gone?.how ?? (entry.yanks ? 'yanked' : isPrerelease(version) ? 'prerelease' : null)
+    if (code === null || code === 'dropped') continue
+    if (lowest === null || precedence(version, lowest) > 0) found.push({ version, artifact: null, code })
+  }
+  return found
+}
+
+/** @typedef {{artifact: Json, download: number, code: string | null}} Judged */
+
+/**
+ * Each artifact of a version with the code of the first requirement that it does not meet.
+ * @param {Json} state
+ * @param {string} version
+ * @param {Query} query
+ * @param {import('./device.mjs').Device | null} device
+ * @param {(digest: string) => Promise<Need[]>} operatorSet
+ * @returns {Promise<Judged[]>}
+ */
+async function judge(state, version, query, device, operatorSet) {
+  const summary = own(state.summaries, version)
+  if (!summary) throw new NotFoundError(`the state line of ${state.name} has no summary of ${version}`)
+  const { held } = state.versions[version]
+  const standing = standingOf(state, version)
+  /** @type {Requirement[]} */
+  const requirements = [
+    ...query.requirements,
+    ['where', (artifact) => !query.where || query.where({ ...contents(summary, artifact), ...standing })],
+    ['not-held', (artifact) => !held || held.includes(artifact.path)],
+    ...(device?.requirements ?? []),
+  ]
+  const found = []
+  for (const artifact of summary.artifacts) {
+    const download = downloadSize(artifact, summary)
+    const missed = requirements.find(([, meets]) => !meets(artifact, download))
+    const code = missed ? missed[0] : device?.build ? await lacks(device.build, artifact, operatorSet) : null
+    found.push({ artifact, download, code })
+  }
+  return found
+}
+
+/**
+ * @param {import('./operators.mjs').Build} build
+ * @param {Json} artifact
+ * @param {(digest: string) => Promise<Need[]>} operatorSet
+ */
+async function lacks(build, artifact, operatorSet) {
+  return artifact.operators ? shortfall(build, await operatorSet(artifact.operators)) : 'operators'
+}
+
+/** @param {string} digest @returns {Promise<never>} */
+async function noOperatorSet(digest) {
+  throw new NotFoundError(`the operator set ${digest} was not handed in`)
+}
+
+/**
+ * Bytes of an artifact and of the files that all artifacts share, equal ones once.
+ * @param {Json} artifact
+ * @param {Json} summary
+ */
+function downloadSize(artifact, summary) {
+  const files = [artifact, ...(artifact.files ?? []), ...summary.files]
+  const sizes = new Map(files.map((file) => [file.digest, file.size]))
+  return [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0)
+}
+
+/**
+ * Certified first, then the preferred format, then the smallest.
+ * @param {Judged} a
+ * @param {Judged} b
+ * @param {string[]} formats
+ */
+function rank(a, b, formats) {
+  const listed = formats.length ? formats : PREFERENCE
+  const state = (/** @type {Judged} */ { artifact }) => own({ certified: 0, refused: 2 }, artifact.state) ?? 1
+  const place = (/** @type {Judged} */ { artifact }) => (listed.indexOf(artifact.format) + listed.length + 1) % (listed.length + 1)
+  const other = (/** @type {Judged} */ { artifact }) => (listed.includes(artifact.format) ? '' : artifact.format)
+  return state(a) - state(b) || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
+}
+
+/**
+ * @typedef {{formats: string[], requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
+ */
+
+/** @param {any} value @returns {Query} */
+function readQuery(value) {
+  const found = mapping(value)
+  const unknown = Object.keys(found).find((key) => found[key] !== null && !KEYS.includes(key))
+  if (unknown !== undefined) throw new InputError(`a query has no ${unknown.slice(0, 40)}`)
+  /** @type {string[]} */
+  const formats = optional(found, 'formats', (names) => items(names, text), [])
+  const precision = optional(found, 'precision', text, null)
+  const certified = optional(found, 'certified', flag, false)
+  const most = optional(found, 'max_size', size, Infinity)
+  const least = Object.entries(optional(found, 'min_recall', recalls, {}))
+  return {
+    formats,
+    where: optional(found, 'where', (expression) => parse(text(expression)), null),
+    requirements: [
+      ['format', (artifact) => !formats.length || formats.includes(artifact.format)],
+      ['precision', (artifact) => precision === null || artifact.precision === precision],
+      ['not-certified', (artifact) => !certified || artifact.state === 'certified'],
+      ['too-large', (_, download) => download <= most],
+      ['recall', ({ recall = {} }) => least.every(([label, bound]) => (own(recall, label) ?? -1) >= bound)],
+    ],
+  }
+}
+
+/** @param {any} value @returns {Record<string, number>} */
+function recalls(value) {
+  return Object.fromEntries(Object.entries(mapping(value)).map(([label, least]) => [label, share(least)]))
+}
+
+/**
+ * The fields of a candidate that say where its version stands.
+ * @param {Json} state
+ * @param {string} version
+ */
+function standingOf(state, version) {
+  const { manifest, yanks, pinned } = state.versions[version]
+  const channels = Object.keys(state.channels).filter((tag) => state.channels[tag].version === version)
+  return {
+    name: state.name,
+    version,
+    manifest,
+    channels,
+    newest: releases(state)[0] === version,
+    prerelease: isPrerelease(version),
+    yanked: Boolean(yanks),
+    pinned: pinned === true,
+  }
+}
+
+/** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
+function contents(summary, artifact) {
+  const { files = [], recall = {}, providers = [] } = artifact
+  const shares = /** @type {number[]} */ (Object.values(recall))
+  return {
+    ...{ task: summary.task, family: summary.family, license: summary.license },
+    ...artifact,
+    download_size: files.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, artifact.size),
+    certified: artifact.state === 'certified',
+    providers,
+    recall,
+    min_recall: shares.length ? Math.min(...shares) : null,
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * Runs the vectors of `docs/resolve.md` and `docs/query.md`: node run-vectors.mjs [DIRECTORY]
+ *
+ * DIRECTORY has `where.json` and `resolve/*.json`; without it, that of this repository. Exits with 1 where one fails.
+ */
+
+import assert from 'node:assert/strict'
+import { readdir, readFile } from 'node:fs/promises'
+
+import { readNeeds } from './operators.mjs'
+import { resolve } from './resolve.mjs'
+import { RegError } from './values.mjs'
+import { ExpressionError, parse } from './where.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+
+const directory = new URL(process.argv[2] ? `file://${process.argv[2]}/` : '../../tests/vectors/', import.meta.url)
+
+let passed = 0
+let failed = 0
+
+/** @param {string} name @param {() => void | Promise<void>} test */
+async function check(name, test) {
+  try {
+    await test()
+    passed++
+  } catch (error) {
+    failed++
+    console.error(`FAILED ${name}\n${error instanceof Error ? error.message : error}\n`)
+  }
+}
+
+/** @param {string} path */
+async function load(path) {
+  return JSON.parse(await readFile(new URL(path, directory), 'utf-8'))
+}
+
+/** What the code says, in the shape of a vector's `expect`. @param {Json} document @param {Json} vector */
+async function answer(document, vector) {
+  try {
+    const { tag, query, device } = vector
+    const operatorSet = async (/** @type {string} */ digest) => readNeeds(document.operator_sets[digest])
+    const found = await resolve(document.states[vector.state], { tag, query, device }, operatorSet)
+    return { ...found, artifact: found.artifact?.path ?? null }
+  } catch (error) {
+    if (error instanceof RegError) return { error: error.family }
+    throw error
+  }
+}
+
+/** @param {string} expression */
+function spanOf(expression) {
+  try {
+    parse(expression)
+  } catch (error) {
+    if (error instanceof ExpressionError) return error.span
+    throw error
+  }
+  return null
+}
+
+for (const file of (await readdir(new URL('resolve/', directory))).sort()) {
+  const document = await load(`resolve/${file}`)
+  for (const vector of document.vectors) {
+    await check(`${file}: ${vector.name}`, async () => {
+      const found = /** @type {Json} */ (await answer(document, vector))
+      const keys = Object.keys(vector.expect)
+      assert.deepEqual(Object.fromEntries(keys.map((key) => [key, found[key]])), vector.expect)
+    })
+  }
+}
+
+const where = await load('where.json')
+for (const expression of where.true) {
+  await check(`true: ${expression}`, () => {
+    assert.equal(parse(expression)(where.candidate), true)
+    assert.equal(parse(`not (${expression})`)(where.candidate), false)
+  })
+}
+for (const expression of where.unknown) {
+  await check(`unknown: ${expression}`, () => {
+    for (const candidate of [where.candidate, {}]) {
+      assert.equal(parse(expression)(candidate), false)
+      assert.equal(parse(`not ${expression}`)(candidate), true)
+    }
+  })
+}
+for (const { expression, span } of where.errors) {
+  await check(`error: ${expression}`, () => assert.deepEqual(spanOf(expression), span))
+}
+
+console.log(`${passed} passed, ${failed} failed`)
+process.exitCode = failed ? 1 : 0

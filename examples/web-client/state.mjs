@@ -1,0 +1,144 @@
+/**
+ * A model's index file, as `docs/format.md` has it: line 1 is the state, then come the latest lines of its log.
+ *
+ * The lines are hash-chained and the state names the last one, so a client that remembers the last line it saw notices
+ * a registry that goes back behind it, or tells another story.
+ */
+
+import { sha256 } from './blobs.mjs'
+import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+/** @typedef {{seq: number, head: string}} Line a line of the log: its number and its digest */
+
+const SEGMENT = 64
+const decoder = new TextDecoder('utf-8', { fatal: true })
+
+/**
+ * Read an index file. An IntegrityError where its lines do not form a chain that ends in the state's head.
+ * @param {Uint8Array} bytes
+ * @param {string} name
+ * @returns {Promise<{state: Json, lines: Line[]}>}
+ */
+export async function readIndex(bytes, name) {
+  const [first, ...rest] = linesOf(bytes)
+  const state = readState(decode(first), name)
+  const lines = await chain(rest)
+  const last = lines.at(-1)
+  if (last?.seq !== state.seq || last?.head !== state.head) {
+    throw new IntegrityError(`the index file of ${name}: the state is not that of its last line`)
+  }
+  return { state, lines }
+}
+
+/**
+ * IntegrityError where a new state does not continue the one that was seen last.
+ * @param {Json} seen
+ * @param {{state: Json, lines: Line[]}} index
+ * @param {(digest: string) => Promise<Uint8Array>} document reads a sealed segment of the log
+ */
+export async function checkContinues(seen, { state, lines }, document) {
+  if (state.registry !== seen.registry) {
+    throw new IntegrityError(`${state.name}: this is registry ${state.registry}, it was ${seen.registry} before`)
+  }
+  if (state.seq < seen.seq) {
+    throw new IntegrityError(`${state.name}: the registry went back from line ${seen.seq} to ${state.seq}`)
+  }
+  const known = lines.some(({ seq }) => seq === seen.seq) ? lines : await sealed(state, seen.seq, document)
+  if (known.find(({ seq }) => seq === seen.seq)?.head !== seen.head) {
+    throw new IntegrityError(`${state.name}: line ${seen.seq} is not the one that was there before`)
+  }
+}
+
+/**
+ * The lines of the segment that holds a line.
+ * @param {Json} state
+ * @param {number} seq
+ * @param {(digest: string) => Promise<Uint8Array>} document
+ */
+async function sealed(state, seq, document) {
+  const segment = state.segments[Math.floor((seq - 1) / SEGMENT)]
+  return segment ? chain(linesOf(await document(segment))) : []
+}
+
+/** @param {Uint8Array} bytes @returns {Uint8Array[]} each without its newline */
+function linesOf(bytes) {
+  const found = []
+  for (let start = 0; start < bytes.length; ) {
+    const end = bytes.indexOf(10, start)
+    if (end < 0) throw new IntegrityError('the last line of a log has no end')
+    found.push(bytes.subarray(start, end))
+    start = end + 1
+  }
+  if (!found.length) throw new IntegrityError('an index file is empty')
+  return found
+}
+
+/**
+ * The lines of a log, each of which names the one before it.
+ * @param {Uint8Array[]} lines
+ * @returns {Promise<Line[]>}
+ */
+async function chain(lines) {
+  /** @type {Line[]} */
+  const found = []
+  for (const line of lines) {
+    const { seq, prev } = decode(line)
+    const before = found.at(-1)
+    if (before && (seq !== before.seq + 1 || prev !== before.head)) {
+      throw new IntegrityError(`line ${seq} of a log does not follow the one before it`)
+    }
+    found.push({ seq, head: `sha256:${await sha256(line)}` })
+  }
+  return found
+}
+
+/** @param {Uint8Array} bytes @returns {Json} */
+export function decode(bytes) {
+  try {
+    return mapping(JSON.parse(decoder.decode(bytes)))
+  } catch {
+    throw new IntegrityError('what the registry sent is not JSON')
+  }
+}
+
+/** The parts that resolving relies on are what they should be. @param {Json} state @param {string} name */
+function readState(state, name) {
+  try {
+    text(state.registry)
+    count(state.seq)
+    digest(state.head)
+    items(state.newest, version)
+    items(state.segments, digest)
+    Object.values(mapping(state.channels)).forEach((channel) => version(channel.version))
+    Object.entries(mapping(state.versions)).forEach(([tag, entry]) => version(tag) && digest(entry.manifest))
+    Object.values(mapping(state.summaries)).forEach(readSummary)
+  } catch (error) {
+    throw error instanceof InputError ? new IntegrityError(`the state of ${name}: ${error.message}`) : error
+  }
+  if (state.name !== name) throw new IntegrityError(`this is the index file of ${state.name}, not of ${name}`)
+  return state
+}
+
+/** @param {any} value */
+function readSummary(value) {
+  const { manifest, artifacts, files } = mapping(value)
+  digest(manifest)
+  items(files, readFile)
+  for (const artifact of items(artifacts, readFile)) {
+    ;[artifact.format, artifact.precision, artifact.state].forEach(text)
+    items(artifact.files ?? [], readFile)
+    items(artifact.providers ?? [], text)
+    items(artifact.domains ?? [], text)
+    mapping(artifact.recall ?? {})
+  }
+}
+
+/** @param {any} value */
+function readFile(value) {
+  const found = mapping(value)
+  text(found.path)
+  digest(found.digest)
+  count(found.size)
+  return found
+}

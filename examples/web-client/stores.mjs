@@ -1,0 +1,67 @@
+/**
+ * Where a client keeps what it has: bytes by key. `directory-store.mjs` has one for Node.
+ *
+ * A store promises that `put` is whole or not at all, also where the program ends in the middle, and that what was put
+ * stays until `delete`. It may lose everything at once (a browser that clears its sites): then all is fetched anew.
+ */
+
+/**
+ * @typedef {object} Store
+ * @property {(key: string) => Promise<Uint8Array | undefined>} get
+ * @property {(key: string, bytes: Uint8Array) => Promise<void>} put
+ * @property {(key: string) => Promise<void>} delete deleting what is not there is fine
+ * @property {(prefix: string) => Promise<string[]>} keys in order
+ */
+
+/** A store that ends with the program. @returns {Store} */
+export function memoryStore() {
+  /** @type {Map<string, Uint8Array>} */
+  const held = new Map()
+  return {
+    get: async (key) => held.get(key),
+    put: async (key, bytes) => void held.set(key, bytes.slice()),
+    delete: async (key) => void held.delete(key),
+    keys: async (prefix) => [...held.keys()].filter((key) => key.startsWith(prefix)).sort(),
+  }
+}
+
+/** A store in a browser's IndexedDB. @param {string} name @returns {Store} */
+export function browserStore(name) {
+  /** @type {Promise<IDBDatabase> | undefined} */
+  let opened
+  const open = () => (opened ??= openDatabase(name))
+
+  /**
+   * @template T
+   * @param {IDBTransactionMode} mode
+   * @param {(held: IDBObjectStore) => IDBRequest<T>} act
+   * @returns {Promise<T>}
+   */
+  const act = async (mode, act) => {
+    const transaction = (await open()).transaction('bytes', mode)
+    const request = act(transaction.objectStore('bytes'))
+    return new Promise((done, failed) => {
+      transaction.oncomplete = () => done(request.result)
+      transaction.onabort = transaction.onerror = () => failed(transaction.error)
+    })
+  }
+  return {
+    get: (key) => act('readonly', (held) => held.get(key)),
+    put: async (key, bytes) => void (await act('readwrite', (held) => held.put(bytes.slice(), key))),
+    delete: async (key) => void (await act('readwrite', (held) => held.delete(key))),
+    keys: async (prefix) => {
+      const found = await act('readonly', (held) => held.getAllKeys(IDBKeyRange.bound(prefix, `${prefix}\uffff`)))
+      return found.map(String)
+    },
+  }
+}
+
+/** @param {string} name @returns {Promise<IDBDatabase>} */
+function openDatabase(name) {
+  return new Promise((done, failed) => {
+    const request = indexedDB.open(name, 1)
+    request.onupgradeneeded = () => request.result.createObjectStore('bytes')
+    request.onsuccess = () => done(request.result)
+    request.onerror = () => failed(request.error)
+  })
+}

@@ -1,0 +1,75 @@
+/**
+ * What an index file says of a version, made from the version's manifest as `docs/format.md` has it, to compare the two;
+ * and for versions that the index file no longer summarises.
+ */
+
+import { sha256 } from './blobs.mjs'
+
+/** @typedef {import('./values.mjs').Json} Json */
+
+/**
+ * @param {Json} manifest
+ * @param {string} digest of the manifest
+ * @param {number} size of the manifest
+ * @returns {Promise<Json>}
+ */
+export async function summarize({ artifacts, files, task, family, license }, digest, size) {
+  return filled({
+    ...{ manifest: digest, size, task, family, license },
+    artifacts: await Promise.all(artifacts.map(artifactSummary)),
+    files: (files ?? []).map(fileSummary),
+  })
+}
+
+/** @param {Json} artifact */
+async function artifactSummary({ metadata = {}, operators = [], checks = [], certification, ...artifact }) {
+  const domains = new Set(operators.map((/** @type {Json} */ each) => each.domain))
+  domains.delete('ai.onnx')
+  return filled({
+    ...{ format: artifact.format, precision: artifact.precision, path: artifact.path },
+    ...{ digest: artifact.digest, size: artifact.size, state: certification?.state ?? 'unknown' },
+    files: listed((artifact.files ?? []).map(fileSummary)),
+    opset: metadata.opset,
+    ort_format: artifact.ort_format,
+    operators: operators.length ? `sha256:${await sha256(new TextEncoder().encode(canonical(operators)))}` : null,
+    providers: listed(metadata.execution_providers ?? []),
+    recall: recalls(checks),
+    ir_version: artifact.ir_version,
+    domains: listed([...domains].sort()),
+  })
+}
+
+/** @param {Json} entry */
+function fileSummary({ role, path, digest, size }) {
+  return { role, path, digest, size }
+}
+
+/** @param {Json[]} checks */
+function recalls(checks) {
+  const prefix = 'character_recall/'
+  const measured = checks.filter(({ name, value }) => name.startsWith(prefix) && (value ?? null) !== null)
+  if (!measured.length) return null
+  return Object.fromEntries(measured.map(({ name, value }) => [name.slice(prefix.length), value]))
+}
+
+/** @param {any[]} values */
+function listed(values) {
+  return values.length ? values : null
+}
+
+/** An object without what is not known. @param {Json} value @returns {Json} */
+function filled(value) {
+  return Object.fromEntries(Object.entries(value).filter(([, item]) => (item ?? null) !== null))
+}
+
+/**
+ * Canonical JSON (RFC 8785): JavaScript writes numbers and texts as it wants them.
+ * @param {any} value
+ * @returns {string}
+ */
+export function canonical(value) {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  const keys = Object.keys(value).sort()
+  return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join()}}`
+}

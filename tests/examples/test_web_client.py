@@ -1,0 +1,393 @@
+"""The client in examples/web-client, run by Node: the vectors, and a registry on a static server on good and bad days."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+import static
+from faults import Proxy, at, proxy
+
+from onnxreg.registry import Registry
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+
+NODE = shutil.which("node")
+CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
+DRIVER = Path(__file__).with_name("web_client.mjs")
+PIECE = 8 * 2**20
+LARGE = 2 * PIECE + 1000
+
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+Call = Callable[..., Any]
+
+
+def node(*words: str | Path) -> str:
+    assert NODE is not None
+    done = subprocess.run([NODE, *words], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -> dict[str, str]:
+    """Publish a version with one large and one small artifact; returns the digests of its files."""
+    root.mkdir()
+    random = Random(version)
+    files = {
+        "model.onnx": random.randbytes(size * 2),
+        "model_int8.onnx": random.randbytes(size),
+        "config.json": version.encode(),
+        "empty.txt": b"",
+    }
+    for path, data in files.items():
+        (root / path).write_bytes(data)
+    draft = Draft(
+        "acme/pii",
+        root,
+        (
+            DraftArtifact("onnx-android", "float32", "model.onnx", fields={"metadata": {"opset": 18}}),
+            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", fields={"metadata": {"opset": 18}}),
+        ),
+        (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt")),
+    )
+    registry.add(draft, version)
+    return {
+        path: f"sha256:{sha256(data).hexdigest()}" for path, data in files.items() if path != "model.onnx"
+    }
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "home")
+    LocalRemote.create(registry.store.root)
+    return registry
+
+
+@pytest.fixture
+def site(registry: Registry) -> Iterator[Proxy]:
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture
+def call(site: Proxy, tmp_path: Path) -> Call:
+    """Call the client in a new process, with the store that the last one left."""
+
+    def run(name: str, *arguments: Any, store: str | Path = tmp_path / "store") -> Any:
+        return json.loads(node(DRIVER, site.url, store, name, *map(json.dumps, arguments)))
+
+    return run
+
+
+def blobs(site: Proxy) -> int:
+    return site.requests("GET", "/blobs/")
+
+
+def blob(registry: Registry, digest: str) -> Path:
+    hexed = digest.removeprefix("sha256:")
+    return registry.store.root / "blobs" / "sha256" / hexed[:2] / hexed
+
+
+def test_the_vectors() -> None:
+    count, failed = (int(word) for word in node(CLIENT / "run-vectors.mjs").split() if word.isdigit())
+    assert count > 380
+    assert failed == 0
+
+
+def test_vectors_that_fail_are_noticed(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "vectors", tmp_path / "vectors")
+    where = tmp_path / "vectors" / "where.json"
+    where.write_text(where.read_text().replace("format = onnx-int8", "format = onnx", 1))
+    for path in (tmp_path / "vectors" / "resolve").glob("*.json"):
+        path.write_text(path.read_text().replace('"ranked-lower"', '"opset"', 1))
+    done = subprocess.run(
+        [str(NODE), CLIENT / "run-vectors.mjs", tmp_path / "vectors"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert 2 <= done.stderr.count("FAILED") <= 5
+
+
+@pytest.mark.parametrize("store", ["store", "-"])
+def test_update_hands_out_every_file(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, store: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    found = call(
+        "update", "acme/pii", {"device": {"ort": "1.30"}}, store=store if store == "-" else tmp_path / store
+    )
+    assert (found["version"], found["artifact"], found["files"]) == ("1.0.0", "model_int8.onnx", files)
+    total = 100_000 + 5
+    assert found["progress"][-1] == [total, total]
+    assert site.requests("GET", "/index/") == 1
+
+
+def test_what_is_here_is_not_fetched_again(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    found = call("update", "acme/pii")
+    before = len(site.seen)
+    again = call("update", "acme/pii")
+    assert (again["version"], again["files"]) == (found["version"], found["files"])
+    assert site.seen[before:] == [("GET", "/index/acme/pii.jsonl")]
+    assert site.answers[-1] == 304
+
+
+def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    found = call("update", "acme/pii", {"query": {"certified": True}})
+    assert found["error"] == "not-found"
+    assert [each["code"] for each in found["rejected"]] == ["not-certified", "not-certified"]
+    assert call("update", "acme/none")["error"] == "not-found"
+    assert call("update", "../pii")["error"] == "input"
+
+
+def test_a_large_file_resumes_within_its_piece(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    assert call("abort", "acme/pii", PIECE + 3 * 2**20)["error"] == "test"
+    assert call("present", "acme/pii") == {"previous": None}
+    found = call("update", "acme/pii")
+    assert found["files"] == files
+    assert found["progress"][0][0] == PIECE
+    assert found["progress"][1][0] >= PIECE + 2 * 2**20
+
+
+@pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "error", "truncated"])
+def test_a_bad_moment_costs_only_what_it_broke(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    for number in range(5):
+        site.plan = at(number, fault)
+        assert call("update", "acme/pii", store=tmp_path / f"store{number}")["files"] == files, number
+    assert len(site.met) == 5
+
+
+def test_a_truncated_answer_is_continued(registry: Registry, call: Call, site: Proxy, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    model = blob(registry, files["model_int8.onnx"]).name
+    cut = at(0, "truncated", burst=1)
+    site.plan = lambda method, path: cut(method, path) if model in path else None
+    found = call("update", "acme/pii")
+    assert found["files"] == files
+    assert all(
+        later >= earlier
+        for (earlier, _), (later, _) in zip(found["progress"], found["progress"][1:], strict=False)
+    )
+
+
+def test_a_stalled_server_is_given_up(registry: Registry, call: Call, site: Proxy, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    site.plan = lambda method, path: "stalled" if "/blobs/" in path else None
+    assert call("update", "acme/pii")["error"] == "remote"
+
+
+@pytest.mark.parametrize("fault", ["page", "garbled"])
+def test_wrong_bytes_are_never_handed_out(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path, fault: str
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    model = blob(registry, files["model_int8.onnx"]).name
+    for part in (model, "/blobs/", "/index/", "registry.json"):
+        site.plan = lambda method, path, part=part: fault if part in path else None
+        store = tmp_path / part.strip("/")
+        assert call("update", "acme/pii", store=store)["error"] in ("integrity", "remote"), part
+        site.plan = lambda method, path: None
+        assert call("present", "acme/pii", store=store) == {"previous": None}
+        assert call("update", "acme/pii", store=store)["files"] == files
+
+
+def test_only_a_bad_piece_is_fetched_again(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0", LARGE)
+    model = blob(registry, files["model_int8.onnx"]).name
+    bad = at(1, "garbled")
+    site.plan = lambda method, path: bad(method, path) if model in path else None
+    assert call("update", "acme/pii")["files"] == files
+    assert site.met == ["garbled"]
+    assert site.requests("GET", model) == 4
+
+
+def test_a_byte_that_changed_in_the_store_is_found_and_mended(
+    registry: Registry, call: Call, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    call("update", "acme/pii")
+    (kept,) = (tmp_path / "store").glob(f"*{blob(registry, files['model_int8.onnx']).name}")
+    data = bytearray(kept.read_bytes())
+    data[500] ^= 1
+    kept.write_bytes(data)
+    assert call("present", "acme/pii")["error"] == "integrity"
+    assert call("update", "acme/pii")["files"] == files
+
+
+def test_a_blob_under_a_generation_key(registry: Registry, call: Call, tmp_path: Path) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    path = blob(registry, files["model_int8.onnx"])
+    path.rename(path.with_name(f"{path.name}.7"))
+    assert call("update", "acme/pii")["files"] == files
+    path.with_name(f"{path.name}.7").unlink()
+    assert call("update", "acme/pii", store=tmp_path / "fresh")["error"] == "not-found"
+
+
+def test_a_new_release_takes_the_place_and_can_be_taken_back(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    first = publish(registry, tmp_path / "1", "1.0.0")
+    call("update", "acme/pii")
+    second = publish(registry, tmp_path / "2", "1.1.0")
+    site.plan = lambda method, path: "garbled" if "/blobs/" in path else None
+    assert call("update", "acme/pii")["error"] == "integrity"
+    assert call("present", "acme/pii")["files"] == first
+    site.plan = lambda method, path: None
+    assert call("update", "acme/pii")["files"] == second
+    assert call("present", "acme/pii")["previous"] == "1.0.0"
+
+    site.plan = lambda method, path: "reset"
+    assert call("rollback", "acme/pii")["files"] == first
+    assert call("rollback", "acme/pii")["error"] == "not-found"
+    site.plan = lambda method, path: None
+    assert call("update", "acme/pii")["version"] == "1.0.0", "what was rolled back is not taken again"
+    publish(registry, tmp_path / "3", "1.2.0")
+    assert call("update", "acme/pii")["version"] == "1.2.0"
+
+
+def test_tidy_keeps_the_present_and_the_previous(registry: Registry, call: Call, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        files = publish(registry, tmp_path / str(number), f"1.{number}.0")
+        call("update", "acme/pii")
+    before = len(list((tmp_path / "store").iterdir()))
+    call("tidy")
+    assert len(list((tmp_path / "store").iterdir())) == before - 3
+    assert call("present", "acme/pii")["files"] == files
+    assert call("rollback", "acme/pii")["version"] == "1.2.0"
+
+
+def test_without_a_network_the_state_seen_last_answers(
+    registry: Registry, call: Call, site: Proxy, tmp_path: Path
+) -> None:
+    files = publish(registry, tmp_path / "1", "1.0.0")
+    site.plan = lambda method, path: "reset"
+    assert call("update", "acme/pii")["error"] == "remote"
+    site.plan = lambda method, path: None
+    call("update", "acme/pii")
+    site.plan = lambda method, path: "reset"
+    assert call("update", "acme/pii")["files"] == files
+    assert call("resolve", "acme/pii")["offline"] is True
+
+
+def test_a_registry_that_goes_back_is_refused(registry: Registry, call: Call, tmp_path: Path) -> None:
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    publish(registry, tmp_path / "1", "1.0.0")
+    old = index.read_bytes()
+    publish(registry, tmp_path / "2", "1.1.0")
+    assert call("resolve", "acme/pii")["version"] == "1.1.0"
+    new = index.read_bytes()
+    index.chmod(0o600)
+    index.write_bytes(old)
+    assert "went back" in call("resolve", "acme/pii")["message"]
+    publish(registry, tmp_path / "3", "1.1.1")
+    assert "is not the one that was there before" in call("resolve", "acme/pii")["message"]
+    index.write_bytes(new)
+    assert call("resolve", "acme/pii")["version"] == "1.1.0"
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes]]:
+    """A model with a log of 140 lines, two segments of which are sealed, and its index file as it was at each line."""
+    root = tmp_path_factory.mktemp("long")
+    registry = Registry(root / "home")
+    LocalRemote.create(registry.store.root)
+    index, seen = registry.store.root / "index" / "acme" / "pii.jsonl", [b""]
+    publish(registry, root / "1", "1.0.0", 100)
+    seen.append(index.read_bytes())
+    for number in range(2, 141):
+        if number in range(4, 10):
+            publish(registry, root / str(number), f"1.{number}.0", 100)
+        else:
+            registry.pin("acme/pii:1.0.0", undo=number % 2 == 1)
+        seen.append(index.read_bytes())
+    assert len(registry.state("acme/pii").segments) == 2
+    return registry, seen
+
+
+@pytest.mark.parametrize("seen", [1, 64, 65, 100, 128, 129])
+def test_lines_that_were_sealed_since_are_compared_too(
+    long: tuple[Registry, list[bytes]], tmp_path: Path, seen: int
+) -> None:
+    registry, indexes = long
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    index.chmod(0o600)
+    with static.serve(registry.store.root) as url:
+        resolve = (DRIVER, url, tmp_path / "store", "resolve", '"acme/pii"')
+        index.write_bytes(indexes[seen])
+        assert json.loads(node(*resolve))["version"]
+        index.write_bytes(indexes[-1])
+        (kept,) = (tmp_path / "store").glob("index*")
+        before = kept.read_bytes()
+        assert json.loads(node(*resolve))["version"] == "1.9.0"
+        value = json.loads(before)
+        value["state"]["head"] = f"sha256:{'0' * 64}"
+        kept.write_text(json.dumps({**value, "etag": None}))
+        assert "is not the one that was there before" in json.loads(node(*resolve))["message"]
+
+
+def test_a_version_that_only_the_catalog_has(long: tuple[Registry, list[bytes]], tmp_path: Path) -> None:
+    registry, _ = long
+    state = registry.state("acme/pii")
+    old = "1.4.0"
+    assert old not in [str(version) for version in state.versions]
+    with static.serve(registry.store.root) as url:
+        words = (DRIVER, url, tmp_path / "store", "update", '"acme/pii"')
+        found = json.loads(node(*words, json.dumps({"tag": old})))
+        assert (found["version"], found["artifact"]) == (old, "model_int8.onnx")
+        assert json.loads(node(*words, json.dumps({"tag": "1.99.0"})))["error"] == "not-found"
+
+
+def test_another_registry_is_refused(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    call("resolve", "acme/pii")
+    shutil.rmtree(registry.store.root)
+    again = Registry(tmp_path / "home")
+    LocalRemote.create(again.store.root)
+    publish(again, tmp_path / "2", "1.0.0")
+    publish(again, tmp_path / "3", "1.0.1")
+    assert call("resolve", "acme/pii")["error"] == "integrity"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"state":"unknown"', b'"state":"certified"'),
+        (b'"opset":18', b'"opset":17'),
+        (b'"precision":"int8"', b'"precision":"int4"'),
+        (b'"seq":', b'"seq":1'),
+        (b'"name":"acme/pii"', b'"name":"acme/pij"'),
+        (b'"newest":["1.0.0"]', b'"newest":["1.0"]'),
+        (b"publish", b"unknown"),
+    ],
+)
+def test_an_index_file_that_lies(
+    registry: Registry, call: Call, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    data = index.read_bytes()
+    assert old in data
+    index.chmod(0o600)
+    index.write_bytes(data.replace(old, new))
+    assert call("update", "acme/pii")["error"] == "integrity"
