@@ -10,7 +10,7 @@ from onnxreg.cli.fleet import read_devices
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry.coverage import Covered, coverage
-from onnxreg.schema.errors import GateError
+from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.ref import Ref
 
 EXAMPLES = (
@@ -47,6 +47,8 @@ def command(
     session: Session = context.obj
     asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
     fleet = [device for place in devices for device in read_devices(place)]
+    if not fleet:
+        raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
     found = coverage(session.place(remote), Ref.parse(ref), asked, fleet)
     stranded = [each for each in found if each.stranded]
     if as_json:

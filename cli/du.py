@@ -27,11 +27,9 @@ def command(
     With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes}, total: {blobs,
     bytes}}; versions counts those whose files are here; unreferenced and total are of the whole registry.
     """
-    from onnxreg.registry.usage import usage
-
     session: Session = context.obj
     registry, place = session.with_remote(remote)
-    found = usage(place or registry.store, names or ())
+    found = registry.usage(names or (), place)
     if as_json:
         output.write_json(found.to_json())
         return

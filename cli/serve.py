@@ -83,6 +83,8 @@ def _token(file: Path | None) -> str | None:
 
 
 def _public(url: str | None) -> str | None:
+    if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
+        raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):
         raise InputError(f"not a URL: {url[:80]!r}", "write https://host, or https://host/path")
     return None if url is None else url.rstrip("/")

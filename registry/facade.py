@@ -32,6 +32,7 @@ from onnxreg.registry.sending import Sent
 from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.usage import Usage, usage
 from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
@@ -190,7 +191,7 @@ class Registry:
 
         Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
-        place = remote or self.store
+        place = _there(remote or self.store)
         decisions = Decisions(place, self.actor)
         if not dry_run:
             if remote is None:
@@ -205,6 +206,10 @@ class Registry:
                 would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
 
         return would, survey(place, assume)
+
+    def usage(self, names: Collection[str] = (), remote: Remote | None = None) -> Usage:
+        """The space that models take, and what `gc` would free; see `usage.usage`."""
+        return usage(_there(remote or self.store), names)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
@@ -251,7 +256,7 @@ class Registry:
         remote: Remote | None = None,
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
-        place = remote or self.store
+        place = _there(remote or self.store)
         if ref is None:
             return verify(place, progress)
         parsed = _ref(ref)
@@ -464,6 +469,12 @@ class _Held:
         if digest not in self._blobs:
             raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
         return BytesIO(self._blobs[digest][start:])
+
+
+def _there(place: Remote) -> Remote:
+    """The place, which is asked whether it still is the registry that it is held for. NotFoundError, IntegrityError."""
+    _ = place.is_mirror
+    return place
 
 
 def _check_distinct(remote: Remote, place: Remote) -> None:

@@ -69,6 +69,19 @@ def open_url(
     return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
 
+def _check_secret(url: str) -> None:
+    """InputError where a URL holds a password or token: it would be written to disk and shown. It is not repeated."""
+    parts = urlsplit(url)
+    if len(parts.scheme) > 1 and (parts.password is not None or _SECRET.search(parts.query)):
+        raise InputError(
+            f"the {parts.scheme}:// URL holds credentials, which would be written to disk and shown",
+            "leave them out: each kind of place finds them where its own tools do",
+        )
+
+
+_SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
+
+
 def _check_scheme(url: str) -> None:
     scheme = _scheme(url)
     if scheme == "s3":
@@ -249,4 +262,7 @@ def _scheme(place: str) -> str:
 
 def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
-    return place if len(_scheme(place)) > 1 else os.path.abspath(_path(place))  # noqa: PTH100
+    if len(_scheme(place)) > 1:
+        _check_secret(place)
+        return place
+    return os.path.abspath(_path(place))  # noqa: PTH100

@@ -96,3 +96,10 @@ def test_what_is_not_there(reg: Reg) -> None:
     assert reg("coverage", f"{MODEL}:9.9.9", "--devices", "ort-web-1.23").status == 3
     assert reg("coverage", MODEL, "--devices", "ort-web-9").status == 2
     assert reg("coverage", MODEL).status == 2
+
+
+def test_a_fleet_of_nobody_is_no_gate(reg: Reg, tmp_path: Path) -> None:
+    (tmp_path / "nobody.json").write_text("[]")
+    done = reg("coverage", MODEL, "--devices", tmp_path / "nobody.json")
+    assert done.status == 2
+    assert "no device is described" in done.err

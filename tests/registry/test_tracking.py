@@ -312,3 +312,45 @@ class TestOffline:
         assert "nobody/*" in error["error"]["message"]
         with pytest.raises(NotFoundError):
             registry.fetch_index(["acme/nobody"], place)
+
+
+def test_a_remote_that_is_gone_does_not_verify(
+    registry: Registry, bucket: tuple[str, Proxy], ministack: s3servers.Server, make_draft: MakeDraft
+) -> None:
+    """Though its id is known and need not be asked for."""
+    url, _ = bucket
+    registry.add(make_draft())
+    registry.push("acme/pii", url)
+    client = ministack.client()
+    client.delete_object(Bucket=s3servers.BUCKET, Key=f"{url.rpartition('/')[2]}/registry.json")
+    client.close()
+    for work in (registry.verify, registry.gc, registry.usage):
+        with pytest.raises(NotFoundError, match="there is no registry in"):
+            work(remote=registry.remotes.open(url))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sftp://me:hunter2@host/x",
+        "file://me:hunter2@host/x",
+        "memory://me:hunter2@x",
+        "https://host/x?token=hunter2",
+        "hf://acme/models?token=hunter2",
+        "s3://models/x?endpoint=https://me:hunter2@host",
+        "gs://models/x?X-Goog-Signature=hunter2",
+    ],
+)
+def test_no_secret_of_a_url_is_kept_or_shown(
+    registry: Registry, capfd: pytest.CaptureFixture[str], url: str
+) -> None:
+    for words in (
+        ["remote", "add", "there", url],
+        ["doctor", url],
+        ["ls", "--remote", url],
+        ["push", "a", url],
+    ):
+        assert main(["--registry", str(registry.store.root), *words]) in (2, 3)
+        assert "hunter2" not in "".join(capfd.readouterr())
+    kept = (path for path in registry.store.root.rglob("*") if path.is_file())
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
