@@ -74,7 +74,7 @@ def _check_secret(url: str) -> None:
     parts = urlsplit(url)
     if len(parts.scheme) > 1 and (parts.password is not None or _SECRET.search(parts.query)):
         raise InputError(
-            f"the {parts.scheme}:// URL holds credentials, which would be written to disk and shown",
+            "the URL holds credentials, which would be written to disk and shown",
             "leave them out: each kind of place finds them where its own tools do",
         )
 

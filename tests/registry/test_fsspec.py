@@ -95,8 +95,9 @@ def test_push_collect_verify_pull(
 @pytest.mark.parametrize(
     ("url", "status", "message"),
     [
-        ("sftp://user:secret@host/x", 2, "the URL holds a password"),
-        ("gs://bucket/x?token=secret", 2, "has an unknown option"),
+        ("sftp://user:secret@host/x", 2, "the URL holds credentials"),
+        ("gs://bucket/x?token=secret", 2, "the URL holds credentials"),
+        ("gs://bucket/x?colour=red", 2, "has an unknown option"),
         ("ftp://host/x", 2, "no backend for ftp:"),
         ("gs://bucket/x", 9, "gs:// needs a driver that is not installed"),
     ],

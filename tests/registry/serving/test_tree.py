@@ -113,7 +113,6 @@ def test_an_index_file_that_changes_is_seen_at_once(site: Site, filled: Registry
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/local",
         "/local/secret",
         "/local/secret.jsonl",
