@@ -10,6 +10,7 @@ from onnxreg.cli.errors import resumable
 from onnxreg.cli.options import Json, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce, channels_to_json
+from onnxreg.registry import lookup
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import is_name
 
@@ -22,7 +23,6 @@ EXAMPLES = (
     "reg push 'acme/*' --to origin",
     "reg push --all --to /mnt/share/models",
 )
-WILD = "*?["
 
 
 def command(
@@ -71,7 +71,7 @@ def command(
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
     place, channels = remote or to, tags or []
-    if ref is not None and not every and not set(WILD).intersection(ref):
+    if ref is not None and not every and not lookup.PATTERN & set(ref):
         _push_one(context.obj, ref, place, channels, restore, heal, as_json)
     else:
         _push_many(context.obj, ref, place, every, channels, restore, heal, as_json)
@@ -105,7 +105,7 @@ def _push_many(
 ) -> None:
     from onnxreg.registry.sending import worst
 
-    if glob is not None and not set(WILD).intersection(glob) and not is_name(glob):
+    if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
     registry = session.open()
     watch = Stopwatch()

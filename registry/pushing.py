@@ -15,16 +15,13 @@ from onnxreg.schema.events import Restore, check_channel
 from onnxreg.schema.state import Entry, newest_of
 from onnxreg.schema.version import Version
 
-WILD = frozenset("*?[")
-"""What makes a name a glob."""
-
 
 def matching(store: LocalRemote, glob: str) -> list[str]:
     """The models that a name or glob means; `*` also stands for a `/`. NotFoundError, with the nearest names, for none."""
     names = list(store.names())
     found = [name for name in names if fnmatchcase(name, glob)]
     if not found:
-        plain = "".join(char for char in glob if char not in WILD)
+        plain = "".join(char for char in glob if char not in lookup.PATTERN)
         near = get_close_matches(plain, names, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
         raise NotFoundError(f"no model matches {glob} in {store.url}", hint)

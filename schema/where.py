@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from onnxreg.schema import where_eval
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.sizes import LARGEST, UNITS
 from onnxreg.schema.version import Version
 from onnxreg.schema.where_fields import FIELDS, Candidate, Kind
 from onnxreg.schema.where_tokens import ExpressionError, Token, tokenize
@@ -31,21 +32,8 @@ DEPTH = 64
 """How deep brackets and `not` may lie in each other."""
 DIGITS = 15
 """Digits of a number, at most: so every number is exact in any language's floating point."""
-MOST = 2**53 - 1
-"""Bytes of a size, at most, for the same reason."""
 SHOWN = 40
 """Characters of a word that a message repeats."""
-UNITS = {
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
 ORDERED = ("<", "<=", ">", ">=")
 
 
@@ -297,8 +285,8 @@ def _size(token: Token) -> Literal:
     count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
     if rest:
         raise InputError(f"{_short(token.text)} is no whole number of bytes")
-    if count > MOST:
-        raise InputError(f"{_short(token.text)} is more than {MOST} bytes")
+    if count > LARGEST:
+        raise InputError(f"{_short(token.text)} is more than {LARGEST} bytes")
     return Literal(count, token.text)
 
 
