@@ -13,7 +13,7 @@ from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError, RegError, RemoteError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.doctor import Finding
+    from onnxreg.registry.health.doctor import Finding
     from onnxreg.registry.storage import Remote
 
 EXAMPLES = (
@@ -80,7 +80,7 @@ def command(
 
 
 def _examine(session: Session, place: "Remote", url: str, as_json: bool) -> None:
-    from onnxreg.registry.doctor import examine
+    from onnxreg.registry.health.doctor import examine
 
     findings = examine(place, url)
     bad = [finding for finding in findings if not finding.ok]
@@ -108,7 +108,7 @@ def _failure(bad: "list[Finding]", url: str) -> RegError:
 
 
 def _clear(session: Session, place: "Remote", paths: Sequence[str], as_json: bool) -> None:
-    from onnxreg.registry.leftovers import clear
+    from onnxreg.registry.health.leftovers import clear
 
     cleared = clear(place, paths)
     if as_json:
@@ -119,14 +119,14 @@ def _clear(session: Session, place: "Remote", paths: Sequence[str], as_json: boo
 
 def _try(session: Session, url: str, as_json: bool) -> None:
     with needs("hf", "a registry on the Hugging Face Hub"):
-        from onnxreg.registry import live
+        from onnxreg.registry.live import conformance
 
-        scratch = live.scratch_at(url)
+        scratch = conformance.scratch_at(url)
     if not as_json:
         session.say(f"makes {scratch.what}, and removes it at the end")
         sys.stdout.flush()
     with session.steps(as_json) as told:
-        outcomes = live.run(scratch, told)
+        outcomes = conformance.run(scratch, told)
     bad = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
         found = [outcome.to_json() for outcome in outcomes]

@@ -39,7 +39,7 @@ def command(
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced}; fenced counts pushes that were
     made to start over.
     """
-    from onnxreg.registry.retention import Policy
+    from onnxreg.registry.history.retention import Policy
 
     session: Session = context.obj
     registry, place = session.with_remote(remote)

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import output
 from onnxreg.cli.session import Session
-from onnxreg.registry import listing, lookup
+from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.search import listing
 from onnxreg.registry.storage import Source
 from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import check_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.listing import Model
-    from onnxreg.registry.search import Kind, Match, SearchIndex
+    from onnxreg.registry.search.index import Kind, Match, SearchIndex
+    from onnxreg.registry.search.listing import Model
 
 EXAMPLES = (
     "reg ls",
@@ -47,7 +48,7 @@ def run(
             raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
         if name is not None and one:
             lookup.read_state(place, check_name(name))
-        from onnxreg.registry.search import Kind
+        from onnxreg.registry.search.index import Kind
 
         _matches(session, place, name or "*", Kind(tuple(formats), precision, certified), as_json)
     elif name is not None and one:
@@ -58,14 +59,14 @@ def run(
 
 def index(place: Source) -> "SearchIndex":
     """The search index of the registry on this machine."""
-    from onnxreg.registry.search import SearchIndex
+    from onnxreg.registry.search.index import SearchIndex
 
     assert isinstance(place, LocalRemote)
     return SearchIndex(place)
 
 
 def _models(session: Session, place: Source, pattern: str, as_json: bool) -> None:
-    from onnxreg.registry import scan
+    from onnxreg.registry.search import scan
 
     if isinstance(place, LocalRemote) and scan.has_more(place.root, FEW):
         with index(place) as search:

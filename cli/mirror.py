@@ -45,9 +45,9 @@ def command(
     """
     from onnxreg.registry.backends.local import LocalRemote
     from onnxreg.registry.home import default_root
-    from onnxreg.registry.mirror import mirror, open_both
+    from onnxreg.registry.moving.mirror import mirror, open_both
+    from onnxreg.registry.moving.sending import worst
     from onnxreg.registry.remotes import Remotes
-    from onnxreg.registry.sending import worst
 
     session: Session = context.obj
     known = Remotes.load(LocalRemote(session.registry or default_root()))

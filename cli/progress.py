@@ -11,7 +11,7 @@ from rich.constrain import Constrain
 from rich.live import Live
 
 from onnxreg.cli import output
-from onnxreg.registry.copying import WORKERS, Progress
+from onnxreg.registry.moving.copying import WORKERS, Progress
 
 BESIDE = 46
 """Columns that the figures of the whole and a short bar take."""

@@ -76,7 +76,7 @@ def command(
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
-    from onnxreg.registry.holdings import Selection
+    from onnxreg.registry.history.holdings import Selection
 
     session: Session = context.obj
     if output is not None:

@@ -15,7 +15,7 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import is_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.sending import Sent
+    from onnxreg.registry.moving.sending import Sent
 
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
@@ -103,7 +103,7 @@ def _push_many(
     heal: bool,
     as_json: bool,
 ) -> None:
-    from onnxreg.registry.sending import worst
+    from onnxreg.registry.moving.sending import worst
 
     if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
         raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")

@@ -13,7 +13,8 @@ from onnxreg.cli import output
 from onnxreg.cli.ls import fail, index
 from onnxreg.cli.options import Json, RemoteOption, complete_name
 from onnxreg.cli.session import Session
-from onnxreg.registry import candidates, lookup, tables
+from onnxreg.registry import lookup
+from onnxreg.registry.search import candidates, tables
 from onnxreg.schema import where
 from onnxreg.schema.ref import is_name
 

@@ -18,7 +18,7 @@ from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.converters.golden import Compared
-    from onnxreg.registry.unpack import Unpacked
+    from onnxreg.registry.moving.unpack import Unpacked
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
@@ -84,7 +84,7 @@ def command(
 
 @contextmanager
 def _unpacked(session: Session, place: Any, found: lookup.Resolution, as_json: bool) -> "Iterator[Unpacked]":
-    from onnxreg.registry.unpack import unpacked
+    from onnxreg.registry.moving.unpack import unpacked
 
     with needs("onnx", "reg run"):
         import onnxruntime  # noqa: F401

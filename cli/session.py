@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from onnxreg.cli import output
 
 if TYPE_CHECKING:
-    from onnxreg.registry.copying import Progress
     from onnxreg.registry.facade import Registry
+    from onnxreg.registry.moving.copying import Progress
     from onnxreg.registry.storage import Remote, Source
 
 
@@ -55,7 +55,7 @@ class Session:
     def check_target(self, directory: Path) -> None:
         """InputError where writing a version there would destroy something else; asked before the work begins."""
         from onnxreg.registry.home import default_root
-        from onnxreg.registry.materialize import check_target
+        from onnxreg.registry.moving.materialize import check_target
 
         check_target(directory, self.registry or default_root())
 

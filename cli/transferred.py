@@ -9,7 +9,7 @@ from onnxreg.cli import output
 from onnxreg.cli.session import Session
 
 if TYPE_CHECKING:
-    from onnxreg.registry.copying import Transferred
+    from onnxreg.registry.moving.copying import Transferred
 
 
 class Stopwatch:

@@ -12,7 +12,7 @@ from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.verify import Damage
+    from onnxreg.registry.health.verify import Damage
 
 EXAMPLES = (
     "reg verify",

@@ -8,32 +8,33 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import copying, lookup, pushed
+from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
-from onnxreg.registry.channels import Channels, held_by
-from onnxreg.registry.collect import PATIENCE, Collected, collect, survey
-from onnxreg.registry.commit import commit, load, read_ledger
-from onnxreg.registry.copying import Progress, Transferred, copy
-from onnxreg.registry.decisions import Decisions
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.hashing import PieceHasher
-from onnxreg.registry.holdings import EVERYTHING, Held, Selection
+from onnxreg.registry.health.repair import Repaired, gone_models, repair
+from onnxreg.registry.health.usage import Usage, usage
+from onnxreg.registry.health.verify import Report, verify, verify_model
+from onnxreg.registry.history.channels import Channels, held_by
+from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
+from onnxreg.registry.history.commit import commit, load, read_ledger
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection
+from onnxreg.registry.history.ledger import Ledger, mirror_error
+from onnxreg.registry.history.references import refers_to
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.home import default_root
-from onnxreg.registry.ledger import Ledger, mirror_error
 from onnxreg.registry.manifests import read_manifest
-from onnxreg.registry.materialize import check_target, materialize
-from onnxreg.registry.pushing import check_channels, matching, push_many
-from onnxreg.registry.references import refers_to
+from onnxreg.registry.moving import copying, pushed
+from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.materialize import check_target, materialize
+from onnxreg.registry.moving.pushing import check_channels, matching, push_many
+from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.repair import Repaired, gone_models, repair
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.sending import Sent
-from onnxreg.registry.stamp import stamp
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
-from onnxreg.registry.usage import Usage, usage
-from onnxreg.registry.verify import Report, verify, verify_model
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size

@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry import lookup
-from onnxreg.registry.copying import Progress, Transferred
 from onnxreg.registry.facade import Published, Registry
-from onnxreg.registry.holdings import Selection
-from onnxreg.registry.materialize import check_target, materialize
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.registry.moving.copying import Progress, Transferred
+from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.storage import Source
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.lock import Lock, Locked

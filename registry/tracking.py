@@ -23,7 +23,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
 
 if TYPE_CHECKING:
-    from onnxreg.registry.ledger import Ledger
+    from onnxreg.registry.history.ledger import Ledger
 
 
 class Tracking:

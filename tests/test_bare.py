@@ -104,7 +104,7 @@ def test_every_module_can_be_imported_or_lacks_an_extra(bare: Path, tmp_path: Pa
         "onnxreg.converters.",
         "onnxreg.registry.backends.hub",
         "onnxreg.registry.backends.s3",
-        "onnxreg.registry.trials.",
+        "onnxreg.registry.live.",
         "onnxreg.registry.serving.",
     )
     assert all(name.startswith(optional) for name in lacking)

@@ -105,7 +105,7 @@ class Proven:
             self._proven = True
 
     def _probe(self) -> None:
-        from onnxreg.registry.probes import probe_conditions
+        from onnxreg.registry.backends.probes import probe_conditions
 
         key = f"gc/probe-{os.urandom(8).hex()}"
         try:

@@ -12,9 +12,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onnxreg.registry import listing, lookup
+from onnxreg.registry import lookup
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.search import listing
+from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.serving.answers import JSON, HttpError, of_json
 from onnxreg.registry.serving.finding import Finder
 from onnxreg.registry.serving.lru import Lru

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.serving.place import Place
 
 Answer = TypeVar("Answer")

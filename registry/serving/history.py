@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.events import LogLine, Skimmed

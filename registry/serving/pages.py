@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.serving import views
 from onnxreg.registry.serving.answers import HTML, STATUS, HttpError, of_bytes
 from onnxreg.registry.serving.finding import Finder

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry import lookup, scan
+from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
 from onnxreg.registry.storage import (

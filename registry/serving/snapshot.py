@@ -5,7 +5,7 @@ from functools import cached_property
 
 from onnxreg.registry import lookup
 from onnxreg.registry.blobs import read_blob
-from onnxreg.registry.commit import read_ledger
+from onnxreg.registry.history.commit import read_ledger
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.serving import views
 from onnxreg.registry.serving.history import History

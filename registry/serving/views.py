@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxreg.registry import listing
+from onnxreg.registry.search import listing
 from onnxreg.registry.serving.history import History
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.digest import Digest

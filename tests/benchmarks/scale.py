@@ -14,7 +14,7 @@ from measure import Row, Run, pairs, rows, run
 from startup import installed
 
 from onnxreg.registry import Registry
-from onnxreg.registry.search import FILE
+from onnxreg.registry.search.index import FILE
 from onnxreg.registry.storage import index_path
 from onnxreg.schema.draft import Draft, DraftArtifact
 
@@ -29,7 +29,7 @@ QUERY = """
 import gc, json, sys, time
 from pathlib import Path
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.search import Kind, SearchIndex
+from onnxreg.registry.search.index import Kind, SearchIndex
 from onnxreg.schema import where
 gc.disable()
 started = time.perf_counter()

@@ -12,7 +12,7 @@ import pytest
 
 from onnxreg.cli import fast, ls
 from onnxreg.registry import Registry
-from onnxreg.registry.search import FILE
+from onnxreg.registry.search.index import FILE
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
 

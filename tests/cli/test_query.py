@@ -11,7 +11,7 @@ import pytest
 
 from onnxreg.cli import query
 from onnxreg.registry import Registry, lookup
-from onnxreg.registry.search import FILE
+from onnxreg.registry.search.index import FILE
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.where_fields import FIELDS

@@ -104,7 +104,7 @@ def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path, draft: Call
 
 SLOW_PULL = """
 import os, sys, time
-from onnxreg.registry import copying
+from onnxreg.registry.moving import copying
 from onnxreg.cli.main import main
 
 def slow(self, block):

@@ -376,7 +376,7 @@ def test_live_says_what_it_makes_and_what_is_kept(reg: Reg, home: Path) -> None:
 
 
 def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxreg.registry.trials.local.probe_lock", lambda directory: ["nobody is kept out"])
+    monkeypatch.setattr("onnxreg.registry.live.local.probe_lock", lambda directory: ["nobody is kept out"])
     found = reg("doctor", "--live", "--json")
     assert found.status == 6
     assert found.error["message"].endswith(": locks")

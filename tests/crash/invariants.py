@@ -15,8 +15,8 @@ from workloads import Command, Pair, add, collect
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import local
-from onnxreg.registry.commit import load
 from onnxreg.registry.disk import Disk
+from onnxreg.registry.history.commit import load
 from onnxreg.schema.errors import HostError, NotFoundError
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -82,8 +82,8 @@ def on(disk: Disk) -> Iterator[None]:
     """Every registry that is opened meanwhile lies on this disk; one thread, so that a run can be repeated."""
     with (
         patch.object(local, "Disk", lambda: disk),
-        patch("onnxreg.registry.materialize.Disk", Careless),
-        patch("onnxreg.registry.copying.WORKERS", 1),
+        patch("onnxreg.registry.moving.materialize.Disk", Careless),
+        patch("onnxreg.registry.moving.copying.WORKERS", 1),
     ):
         yield
 

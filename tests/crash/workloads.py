@@ -6,8 +6,8 @@ from io import BytesIO
 from pathlib import Path
 
 from onnxreg.registry import Registry
-from onnxreg.registry.holdings import Selection
-from onnxreg.registry.retention import Policy
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.registry.history.retention import Policy
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
 Command = Callable[[Path], object]

@@ -7,8 +7,8 @@ from typing import Any
 
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.identity import new_identity
-from onnxreg.registry.ledger import Ledger
 from onnxreg.registry.storage import Remote, blob_path, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema import events as kinds

@@ -13,10 +13,10 @@ import specimens
 from mutation import forge, mutate, rechained
 from test_fuzz_readers import bounded
 
-from onnxreg.registry.copying import copy
+from onnxreg.registry.health.verify import verify
 from onnxreg.registry.lookup import all_versions, read_state
+from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.storage import blob_path, index_path
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
 

@@ -8,9 +8,9 @@ from s3servers import Server
 
 from onnxreg.registry.backends.s3 import S3Store, s3_remote
 from onnxreg.registry.backends.s3client import Place
-from onnxreg.registry.commit import load
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.commit import load
 from onnxreg.registry.storage import Remote
-from onnxreg.registry.verify import verify
 
 
 def direct(url: str, server: Server) -> Remote:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.storage import index_path
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict

@@ -13,11 +13,11 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote
-from onnxreg.registry.collect import blob_keys, collect
-from onnxreg.registry.commit import commit, load
-from onnxreg.registry.decisions import Decisions
-from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.retention import Policy
+from onnxreg.registry.history.collect import blob_keys, collect
+from onnxreg.registry.history.commit import commit, load
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.storage import BlobKey, Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
@@ -68,7 +68,7 @@ def versions(registry: Registry, name: str = "acme/pii") -> list[str]:
 @pytest.mark.parametrize("kind", ["memory", "local"])
 def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Registry, tmp_path: Path) -> None:
     remote: Remote = memory_remote() if kind == "memory" else LocalRemote.create(tmp_path / "there")
-    from onnxreg.registry.copying import copy
+    from onnxreg.registry.moving.copying import copy
 
     state = filled.state("acme/pii")
     copy(filled.store, remote, "acme/pii", state.versions)
@@ -167,7 +167,7 @@ def test_a_dropped_version_can_be_pulled_back(filled: Registry, other: Registry)
 
 
 def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_draft: MakeDraft) -> None:
-    from onnxreg.registry.copying import copy
+    from onnxreg.registry.moving.copying import copy
 
     remote = memory_remote()
     copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:0.1.2").version])
@@ -262,7 +262,7 @@ def test_nothing_is_deleted_where_a_manifest_cannot_be_read(filled: Registry) ->
 
 def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry, tmp_path: Path) -> None:
     """A collector that never ended had condemned what a push needs."""
-    from onnxreg.registry.copying import copy
+    from onnxreg.registry.moving.copying import copy
 
     remote = memory_remote()
     stalled = "0123456789abcdef"
@@ -317,7 +317,7 @@ def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
 
 def test_a_push_that_outlasts_patience_starts_over(filled: Registry, make_draft: MakeDraft) -> None:
     """On a place that cannot tell who is alive, a stalled intent is fenced; the stalled push then fails or retries."""
-    from onnxreg.registry.copying import copy
+    from onnxreg.registry.moving.copying import copy
 
     remote = memory_remote()
     version = filled.find("acme/pii:0.1.0").version

@@ -17,7 +17,8 @@ from onnxreg.registry.backends.staging import exclusive
 COMMON = """
 import random, sys, time
 from pathlib import Path
-from onnxreg.registry import Registry, commit
+from onnxreg.registry import Registry
+from onnxreg.registry.history import commit
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConflictError, NotFoundError
 

@@ -11,13 +11,15 @@ from typing import Any, BinaryIO
 import pytest
 from filelock import FileLock
 
-from onnxreg.registry import Registry, doctor, local_probes, probes
+from onnxreg.registry import Registry
+from onnxreg.registry.backends import probes
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore, memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.disk import Disk
-from onnxreg.registry.doctor import Finding, examine
+from onnxreg.registry.health import doctor, local_probes
+from onnxreg.registry.health.doctor import Finding, examine
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.draft import Draft
 

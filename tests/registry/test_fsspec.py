@@ -11,10 +11,10 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import filesystem
 from onnxreg.registry.backends.filesystem import FileStore, opened
-from onnxreg.registry.collect import collect
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import collect
 from onnxreg.registry.storage import Remote
 from onnxreg.registry.testing import RemoteContract, put
-from onnxreg.registry.verify import verify
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, RemoteError
 

@@ -229,7 +229,7 @@ def test_what_a_killed_write_out_left_is_swept(
 
 
 def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
-    from onnxreg.registry.commit import load
+    from onnxreg.registry.history.commit import load
     from onnxreg.schema.events import Attest
 
     registry.add(make_draft())

@@ -19,13 +19,13 @@ from onnxreg.registry.backends import hubclient, hubhead, repocard, retrying
 from onnxreg.registry.backends.hub import HubRemote, open_hub
 from onnxreg.registry.backends.hubclient import Place
 from onnxreg.registry.blobs import read_blob
-from onnxreg.registry.collect import collect, condemn
-from onnxreg.registry.commit import read_condemned
-from onnxreg.registry.mirror import mirror, open_both
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import collect, condemn
+from onnxreg.registry.history.commit import read_condemned
+from onnxreg.registry.moving.mirror import mirror, open_both
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.storage import BlobKey, IndexFile
 from onnxreg.registry.testing import RemoteContract, put
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import (

@@ -22,11 +22,11 @@ from onnxreg.registry.backends.hub import HubRemote
 from onnxreg.registry.backends.hubclient import Entry, Place, StaleParentError, UnansweredError
 from onnxreg.registry.backends.hubhead import Snapshot
 from onnxreg.registry.backends.hubpush import HubPush
-from onnxreg.registry.collect import collect
-from onnxreg.registry.copying import copy
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import collect
 from onnxreg.registry.identity import new_identity
+from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.storage import BlobKey
-from onnxreg.registry.verify import verify
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.version import Version
 

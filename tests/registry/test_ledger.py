@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxreg.registry.ledger import Ledger, replay
+from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError
 from onnxreg.schema.events import Event, LogLine, Publish, Tag, Unyank, Yank

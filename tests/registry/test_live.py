@@ -12,19 +12,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import s3servers
 
-from onnxreg.registry import Registry, leftovers, live, local_probes
+from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.s3 import S3Store, s3_remote
 from onnxreg.registry.backends.s3client import Place
-from onnxreg.registry.doctor import examine
+from onnxreg.registry.health import leftovers, local_probes
+from onnxreg.registry.health.doctor import examine
+from onnxreg.registry.health.verify import verify
 from onnxreg.registry.identity import new_identity
+from onnxreg.registry.live import conformance
+from onnxreg.registry.live.objects import object_trials
+from onnxreg.registry.live.s3 import S3Scratch
+from onnxreg.registry.live.trial import InapplicableError, Outcome, Trial, judge
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.testing import put
-from onnxreg.registry.trials.objects import object_trials
-from onnxreg.registry.trials.s3 import S3Scratch
-from onnxreg.registry.trials.trial import InapplicableError, Outcome, Trial, judge
-from onnxreg.registry.verify import verify
 from onnxreg.schema.errors import InputError, RemoteError
 
 
@@ -33,7 +35,7 @@ def broken(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 
 def tried(url: str) -> dict[str, Outcome]:
-    return {outcome.check: outcome for outcome in live.run(live.scratch_at(url))}
+    return {outcome.check: outcome for outcome in conformance.run(conformance.scratch_at(url))}
 
 
 def enter(server: s3servers.Server, patch: pytest.MonkeyPatch) -> None:
@@ -114,8 +116,8 @@ def test_a_bucket_without_a_registry_may_be_tried(
     ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(ministack, monkeypatch)
-    scratch = live.scratch_at(f"{ministack.fresh()}?region=us-east-1")
-    assert [outcome for outcome in live.run(scratch) if not outcome.ok] == []
+    scratch = conformance.scratch_at(f"{ministack.fresh()}?region=us-east-1")
+    assert [outcome for outcome in conformance.run(scratch) if not outcome.ok] == []
     assert scratch.remedy.startswith("aws s3 rm --recursive s3://models/")
     assert scratch.remedy.endswith("/ --region us-east-1")
 
@@ -126,7 +128,7 @@ def test_what_may_not_be_written_is_broken_and_says_why(
     enter(ministack, monkeypatch)
     url = f"s3://no-such-bucket/{os.urandom(4).hex()}"
     with pytest.raises(RemoteError, match="NoSuchBucket"):
-        live.run(live.scratch_at(url))
+        conformance.run(conformance.scratch_at(url))
 
 
 class Interrupted(S3Scratch):
@@ -153,7 +155,7 @@ def test_an_interruption_leaves_nothing(ministack: s3servers.Server, monkeypatch
     enter(ministack, monkeypatch)
     url, heard = ministack.fresh(), list[str]()
     with pytest.raises(KeyboardInterrupt):
-        live.run(Interrupted(Place.parse(url)), heard.append)
+        conformance.run(Interrupted(Place.parse(url)), heard.append)
     assert heard == ["create-only", "stop"]
     assert objects(url) == {} and uploads(ministack, url) == []
 
@@ -171,7 +173,7 @@ def test_what_an_interruption_leaves_is_said(
     url = ministack.fresh()
     scratch = Stuck(Place.parse(url))
     with pytest.raises(RemoteError, match=r"objects below s3://models/\w+/gc/live-\w+ may be left") as error:
-        live.run(scratch)
+        conformance.run(scratch)
     assert error.value.hint == scratch.remedy
     remote = s3_remote(url, create=True)
     (left,) = leftovers.trials(remote.files())
@@ -219,14 +221,14 @@ def test_an_interruption_leaves_no_local_scratch(registry: Registry) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        live.run(live.scratch_at(str(registry.store.root)), stop)
+        conformance.run(conformance.scratch_at(str(registry.store.root)), stop)
     assert list(registry.store.scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["memory:trial"])
 def test_what_is_only_read_cannot_be_tried(url: str) -> None:
     with pytest.raises(InputError, match="nothing can be tried"):
-        live.scratch_at(url)
+        conformance.scratch_at(url)
 
 
 # A file system of fsspec

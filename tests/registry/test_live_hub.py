@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils import close_session
 
-from onnxreg.registry import Registry, leftovers, live
+from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubclient, hubhead, retrying
 from onnxreg.registry.backends.hub import open_hub
-from onnxreg.registry.doctor import examine
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.trials.trial import Outcome
+from onnxreg.registry.health import leftovers
+from onnxreg.registry.health.doctor import examine
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.live import conformance
+from onnxreg.registry.live.trial import Outcome
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import RemoteError
 
@@ -50,8 +52,8 @@ def broken(outcomes: list[Outcome]) -> dict[str, str]:
 @pytest.mark.parametrize("url", [URL, "hf://datasets/acme/models@dev"])
 def test_the_hub_keeps_its_promises(hub: Hub, url: str) -> None:
     before = hub.history("acme/models").copy()
-    scratch = live.scratch_at(url)
-    outcomes = live.run(scratch)
+    scratch = conformance.scratch_at(url)
+    outcomes = conformance.run(scratch)
     assert broken(outcomes) == {}
     assert [outcome.check for outcome in outcomes if outcome.state == "not applicable"] == []
     assert len(outcomes) == 12
@@ -62,7 +64,7 @@ def test_the_hub_keeps_its_promises(hub: Hub, url: str) -> None:
 
 
 def test_the_scratch_is_private(hub: Hub) -> None:
-    scratch = live.scratch_at(URL)
+    scratch = conformance.scratch_at(URL)
     scratch.make()
     (made,) = hub.repositories.keys() - {"models/acme/models"}
     assert hub.repositories[made].private
@@ -76,7 +78,7 @@ def test_commits_upon_a_stale_parent_that_are_taken(hub: Hub, monkeypatch: pytes
         return commit(self, *words, **{**more, "parent_commit": None})  # type: ignore[arg-type]
 
     monkeypatch.setattr(hubclient.HfApi, "create_commit", careless)
-    found = broken(live.run(live.scratch_at(URL)))
+    found = broken(conformance.run(conformance.scratch_at(URL)))
     assert {"compare-and-swap", "compare-and-swap, raced"} <= found.keys()
     assert "scratch" not in found
 
@@ -84,13 +86,13 @@ def test_commits_upon_a_stale_parent_that_are_taken(hub: Hub, monkeypatch: pytes
 def test_a_token_that_may_only_read(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", READER)
     with pytest.raises(RemoteError, match="making a scratch repository"):
-        live.run(live.scratch_at(URL))
+        conformance.run(conformance.scratch_at(URL))
     assert hub.repositories.keys() == {"models/acme/models"}
 
 
 def test_what_the_hub_does_not_delete_is_said(hub: Hub) -> None:
     hub.fail("DELETE /api/repos/delete", status=403, times=10)
-    outcome = live.run(live.scratch_at(URL))[-1]
+    outcome = conformance.run(conformance.scratch_at(URL))[-1]
     assert (outcome.check, outcome.state) == ("scratch", "broken")
     (made,) = hub.repositories.keys() - {"models/acme/models"}
     name = made.removeprefix("models/")
@@ -104,7 +106,7 @@ def test_an_interruption_deletes_the_scratch(hub: Hub) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        live.run(live.scratch_at(URL), stop)
+        conformance.run(conformance.scratch_at(URL), stop)
     assert hub.repositories.keys() == {"models/acme/models"}
 
 
@@ -113,7 +115,7 @@ def test_the_hub_ignores_ranges(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         hubclient.Hub, "get", lambda self, path, revision, offset, known=None: get(self, path, revision, 0)
     )
-    outcomes = {outcome.check: outcome.state for outcome in live.run(live.scratch_at(URL))}
+    outcomes = {outcome.check: outcome.state for outcome in conformance.run(conformance.scratch_at(URL))}
     assert outcomes["ranges"] == "not applicable"
 
 

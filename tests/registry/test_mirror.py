@@ -10,14 +10,14 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
-from onnxreg.registry.collect import blob_keys, collect
-from onnxreg.registry.commit import load
-from onnxreg.registry.copying import Progress
-from onnxreg.registry.mirror import Mirrored, mirror, open_both
-from onnxreg.registry.references import references
-from onnxreg.registry.retention import Policy
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import blob_keys, collect
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.references import references
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.moving.copying import Progress
+from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
 from onnxreg.registry.storage import Remote, blob_path
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError
@@ -122,7 +122,7 @@ def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied:
     """The log with the takedown arrived, and then the lights went out."""
     mirror(filled.store, copied)
     filled.purge("acme/pii:0.1.2", "leaked")
-    from onnxreg.registry.copying import copy
+    from onnxreg.registry.moving.copying import copy
 
     copy(filled.store, copied, "acme/pii", [])
     assert indexes(copied) == indexes(filled.store)

@@ -10,18 +10,18 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.memory import memory_remote
-from onnxreg.registry.collect import blob_keys
-from onnxreg.registry.commit import commit, load
-from onnxreg.registry.copying import copy
-from onnxreg.registry.holdings import Selection
-from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.mirror import mirror
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.search import Kind, SearchIndex
-from onnxreg.registry.stamp import stamp
+from onnxreg.registry.health.usage import usage
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import blob_keys
+from onnxreg.registry.history.commit import commit, load
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.mirror import mirror
+from onnxreg.registry.search.index import Kind, SearchIndex
 from onnxreg.registry.storage import Remote, blob_path
-from onnxreg.registry.usage import usage
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError

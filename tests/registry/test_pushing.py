@@ -7,12 +7,12 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.memory import memory_remote
-from onnxreg.registry.channels import Channels
-from onnxreg.registry.commit import load
-from onnxreg.registry.copying import copy
-from onnxreg.registry.decisions import Decisions
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.sending import Skipped, worst
+from onnxreg.registry.history.channels import Channels
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.sending import Skipped, worst
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import (
@@ -120,7 +120,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
         asked.append(1)
         raise HostError("the disk is full")
 
-    monkeypatch.setattr("onnxreg.registry.sending.copy", broken)
+    monkeypatch.setattr("onnxreg.registry.moving.sending.copy", broken)
     with pytest.raises(HostError):
         filled.push_many(to="memory:broken", every=True)
     assert len(asked) == 1

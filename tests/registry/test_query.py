@@ -17,11 +17,13 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 
-from onnxreg.registry import Registry, candidates, lookup, scan, search, searchdb, searchquery, tables
+from onnxreg.registry import Registry, lookup
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.candidates import Told
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.search import SearchIndex
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.search import asking, candidates, db, scan, tables
+from onnxreg.registry.search import index as search
+from onnxreg.registry.search.candidates import Told
+from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema import where
 from onnxreg.schema.errors import HostError, InputError
@@ -324,14 +326,14 @@ def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: LocalRemote) -
 def chosen(expression: where.Expression, row: Row) -> bool:
     """Whether SQLite chooses a candidate that is the only one."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        searchdb.create(database, "0" * 32)
+        db.create(database, "0" * 32)
         database.execute(
             "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, '', '', 1, '{}')",
             (row["name"],),
         )
-        assert searchquery._store(database, Told(row["name"], "head", [row], [])) == []
-        assert list(searchquery.matching(database, None, "*")) == [row]
-        found = list(searchquery.matching(database, expression, "*"))
+        assert asking._store(database, Told(row["name"], "head", [row], [])) == []
+        assert list(asking.matching(database, None, "*")) == [row]
+        found = list(asking.matching(database, expression, "*"))
     assert found in ([], [row])
     return found == [row]
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.repair import Repaired, gone_models, repair
+from onnxreg.registry.health.repair import Repaired, gone_models, repair
+from onnxreg.registry.health.verify import Report, verify
 from onnxreg.registry.storage import BlobKey, Remote, blob_path
-from onnxreg.registry.verify import Report, verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConflictError

@@ -18,10 +18,10 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying, s3
 from onnxreg.registry.backends.s3 import s3_remote
-from onnxreg.registry.collect import collect
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.collect import collect
 from onnxreg.registry.storage import BlobKey, Remote
 from onnxreg.registry.testing import RemoteContract, put
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError, RemoteError

@@ -18,9 +18,10 @@ import s3servers
 from bucket import damages, direct, versions
 from faults import Proxy, at
 
-from onnxreg.registry import Registry, copying
+from onnxreg.registry import Registry
 from onnxreg.registry.backends import ranges, s3, s3upload
 from onnxreg.registry.backends.s3 import s3_remote
+from onnxreg.registry.moving import copying
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft

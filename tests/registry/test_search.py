@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry import Registry, lookup, scan, search
+from onnxreg.registry import Registry, lookup
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.listing import Model, read_model
-from onnxreg.registry.search import Kind, SearchIndex
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.search import index as search
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.index import Kind, SearchIndex
+from onnxreg.registry.search.listing import Model, read_model
 from onnxreg.registry.storage import index_path
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.events import Untag
@@ -494,7 +496,7 @@ ASKER = """
 import sys
 from pathlib import Path
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.search import Kind, SearchIndex
+from onnxreg.registry.search.index import Kind, SearchIndex
 with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
     print(len(index.models()), len(index.matches(Kind(certified=True))), index.damages())
 """

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onnxreg.registry.copying import run_parallel
+from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.stopping import StoppedError, check_stop, ended_by, sleep, submit
 
 

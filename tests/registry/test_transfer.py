@@ -9,8 +9,8 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.copying import copy
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onnxreg.registry.backends.memory import memory_remote
-from onnxreg.registry.channels import Channels
-from onnxreg.registry.collect import blob_keys, collect
-from onnxreg.registry.commit import commit, load
-from onnxreg.registry.copying import Transferred, copy
-from onnxreg.registry.decisions import Decisions
-from onnxreg.registry.holdings import EVERYTHING, Selection
-from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.mirror import mirror
-from onnxreg.registry.references import refers_to
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.stamp import stamp
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.channels import Channels
+from onnxreg.registry.history.collect import blob_keys, collect
+from onnxreg.registry.history.commit import commit, load
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.holdings import EVERYTHING, Selection
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.references import refers_to
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.history.transfer import missing_lines
+from onnxreg.registry.moving.copying import Transferred, copy
+from onnxreg.registry.moving.mirror import mirror
 from onnxreg.registry.storage import Remote
-from onnxreg.registry.transfer import missing_lines
-from onnxreg.registry.verify import verify
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError, RegError

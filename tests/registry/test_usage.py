@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.collect import blob_keys, survey
-from onnxreg.registry.retention import Policy
+from onnxreg.registry.health.usage import usage
+from onnxreg.registry.history.collect import blob_keys, survey
+from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.storage import BlobKey
-from onnxreg.registry.usage import usage
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 

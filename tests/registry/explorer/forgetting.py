@@ -12,10 +12,11 @@ from unittest.mock import patch
 from explorer import Run
 from scenarios import pusher
 
-from onnxreg.registry import collect, copying
 from onnxreg.registry.backends.objects import ObjectRemote
-from onnxreg.registry.commit import TRIES, commit
-from onnxreg.registry.ledger import Ledger
+from onnxreg.registry.history import collect
+from onnxreg.registry.history.commit import TRIES, commit
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.moving import copying
 from onnxreg.registry.storage import BlobKey, IndexFile, Kind, Push
 
 

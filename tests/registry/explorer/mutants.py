@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
-from onnxreg.registry import collect, commit, storage
+from onnxreg.registry import storage
+from onnxreg.registry.history import collect, commit
 
 ANNOUNCE = """\
                     intents.append(_announce(remote, push, name))

@@ -194,9 +194,10 @@ def determined(seed: str) -> Iterator[None]:
         patch("secrets.token_hex", lambda size=32: draw(size).hex()),
         patch("random.uniform", lambda low, high: low),
         patch("time.sleep", lambda seconds: None),
-        patch("onnxreg.registry.stamp.datetime", Clock),
+        patch("onnxreg.registry.history.stamp.datetime", Clock),
         patch(
-            "onnxreg.registry.copying.run_parallel", lambda work, items, stop: [work(item) for item in items]
+            "onnxreg.registry.moving.copying.run_parallel",
+            lambda work, items, stop: [work(item) for item in items],
         ),
     ):
         yield

@@ -12,17 +12,17 @@ from unittest.mock import patch
 from explorer import Run, Scenario
 from replay import Contents, Fixed, ViolationError, determined
 
-from onnxreg.registry import commit as committing
 from onnxreg.registry.backends.memory import MemoryStore, memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote, ObjectStore
 from onnxreg.registry.blobs import read_blob
-from onnxreg.registry.collect import collect
-from onnxreg.registry.commit import TRIES, commit
-from onnxreg.registry.copying import copy
-from onnxreg.registry.decisions import Decisions
-from onnxreg.registry.ledger import Ledger
-from onnxreg.registry.retention import Policy
-from onnxreg.registry.stamp import stamp
+from onnxreg.registry.history import commit as committing
+from onnxreg.registry.history.collect import collect
+from onnxreg.registry.history.commit import TRIES, commit
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact

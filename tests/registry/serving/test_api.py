@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 from regserve import Site, running
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry, lookup, scan
+from onnxreg.registry import Registry, lookup
+from onnxreg.registry.search import scan
 from onnxreg.registry.serving.settings import Settings
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest

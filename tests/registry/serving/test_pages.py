@@ -14,9 +14,9 @@ import showroom
 from regserve import Answer, Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.holdings import Selection
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.lookup import all_versions
-from onnxreg.registry.retention import Policy
 from onnxreg.registry.serving import pages
 from onnxreg.registry.serving.rendering import printable, sentence, shown_json, size
 from onnxreg.registry.serving.settings import Settings

@@ -1,0 +1,249 @@
+"""Reading a registry again from end to end, and naming every damage found."""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+from onnxreg.registry import hashing
+from onnxreg.registry.history.collect import blob_keys
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.ledger import Ledger, replay
+from onnxreg.registry.history.references import Reference, documents, files, present_versions
+from onnxreg.registry.moving import copying
+from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
+from onnxreg.registry.storage import (
+    NOTE,
+    BlobKey,
+    MissingBlobError,
+    Remote,
+    TreeFile,
+    UnlistedError,
+    model_of,
+)
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.version import Version
+
+WORKERS = max(copying.WORKERS, os.cpu_count() or 1)
+
+Open = Callable[[BlobKey], BinaryIO]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is not as its digest or history says.
+
+    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `manifest` (not one), and of
+    blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
+    lies, or should lie; `wanted` is what refers to it, None where nothing that could be read does.
+    """
+
+    kind: str
+    name: str
+    detail: str
+    digest: Digest | None = None
+    key: BlobKey | None = None
+    wanted: Reference | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        value = {"kind": self.kind, "name": self.name, "detail": self.detail}
+        return value if self.digest is None else {**value, "digest": str(self.digest)}
+
+
+@dataclass
+class Report:
+    """What was read, and what is damaged. `unreferenced` blobs are no damage: `reg gc` frees them."""
+
+    models: int = 0
+    versions: int = 0
+    blobs: int = 0
+    size: int = 0
+    unreferenced: int = 0
+    damages: list[Damage] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": not self.damages,
+            "models": self.models,
+            "versions": self.versions,
+            "blobs": self.blobs,
+            "bytes": self.size,
+            "unreferenced": self.unreferenced,
+            "damages": [damage.to_json() for damage in self.damages],
+        }
+
+
+def verify(remote: Remote, progress: Progress | None = None) -> Report:
+    """Read every log and every blob of a registry, referred to or not, and look for files that do not belong there.
+
+    Never stops at the first damage. Each blob is read once, however many versions share it.
+    """
+    report = Report()
+    wanted: dict[Digest, Reference] = {}
+    for name in list(remote.names()):
+        wanted |= _check_model(remote, name, None, report)
+    found = list(remote.files())
+    keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
+    report.unreferenced = sum(key.digest not in wanted for key in keys)
+    report.damages += _strays(found)
+    _check_blobs(remote.open_key, wanted, keys, report, progress or Progress())
+    return report
+
+
+def verify_model(
+    remote: Remote, name: str, only: Version | None = None, progress: Progress | None = None
+) -> Report:
+    """As `verify`, for what one model (or only one version of it) refers to."""
+    report = Report()
+    wanted = _check_model(remote, name, only, report)
+    try:
+        found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
+    except UnlistedError:
+        asked = {BlobKey(digest): wanted[digest].size or 0 for digest in remote.has(wanted)}
+        _check_blobs(_by_digest(remote), wanted, asked, report, progress or Progress())
+    else:
+        _check_blobs(remote.open_key, wanted, found, report, progress or Progress())
+    return report
+
+
+def _by_digest(remote: Remote) -> Open:
+    """Reads whatever key a blob lies under, of a place that does not tell which keys there are."""
+    return lambda key: remote.open_blob(key.digest)
+
+
+def _check_model(remote: Remote, name: str, only: Version | None, report: Report) -> dict[Digest, Reference]:
+    """The log and manifests of a model; returns the blobs that it refers to."""
+    report.models += 1
+    try:
+        ledger, index = load(remote, name)
+        if index is None:
+            raise NotFoundError(f"the index of {name} is gone")
+    except RegError as error:
+        report.damages.append(Damage("index", name, error.message))
+        return {}
+    wanted = _check_log(ledger, index.data, report)
+    for version, entry in present_versions(ledger):
+        if only in (None, version):
+            report.versions += 1
+            try:
+                wanted |= {file.digest: file for file in files(ledger, version, entry)}
+            except NotFoundError:
+                pass  # the manifest is among the documents, and reported as missing there
+            except RegError as error:
+                report.damages.append(Damage("manifest", f"{name}:{version}", error.message, entry.manifest))
+    return wanted
+
+
+def _check_log(ledger: Ledger, index: bytes, report: Report) -> dict[Digest, Reference]:
+    """The chain, and the index against a replay of it. Returns the documents that the log refers to, as far as it goes."""
+    wanted: dict[Digest, Reference] = {}
+    try:
+        for document in documents(ledger):
+            wanted[document.digest] = document
+        replayed = replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch)
+    except RegError as error:
+        report.damages.append(Damage("log", ledger.name, error.message))
+        return wanted
+    try:
+        if index != replayed.encode():
+            detail = "the state line is not what a replay of the log gives"
+            report.damages.append(Damage("state", ledger.name, detail))
+    except (NotFoundError, IntegrityError):
+        pass  # a manifest that the state line summarises: it is among the documents, and reported as such
+    return wanted
+
+
+def _check_blobs(
+    open_key: Open,
+    wanted: dict[Digest, Reference],
+    keys: dict[BlobKey, int],
+    report: Report,
+    progress: Progress,
+) -> None:
+    """Every blob that lies there is read, the large ones first; then every wanted one must lie there whole."""
+    progress.plan(len(keys), sum(keys.values()))
+    stop = threading.Event()
+
+    def check(key: BlobKey) -> tuple[int, Damage | None]:
+        reference = wanted.get(key.digest)
+        with progress.file(reference.what if reference else key.path, keys[key]) as moved:
+            return _check_blob(open_key, key, reference, moved, stop)
+
+    ordered = sorted(keys, key=lambda key: (-keys[key], key))
+    whole = set()
+    for key, (count, damage) in zip(ordered, run_parallel(check, ordered, stop, WORKERS), strict=True):
+        report.blobs += 1
+        report.size += count
+        if damage is None:
+            whole.add(key.digest)
+        else:
+            report.damages.append(damage)
+    present = {key.digest for key in keys}
+    for digest in sorted(wanted.keys() - whole - present):
+        reference = wanted[digest]
+        detail = f"blob {digest} is not there"
+        report.damages.append(Damage("missing", reference.what, detail, digest, BlobKey(digest), reference))
+
+
+def _check_blob(
+    open_key: Open,
+    key: BlobKey,
+    wanted: Reference | None,
+    moved: Callable[[int], None],
+    stop: threading.Event,
+) -> tuple[int, Damage | None]:
+    digest, what = key.digest, wanted.what if wanted else "nothing refers to it"
+    try:
+        with open_key(key) as stream:
+            metered = Metered(stream, moved, stop, f"reading blob {digest}")
+            found, count = hashing.pump(cast(BinaryIO, metered), None)
+    except MissingBlobError:
+        if wanted is None:
+            return 0, None  # a collector freed it since it was listed
+        return 0, Damage("missing", what, f"blob {digest} is not there", digest, key, wanted)
+    except RegError as error:
+        return 0, Damage("unreadable", what, error.message, digest, key, wanted)
+    size = wanted.size if wanted else None
+    if found == digest and size in (None, count):
+        return count, None
+    if size is not None and count < size:
+        detail = f"blob {digest} has {count} of {size} bytes"
+        return count, Damage("short", what, detail, digest, key, wanted)
+    detail = f"blob {digest} has other bytes than its name says"
+    return count, Damage("damaged", what, detail, digest, key, wanted)
+
+
+def _key_of(file: TreeFile) -> BlobKey | None:
+    return BlobKey.of_path(file.path) if file.size is not None else None
+
+
+_FIXED = frozenset({"registry.json", "policy.jsonl"})
+_NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{16}}|live-[0-9a-f]{{16}}/.+)")
+"""Notes, and the scratch of the probes and trials of `reg doctor`."""
+
+
+def belongs(file: TreeFile) -> bool:
+    """Whether a registry has a file of this name, and it is a regular one."""
+    path = file.path
+    if file.size is None:
+        return False
+    if path in _FIXED or _key_of(file) is not None or _NOTES.fullmatch(path):
+        return True
+    return model_of(path) is not None
+
+
+def stray_files(remote: Remote) -> list[Damage]:
+    """The files that no registry has, such as a link or a model's index under a name that is none."""
+    return _strays(remote.files())
+
+
+def _strays(files: Iterable[TreeFile]) -> list[Damage]:
+    return [_stray(file) for file in files if not belongs(file)]
+
+
+def _stray(file: TreeFile) -> Damage:
+    what = "is no file of a registry" if file.size is not None else "is not a regular file"
+    return Damage("stray", file.path, f"{file.path} {what}")

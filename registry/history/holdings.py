@@ -1,0 +1,148 @@
+"""Which artifacts of a version a registry holds: those asked for of it, those that are here, and the event that says so.
+
+A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the companions that
+all share. Artifacts are named by path; None means all of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.events import Hold
+from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.version import Version
+
+Held = tuple[str, ...] | None
+"""Paths of artifacts, sorted, or None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The artifacts that are asked for: of any of these formats (none: of every format), and of this precision.
+
+    Or exactly those at these paths.
+    """
+
+    formats: tuple[str, ...] = ()
+    precision: str | None = None
+    paths: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.formats or self.paths) or self.precision is not None
+
+    def of(self, manifest: Manifest, ref: str) -> Held:
+        """The artifacts of a manifest that fit. NotFoundError, naming what there is, where a format or path has none."""
+        if self.paths:
+            return self._at_paths(manifest, ref)
+        fitting = [item for item in manifest.artifacts if self.precision in (None, item.precision)]
+        found = {item.format for item in fitting}
+        if missing := [name for name in self.formats if name not in found] or ([] if found else ["artifact"]):
+            which = f"{missing[0]} of precision {self.precision}" if self.precision else missing[0]
+            raise NotFoundError(f"{ref} has no {which}", f"it has {_told(manifest.artifacts)}")
+        return join(
+            manifest, {item.path for item in fitting if not self.formats or item.format in self.formats}
+        )
+
+    def _at_paths(self, manifest: Manifest, ref: str) -> Held:
+        if missing := set(self.paths) - {item.path for item in manifest.artifacts}:
+            raise NotFoundError(
+                f"{ref} has no artifact {min(missing)}", f"it has {_told(manifest.artifacts)}"
+            )
+        return join(manifest, self.paths)
+
+
+EVERYTHING = Selection()
+
+
+def held_artifacts(manifest: Manifest, held: Held) -> list[Artifact]:
+    """The artifacts that are held. IntegrityError where a log holds what the manifest does not have."""
+    if held is None:
+        return list(manifest.artifacts)
+    if strange := set(held) - {item.path for item in manifest.artifacts}:
+        raise IntegrityError(
+            f"the log of {manifest.name} holds {min(strange)}, which is no artifact of that version",
+            "the registry was tampered with or damaged",
+        )
+    return [item for item in manifest.artifacts if item.path in held]
+
+
+def held_files(manifest: Manifest, held: Held) -> Iterator[FileEntry]:
+    """Every file of the version that is here but the manifest itself; the companions last."""
+    for artifact in held_artifacts(manifest, held):
+        yield from artifact.all_files()
+    yield from manifest.files
+
+
+def join(manifest: Manifest, *parts: Iterable[str] | None) -> Held:
+    """All of these artifacts together."""
+    every = {item.path for item in manifest.artifacts}
+    paths = {path for part in parts for path in (every if part is None else part)}
+    return None if paths >= every else tuple(sorted(paths))
+
+
+def asked_of(source: Ledger, versions: Iterable[Version], selection: Selection) -> dict[Version, Held]:
+    """What is asked for of each version of the source. NotFoundError as of `Selection.of`."""
+    if not selection:
+        return dict.fromkeys(versions)
+    return {
+        version: selection.of(_manifest(source, version), f"{source.name}:{version}") for version in versions
+    }
+
+
+def held_after(source: Ledger, destination: Ledger, asked: Mapping[Version, Held]) -> dict[Version, Held]:
+    """What the destination holds of each version once it has what is asked for as well."""
+
+    def after(version: Version, paths: Held) -> Held:
+        held = _held_by(destination, version)
+        return None if None in (paths, held) else join(_manifest(source, version), paths, held)
+
+    return {version: after(version, paths) for version, paths in asked.items()}
+
+
+def held_otherwise(ledger: Ledger, wanted: Mapping[Version, Held]) -> list[Version]:
+    """The versions that are there, and of which it holds something else than is wanted."""
+    return [
+        version
+        for version, held in wanted.items()
+        if version in ledger.entries and ledger.entries[version].held != held
+    ]
+
+
+def check_held(source: Ledger, destination: Ledger, version: Version, selection: Selection) -> None:
+    """NotFoundError where something that is asked for is neither held by the source nor there already."""
+    ours, theirs = source.entries[version].held, _held_by(destination, version)
+    if ours is None or theirs is None:
+        return
+    manifest, ref = _manifest(source, version), f"{source.name}:{version}"
+    if join(manifest, ours, theirs, selection.of(manifest, ref)) != join(manifest, ours, theirs):
+        held = held_artifacts(manifest, ours)
+        raise NotFoundError(
+            f"only {_told(held)} of {ref} is held by the registry that it comes from",
+            f"reg pull {ref} there fetches the rest; reg pull --format {held[0].format} takes what there is",
+        )
+
+
+def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:
+    """The events by which the destination comes to say that it holds what is wanted."""
+    for version in held_otherwise(destination, wanted):
+        manifest = destination.entries[version].manifest
+        yield Hold(
+            **stamp(destination.name, actor), version=version, manifest=manifest, paths=wanted[version]
+        )
+
+
+def _held_by(ledger: Ledger, version: Version) -> Held:
+    entry = ledger.entries.get(version)
+    return () if entry is None or entry.gone is not None else entry.held
+
+
+def _manifest(ledger: Ledger, version: Version) -> Manifest:
+    entry = ledger.entries[version]
+    return read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+
+
+def _told(artifacts: Iterable[Artifact]) -> str:
+    return ", ".join(dict.fromkeys(f"{item.format} ({item.precision})" for item in artifacts))

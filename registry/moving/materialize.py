@@ -1,0 +1,135 @@
+"""Writing a version out as a directory of files: verified, in a fresh directory, swapped in whole."""
+
+import ctypes
+import errno
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from onnxreg.registry import hashing
+from onnxreg.registry.backends.staging import staging
+from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.history.holdings import Held, held_files
+from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
+from onnxreg.registry.storage import BlobReader
+from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.manifest import FILENAME, FileEntry, Manifest
+
+_CWD = -100
+_EXCHANGE = 2
+"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
+
+
+def check_target(target: Path, registry: Path | None = None) -> None:
+    """InputError where writing a version there would lose or hide anything that is not an earlier export."""
+    with host_errors(f"looking at {target}"):
+        place = target.resolve()
+        if place.exists() and not place.is_dir():
+            raise InputError(
+                f"{target} is a file", "name a directory that does not exist yet, or an earlier export"
+            )
+        if registry is not None and place.is_relative_to(registry.resolve()):
+            raise InputError(f"{target} lies inside the registry", "name a directory outside of it")
+        if Path.cwd().is_relative_to(place):
+            raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
+        strangers = _strangers(place) if place.is_dir() else []
+    if strangers:
+        raise InputError(
+            f"{target} holds {', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}, "
+            "which no earlier export wrote",
+            "name a new directory, or move those files away",
+        )
+
+
+def _strangers(directory: Path) -> list[str]:
+    """A few of the files of a directory that its manifest does not name."""
+    try:
+        manifest = Manifest.decode((directory / FILENAME).read_bytes())
+        known = {FILENAME, *(entry.path for entry in manifest.all_files())}
+    except (OSError, InputError):
+        known = set()
+    found = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
+    names = (path.relative_to(directory).as_posix() for path in found)
+    return sorted(islice((name for name in names if name not in known), 4))
+
+
+def materialize(
+    store: BlobReader,
+    manifest: Manifest,
+    data: bytes,
+    target: Path,
+    progress: Progress | None = None,
+    held: Held = None,
+) -> None:
+    """Write the files of a manifest that are held, and the manifest's own bytes `data`, into `target`.
+
+    An earlier export there is replaced as a whole. IntegrityError where a blob is damaged: then the target is as it
+    was before. What a killed run left beside the target is removed.
+    """
+    place = target.resolve()
+    with host_errors(f"writing {target}"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with staging(place.parent, Disk(), f".{place.name}.") as fresh:
+            _fill(store, held_files(manifest, held), fresh, progress or Progress())
+            (fresh / FILENAME).write_bytes(data)
+            _sync(fresh)
+            _swap(fresh, place)
+
+
+def _fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress) -> None:
+    entries = list({entry.path: entry for entry in files}.values())
+    progress.plan(len(entries), sum(entry.size for entry in entries))
+    stop = threading.Event()
+
+    def write(entry: FileEntry) -> None:
+        path = directory / entry.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = progress.file(entry.path, entry.size)
+        with file as moved, store.open_blob(entry.digest) as source, path.open("xb") as sink:
+            metered = Metered(source, moved, stop, f"reading blob {entry.digest}", entry.size)
+            found, size = hashing.pump(cast(BinaryIO, metered), sink)
+        hashing.check(found, entry.digest, f"{entry.path} (blob {entry.digest})")
+        if size != entry.size:
+            raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
+
+    run_parallel(write, entries, stop)
+
+
+def _sync(directory: Path) -> None:
+    disk = Disk()
+    for parent, _, files in os.walk(directory):
+        for file in files:
+            disk.sync_file(Path(parent) / file)
+        disk.sync_directory(Path(parent))
+
+
+def _swap(fresh: Path, target: Path) -> None:
+    """Put the fresh directory in the target's place; `fresh` is the old one afterwards, where there was one."""
+    if target.exists():
+        _exchange(fresh, target)
+    else:
+        fresh.rename(target)
+    Disk().sync_directory(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are taken back on failure."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if hasattr(libc, "renameat2"):
+            if libc.renameat2(_CWD, os.fsencode(one), _CWD, os.fsencode(other), _EXCHANGE) == 0:
+                return
+            if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    aside = one.with_name(f"{one.name}.old")
+    other.rename(aside)
+    try:
+        one.rename(other)
+    except OSError:
+        aside.rename(other)
+        raise
+    aside.rename(one)

@@ -1,0 +1,78 @@
+"""Pushing many models at once: the newest release of each, or every version, and channels with them."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from onnxreg.registry import lookup
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.moving import pushed
+from onnxreg.registry.moving.copying import Progress
+from onnxreg.registry.moving.sending import Order, Sent, Skipped, send
+from onnxreg.registry.storage import Remote
+from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.events import Restore, check_channel
+from onnxreg.schema.state import Entry, newest_of
+from onnxreg.schema.version import Version
+
+
+def matching(store: LocalRemote, glob: str) -> list[str]:
+    """The models that a name or glob means; `*` also stands for a `/`. NotFoundError, with the nearest names, for none."""
+    names = list(store.names())
+    found = [name for name in names if fnmatchcase(name, glob)]
+    if not found:
+        plain = "".join(char for char in glob if char not in lookup.PATTERN)
+        near = get_close_matches(plain, names, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
+        raise NotFoundError(f"no model matches {glob} in {store.url}", hint)
+    return found
+
+
+def push_many(
+    store: LocalRemote,
+    remote: Remote,
+    names: Sequence[str],
+    every: bool,
+    channels: Collection[str],
+    progress: Progress,
+    actor: str | None = None,
+    restore: Callable[[str, Version, Entry], Restore] | None = None,
+    heal: bool = False,
+) -> Iterator[Sent]:
+    """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
+
+    What is wrong with one model or version is listed with it, and the rest goes on; RemoteError and HostError end the
+    work.
+    """
+
+    def chosen(ours: Ledger) -> Collection[Version]:
+        held = {ours.channels[tag].version for tag in channels if tag in ours.channels}
+        return ours.entries if every else sorted({*_newest(ours), *held})
+
+    def remember(ours: Ledger, versions: Collection[Version]) -> None:
+        pushed.record_all(store, ours, versions, remote.registry_id)
+
+    order = Order(
+        chosen, lambda ours: [tag for tag in channels if tag in ours.channels], remember, actor, restore, heal
+    )
+    for name in names:
+        sent = send(store, remote, name, order, progress)
+        if not sent.versions and not sent.skipped:
+            reason = f"{name} has no version" + ("" if every else " that is neither yanked nor a pre-release")
+            sent.skipped.append(Skipped(name, None, reason))
+        yield sent
+
+
+def _newest(ledger: Ledger) -> list[Version]:
+    """The newest release, if any."""
+    return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
+
+
+def check_channels(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError where none of these models has one of the channels, InputError where one is a version."""
+    known = {tag for name in names for tag in lookup.read_state(store, name).channels} if channels else set()
+    for channel in channels:
+        if check_channel(channel) not in known:
+            where = f"{names[0]} has no" if len(names) == 1 else f"none of the {len(names)} models has a"
+            raise NotFoundError(f"{where} channel {channel}", f"see `reg ls {names[0]}`")

@@ -1,0 +1,160 @@
+"""Versions of a model into a registry with another id: what may travel goes, what may not is listed."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxreg.registry.history.channels import Channels
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.references import files
+from onnxreg.registry.history.transfer import check_versions, missing_lines
+from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.storage import Remote
+from onnxreg.schema.errors import (
+    ConflictError,
+    ForkError,
+    HostError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+    RemoteError,
+)
+from onnxreg.schema.events import Restore
+from onnxreg.schema.state import Entry
+from onnxreg.schema.version import Version
+
+BAD = (IntegrityError, ConflictError, NotFoundError)
+"""The worst first."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A version, channel or (with neither) model that did not travel, and why. `error` where somebody must act."""
+
+    name: str
+    tag: str | None
+    reason: str
+    error: RegError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "tag": self.tag, "reason": self.reason}
+
+
+@dataclass
+class Sent:
+    """What became of one model: the versions that are there now, how many of them are new, and what moved."""
+
+    name: str
+    versions: list[Version] = field(default_factory=list)
+    new: int = 0
+    moved: Transferred | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def worst(skipped: Iterable[Skipped]) -> RegError | None:
+    """The error that matters most, where somebody must act."""
+    errors = [item.error for item in skipped if item.error is not None]
+    return min(errors, key=_rank, default=None)
+
+
+def _rank(error: RegError) -> int:
+    return next((rank for rank, kind in enumerate(BAD) if isinstance(error, kind)), len(BAD))
+
+
+@contextmanager
+def listing(name: str, skipped: list[Skipped]) -> Iterator[None]:
+    """What is wrong with one model is listed; what is wrong with a place or with this machine is raised."""
+    try:
+        yield
+    except (ForkError, HostError, RemoteError):
+        raise
+    except RegError as error:
+        skipped.append(Skipped(name, None, error.message, error))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to send of each model: which versions and channels it is given a log, `remember` before they are sent which
+    versions another registry is going to know, `restore` to make the event that brings an expired one back there, `heal`
+    to bring again what was lost there."""
+
+    versions: Callable[[Ledger], Collection[Version]]
+    channels: Callable[[Ledger], Collection[str]]
+    remember: Callable[[Ledger, Collection[Version]], None]
+    actor: str | None = None
+    restore: Callable[[str, Version, Entry], Restore] | None = None
+    heal: bool = False
+
+
+def send(source: Remote, destination: Remote, name: str, order: Order, progress: Progress) -> Sent:
+    """Send the versions of a model that may travel, and channels, in one swap.
+
+    Where no event is missing there, no blob is asked for. A channel stays where its version does not travel.
+    """
+    sent = Sent(name)
+    with listing(name, sent.skipped):
+        ours, theirs = load(source, name)[0], load(destination, name, source)[0]
+        back = order.restore is not None
+        chosen = order.versions(ours)
+        sent.versions = [version for version in chosen if _travels(ours, theirs, version, back, sent)]
+        tags = [tag for tag in order.channels(ours) if _may_move(ours, tag, sent)]
+        channels = Channels(tags, order.actor)
+        if (
+            missing_lines(ours, theirs, sent.versions, back)
+            or _incomplete(theirs, sent.versions)
+            or channels.moves(ours, theirs, theirs.channels)
+            or order.heal
+        ):
+            order.remember(ours, sent.versions)
+            sent.moved = copy(
+                source,
+                destination,
+                name,
+                sent.versions,
+                progress,
+                order.restore,
+                channels=channels,
+                actor=order.actor,
+            )
+            sent.new = sum(version not in theirs.entries for version in sent.versions)
+    return sent
+
+
+def _incomplete(ledger: Ledger, versions: Iterable[Version]) -> bool:
+    """Whether files of some were given up, or never brought."""
+    entries = [ledger.entries[version] for version in versions if version in ledger.entries]
+    return any(entry.gone is not None or entry.held is not None for entry in entries)
+
+
+def _travels(ours: Ledger, theirs: Ledger, version: Version, back: bool, sent: Sent) -> bool:
+    """Whether the destination may have a version (`back`: one that expired there too); if not, it is listed."""
+    entry, held = ours.entries[version], theirs.entries.get(version)
+    try:
+        check_versions(ours, theirs, [version], back)
+        if held is None and theirs.tombstones:
+            _check_buried(ours, theirs, version, entry)
+    except (ConflictError, IntegrityError, NotFoundError) as error:
+        absent = entry.gone is not None or entry.held is not None
+        decided = absent or (held is not None and held.manifest == entry.manifest)
+        sent.skipped.append(Skipped(ours.name, str(version), error.message, None if decided else error))
+        return False
+    return True
+
+
+def _check_buried(ours: Ledger, theirs: Ledger, version: Version, entry: Entry) -> None:
+    """ConflictError where the destination took some of the files down. Reads the manifest."""
+    digests = {entry.manifest, *(file.digest for file in files(ours, version, entry))}
+    if digests.intersection(theirs.tombstones):
+        raise ConflictError(
+            f"files of {ours.name}:{version} were taken down there", "`reg log` there says why"
+        )
+
+
+def _may_move(ours: Ledger, tag: str, sent: Sent) -> bool:
+    version = ours.channels[tag].version
+    if version not in sent.versions:
+        error = ConflictError(f"channel {tag} of {ours.name} holds {version}, which does not travel")
+        sent.skipped.append(Skipped(ours.name, tag, error.message, error))
+    return version in sent.versions

@@ -1,0 +1,45 @@
+"""An artifact as files for a moment: every byte verified, in a directory that is gone afterwards."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.lookup import Resolution
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.moving.copying import Progress
+from onnxreg.registry.moving.materialize import materialize
+from onnxreg.registry.storage import Source
+from onnxreg.schema.manifest import Artifact, Manifest
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The files of one artifact, and those that all artifacts share, below `root`."""
+
+    root: Path
+    manifest: Manifest
+    artifact: Artifact
+
+    @property
+    def main(self) -> Path:
+        return self.root / self.artifact.path
+
+    def sidecar(self, role: str) -> Path | None:
+        """The artifact's own file of a role."""
+        return next((self.root / file.path for file in self.artifact.files if file.role == role), None)
+
+
+@contextmanager
+def unpacked(place: Source, found: Resolution, progress: Progress | None = None) -> Iterator[Unpacked]:
+    """The files that a resolution names, read from the place that gave it. IntegrityError where one is damaged."""
+    digest = found.found.entry.manifest
+    data = read_blob(place, digest)
+    manifest = read_manifest(data, digest, found.found.name)
+    artifact = next(item for item in manifest.artifacts if item.path == found.artifact.path)
+    with TemporaryDirectory(prefix="onnxreg-") as scratch:
+        root = Path(scratch) / "files"
+        materialize(place, manifest, data, root, progress, (artifact.path,))
+        yield Unpacked(root, manifest, artifact)

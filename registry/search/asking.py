@@ -1,0 +1,113 @@
+"""The candidates of all models in the search index: every version, filled in when the first expression asks for them.
+
+They are kept as long as a model's head stays; what a manifest says of its artifacts is never read twice. They are
+written down batch by batch, so that an interruption loses little and other processes never wait for long.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.registry.search.db import transaction
+from onnxreg.registry.search.sql import JSON, Condition
+from onnxreg.registry.storage import Source
+from onnxreg.schema.where_fields import FIELDS, Kind
+
+if TYPE_CHECKING:
+    from onnxreg.registry.search.candidates import Contents, Told
+    from onnxreg.schema.where import Expression
+
+COLUMNS = tuple(FIELDS)[1:]
+"""Those of `candidates`, behind model, rank and position; the name is the model's."""
+OF_MANIFEST = COLUMNS[COLUMNS.index("task") :]
+FLAGS = tuple(name for name, kind in FIELDS.items() if kind is Kind.FLAG)
+
+
+def fill(
+    database: sqlite3.Connection, remote: Source, pattern: str, report: Callable[[str], None]
+) -> list[str]:
+    """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be."""
+    rows = database.execute("SELECT name FROM models WHERE NOT whole AND damage IS NULL ORDER BY name")
+    stale = [name for (name,) in rows.fetchall() if fnmatchcase(name, pattern)]
+    if not stale:
+        return []
+    from onnxreg.registry.search import candidates
+
+    damages: list[str] = []
+    for batch in candidates.batches(stale, report):
+        known = dict(item for name in batch for item in _known(database, name))
+        told = candidates.read(remote, batch, known)
+        with transaction(database):
+            for model in told:
+                damages += [*model.damages, *_store(database, model)]
+    return damages
+
+
+def _known(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, "Contents"]]:
+    """What the manifests of a model say, as far as they were read before."""
+    rows = database.execute(
+        f"SELECT manifest, rank, {', '.join(OF_MANIFEST)} FROM models JOIN candidates ON model = id "
+        "WHERE name = ? ORDER BY rank, position",
+        (name,),
+    )
+    for (manifest, _), group in groupby(rows, key=itemgetter(0, 1)):
+        yield manifest, [_decoded(OF_MANIFEST, row[2:]) for row in group]
+
+
+def _store(database: sqlite3.Connection, told: "Told") -> list[str]:
+    """Replace the candidates of a model; returns what stands in the way."""
+    found = database.execute("SELECT id FROM models WHERE name = ?", (told.name,)).fetchone()
+    if found is None:
+        return []
+    (model,) = found
+    database.execute("DELETE FROM candidates WHERE model = ?", (model,))
+    values = ", ".join("?" * (3 + len(COLUMNS)))
+    try:
+        database.executemany(f"INSERT INTO candidates VALUES({values})", _rows(model, told.candidates))
+    except (OverflowError, UnicodeEncodeError) as error:
+        database.execute("DELETE FROM candidates WHERE model = ?", (model,))
+        return [f"the artifacts of {told.name} cannot be listed: {error}"]
+    whole = not told.damages
+    database.execute("UPDATE models SET whole = ? AND head IS ? WHERE id = ?", (whole, told.head, model))
+    return []
+
+
+def _rows(model: int, found: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for rank, (_, group) in enumerate(groupby(found, key=itemgetter("version"))):
+        for position, candidate in enumerate(group):
+            told = {**candidate, **{name: json.dumps(candidate[name]) for name in JSON}}
+            yield (model, rank, position, *(told[name] for name in COLUMNS))
+
+
+def matching(
+    database: sqlite3.Connection, expression: "Expression | None", pattern: str
+) -> Iterator[dict[str, Any]]:
+    """The candidates that fit, by name, then version, then path."""
+    condition = None if expression is None else Condition(database, expression.tree)
+    database.create_function("is_asked", 1, lambda name: fnmatchcase(name, pattern), deterministic=True)
+    columns = ", ".join(f"candidates.{name}" for name in COLUMNS)
+    rows = database.execute(
+        f"SELECT name, {columns} FROM models CROSS JOIN candidates ON model = id "
+        f"WHERE damage IS NULL AND is_asked(name) AND {'TRUE' if condition is None else condition.sql} "
+        "ORDER BY name, rank, position",
+        [] if condition is None else condition.parameters,
+    )
+    return (_decoded(("name", *COLUMNS), row) for row in rows)
+
+
+def _decoded(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
+    candidate = dict(zip(names, row, strict=True))
+    for name, read in _READERS:
+        if name in candidate:
+            candidate[name] = read(candidate[name])
+    return candidate
+
+
+_READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    *((name, json.loads) for name in JSON),
+    *((name, bool) for name in FLAGS),
+)

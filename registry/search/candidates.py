@@ -1,0 +1,133 @@
+"""Every artifact of every version of some models, as candidates of an expression (`schema/where.py`).
+
+An index file summarises a model's newest versions and the holders of its channels; the others are read from their
+manifests, which never change: who kept what is true of a manifest hands it in again, and it is not read a second time.
+Versions whose files are gone have no candidates.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, TypeVar
+
+from onnxreg.registry import lookup
+from onnxreg.registry.lookup import Found
+from onnxreg.registry.moving.copying import run_parallel
+from onnxreg.registry.storage import Source
+from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.ref import is_name
+from onnxreg.schema.state import Entry, State
+from onnxreg.schema.version import Version
+from onnxreg.schema.where import Expression
+from onnxreg.schema.where_fields import contents, standing
+
+Contents = list[dict[str, Any]]
+"""What is true of the artifacts of one manifest in whatever version it stands, sorted by path."""
+Known = Mapping[str, Contents]
+"""The contents of manifests that were read before."""
+FAILURES = (NotFoundError, IntegrityError, HostError)
+BATCH = 64
+"""Models that are read at a time."""
+
+Answer = TypeVar("Answer")
+
+
+class Told(NamedTuple):
+    """A model as of `head`: its candidates by version, then path; and what is wrong with those that are missing.
+
+    `head` is None where the model itself cannot be read.
+    """
+
+    name: str
+    head: str | None
+    candidates: list[dict[str, Any]]
+    damages: list[str]
+
+
+def query(
+    remote: Source,
+    expression: Expression | None,
+    pattern: str,
+    take: Callable[[Iterator[dict[str, Any]]], Answer],
+    report: Callable[[str], None] = lambda step: None,
+) -> tuple[Answer, list[str]]:
+    """As `SearchIndex.query`, of a registry elsewhere: every index file and older manifest is read, nothing is kept."""
+    names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
+    damages: list[str] = []
+
+    def fitting() -> Iterator[dict[str, Any]]:
+        for batch in batches(names, report):
+            for model in read(remote, batch, {}):
+                damages.extend(model.damages)
+                yield from (one for one in model.candidates if expression is None or expression.matches(one))
+
+    return take(fitting()), damages
+
+
+def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Sequence[str]]:
+    """A few names at a time; `report` is told how far it is."""
+    for start in range(0, len(names), BATCH):
+        report(f"reading models {start + 1:,} of {len(names):,}")
+        yield names[start : start + BATCH]
+
+
+def read(remote: Source, names: Collection[str], known: Known) -> list[Told]:
+    """The candidates of some models, in order; several requests are made at a time."""
+    stop = threading.Event()
+    models = run_parallel(lambda name: _Model(remote, name, known), names, stop)
+    missing = [(model, version) for model in models for version in model.missing()]
+    run_parallel(lambda asked: asked[0].read(asked[1]), missing, stop)
+    return [model.told() for model in models]
+
+
+class _Model:
+    """One model while it is read. Nothing is raised: what cannot be read is among the damages."""
+
+    def __init__(self, remote: Source, name: str, known: Known) -> None:
+        self._remote = remote
+        self._name = name
+        self._contents = dict(known)
+        self._damages: list[str] = []
+        self._state: State | None = None
+        self._entries: dict[Version, Entry] = {}
+        try:
+            self._state, entries = lookup.read_versions(remote, name)
+        except FAILURES as error:
+            self._damages.append(error.message)
+        else:
+            self._entries = {
+                version: entries[version] for version in sorted(entries) if not entries[version].gone
+            }
+
+    def missing(self) -> list[Version]:
+        """The versions whose manifests must be read, or their summaries."""
+        return [v for v, entry in self._entries.items() if str(entry.manifest) not in self._contents]
+
+    def read(self, version: Version) -> None:
+        assert self._state is not None, "a model without a state has no versions"
+        entry = self._entries[version]
+        try:
+            summary = lookup.read_summary(self._remote, self._state, Found(self._name, version, entry))
+        except FAILURES as error:
+            self._damages.append(f"{self._name}:{version}: {error.message}")
+            return
+        artifacts = sorted(summary.artifacts, key=lambda artifact: artifact.path)
+        self._contents[str(entry.manifest)] = [contents(summary, artifact) for artifact in artifacts]
+
+    def told(self) -> Told:
+        """All of it. A model that moved on while its manifests were read, so that some are gone, is read again."""
+        if self._state is None:
+            return Told(self._name, None, [], self._damages)
+        if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
+            return read(self._remote, [self._name], self._contents)[0]
+        found = [
+            {**_standing(self._state, version, entry), **artifact}
+            for version, entry in self._entries.items()
+            for artifact in self._contents.get(str(entry.manifest), ())
+        ]
+        return Told(self._name, str(self._state.head), found, sorted(self._damages))
+
+
+def _standing(state: State, version: Version, entry: Entry) -> dict[str, Any]:
+    channels = [tag for tag, channel in state.channels.items() if channel.version == version]
+    return standing(state.name, version, entry, channels, state.newest_release() == version)

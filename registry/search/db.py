@@ -1,0 +1,292 @@
+"""The tables of the search index, and how they come to say what the index files say."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxreg.registry import lookup
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.listing import channels, newest
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.state import Entry, State
+from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
+from onnxreg.schema.version import Version
+
+MEANING = "1"
+"""Counted up where the same columns come to mean something else."""
+
+IDENTITY, INDEX = "registry.json", "index"
+
+SCHEMA = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # What registry.json, index and the directories below it looked like when they were read; see `scan.mark`.
+    "CREATE TABLE places(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID",
+    # `damage` says why nothing else is known of a model; `whole`: `candidates` has what there is as of `head`.
+    """CREATE TABLE models(
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, place TEXT NOT NULL, mark TEXT NOT NULL,
+        newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, damage TEXT,
+        head TEXT, whole INTEGER NOT NULL DEFAULT 0)""",
+    "CREATE INDEX models_by_place ON models(place)",
+    # The sealed versions are those of the catalog, the others those of the state line.
+    """CREATE TABLE versions(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, version TEXT NOT NULL, sealed INTEGER NOT NULL,
+        manifest TEXT NOT NULL, size INTEGER NOT NULL, seq INTEGER NOT NULL,
+        yanked INTEGER NOT NULL, pinned INTEGER NOT NULL, gone TEXT,
+        PRIMARY KEY(model, version, sealed)) WITHOUT ROWID""",
+    """CREATE VIEW present AS SELECT * FROM versions AS held WHERE gone IS NOT 'dropped' AND NOT (sealed AND EXISTS(
+        SELECT 1 FROM versions AS later
+        WHERE later.model = held.model AND later.version = held.version AND NOT later.sealed))""",
+    # The versions that the state line summarises. The newest release that can be had is of rank 0, and those of all
+    # models lie side by side, since most questions are about them; below 0 are versions that nobody gets unasked.
+    """CREATE TABLE summaries(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL,
+        version TEXT NOT NULL, manifest TEXT NOT NULL, task TEXT, family TEXT, license TEXT, files TEXT NOT NULL,
+        PRIMARY KEY(rank, model)) WITHOUT ROWID""",
+    "CREATE INDEX summaries_by_model ON summaries(model)",
+    # The few combinations of format, precision and state of certification that artifacts have.
+    """CREATE TABLE kinds(
+        id INTEGER PRIMARY KEY, format TEXT NOT NULL, precision TEXT NOT NULL, state TEXT NOT NULL,
+        UNIQUE(format, precision, state))""",
+    """CREATE TABLE artifacts(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+        kind INTEGER NOT NULL REFERENCES kinds, path TEXT NOT NULL, digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, opset INTEGER,
+        ort_format INTEGER, operators TEXT, files TEXT NOT NULL, providers TEXT NOT NULL, recall TEXT NOT NULL,
+        PRIMARY KEY(rank, model, position)) WITHOUT ROWID""",
+    "CREATE INDEX artifacts_by_model ON artifacts(model)",
+    "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
+    # Every artifact of every version that can be had, with its fields as `where_fields` has them; see `asking`.
+    """CREATE TABLE candidates(
+        model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+        version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
+        newest INTEGER NOT NULL, prerelease INTEGER NOT NULL, yanked INTEGER NOT NULL, pinned INTEGER NOT NULL,
+        task TEXT, family TEXT, license TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
+        digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
+        certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
+        min_recall REAL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",
+)
+
+
+def create(database: sqlite3.Connection, registry: str) -> None:
+    """Make the tables, empty."""
+    with transaction(database):
+        for statement in SCHEMA:
+            database.execute(statement)
+        meaning = {"registry": registry, "meaning": MEANING}
+        database.executemany("INSERT INTO meta VALUES(?, ?)", meaning.items())
+
+
+def is_ours(database: sqlite3.Connection, registry: str) -> bool:
+    """Whether exactly these tables are there, made by a build that means the same, for this registry."""
+    found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+    if [sql for (sql,) in found] != list(SCHEMA):
+        return False
+    return dict(database.execute("SELECT * FROM meta")) == {"registry": registry, "meaning": MEANING}
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; other writers wait, or are waited for."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.rollback()
+        raise
+    database.commit()
+
+
+def update(database: sqlite3.Connection, remote: LocalRemote, file: Path | None) -> None:
+    """Bring the tables up to date. `file`: where they lie, None where that is memory."""
+    if stale(database, remote.root):
+        now = scan.clock(file)
+        with transaction(database):
+            _Update(database, remote, now).run()
+
+
+def stale(database: sqlite3.Connection, root: Path) -> set[str]:
+    """The places that may have changed: all of them with `registry.json`, since then the tree may be another copy."""
+    seen = database.execute("SELECT path, mark FROM places")
+    known: dict[str, str | None] = {IDENTITY: scan.UNSETTLED, INDEX: None, **dict(seen)}
+    changed = {path for path, mark in known.items() if _mark(root / path) != mark}
+    return set(known) if IDENTITY in changed else changed
+
+
+def _mark(path: Path) -> str | None:
+    status = scan.status_of(path)
+    return None if status is None else scan.mark(status)
+
+
+class _Update:
+    """One transaction that reads again whatever changed before `now`."""
+
+    def __init__(self, database: sqlite3.Connection, remote: LocalRemote, now: int) -> None:
+        self._database = database
+        self._execute = database.execute
+        self._remote = remote
+        self._now = now
+
+    def run(self) -> None:
+        changed = stale(self._database, self._remote.root)
+        if IDENTITY in changed:
+            self._remember(IDENTITY, self._mark(IDENTITY))
+        for place in sorted(changed - {IDENTITY}):
+            self._read_place(place)
+
+    def _mark(self, place: str) -> str | None:
+        status = scan.status_of(self._remote.root / place)
+        return None if status is None else scan.settled_mark(status, self._now)
+
+    def _remember(self, place: str, mark: str | None) -> None:
+        self._execute("DELETE FROM places WHERE path = ?", (place,))
+        if mark is not None:
+            self._execute("INSERT INTO places VALUES(?, ?)", (place, mark))
+
+    def _read_place(self, place: str) -> None:
+        """Read the models of a directory that changed, and its directories that are not known yet."""
+        mark = self._mark(place)
+        found = scan.scan(self._remote.root, place, self._now)
+        held = dict(self._execute("SELECT name, mark FROM models WHERE place = ?", (place,)))
+        for name in held.keys() - found.models.keys():
+            self._forget(name)
+        for name, seen in found.models.items():
+            if seen == scan.UNSETTLED or held.get(name) != seen:
+                self._read_model(name, place, seen)
+        unsettled = self._execute("SELECT 1 FROM models WHERE place = ? AND mark = '' LIMIT 1", (place,))
+        self._remember(place, mark and (scan.UNSETTLED if unsettled.fetchone() else mark))
+        known = {path for (path,) in self._execute("SELECT path FROM places")}
+        for directory in sorted(f"{place}/{name}" for name in found.directories):
+            if directory not in known:
+                self._read_place(directory)
+
+    def _forget(self, name: str) -> None:
+        self._execute("DELETE FROM models WHERE name = ?", (name,))
+
+    def _read_model(self, name: str, place: str, mark: str) -> None:
+        """What cannot be read, or not be stored, is on record as damage, and looked at again each time."""
+        try:
+            self._store(place, mark, lookup.read_state(self._remote, name))
+        except (IntegrityError, NotFoundError, HostError) as error:
+            self._damage(name, place, error.message)
+        except (OverflowError, UnicodeEncodeError) as error:
+            self._damage(name, place, f"the index of {name} cannot be listed: {error}")
+
+    def _damage(self, name: str, place: str, message: str) -> None:
+        self._forget(name)
+        self._execute(
+            "INSERT INTO models(name, place, mark, versions, channels, damage) VALUES(?, ?, ?, 0, '{}', ?)",
+            (name, place, scan.UNSETTLED, message),
+        )
+
+    def _store(self, place: str, mark: str, state: State) -> None:
+        model, catalog = self._model(state.name, place)
+        sealed, head = _text(state.catalog), str(state.head)
+        self._execute("DELETE FROM versions WHERE model = ? AND NOT sealed", (model,))
+        self._insert("versions", (_version(model, v, e, False) for v, e in state.versions.items()))
+        if sealed != catalog:
+            self._execute("DELETE FROM versions WHERE model = ? AND sealed", (model,))
+            self._insert("versions", (_version(model, v, e, True) for v, e in self._catalog(state).items()))
+        self._summarise(model, state)
+        self._execute(
+            "UPDATE models SET mark = ?, newest = ?, channels = ?, catalog = ?, damage = NULL, "
+            "versions = (SELECT count(*) FROM present WHERE model = ?), whole = whole AND head IS ?, head = ? "
+            "WHERE id = ?",
+            (mark, newest(state), json.dumps(channels(state)), sealed, model, head, head, model),
+        )
+
+    def _model(self, name: str, place: str) -> tuple[int, str | None]:
+        """The row of a model, made where there is none, and the digest of the catalog that was read for it."""
+        found = self._execute("SELECT id, catalog FROM models WHERE name = ?", (name,)).fetchone()
+        if found is not None:
+            return found[0], found[1]
+        made = self._execute(
+            "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, ?, '', 0, '{}')",
+            (name, place),
+        )
+        return int(made.lastrowid or 0), None
+
+    def _catalog(self, state: State) -> dict[Version, Entry]:
+        if state.catalog is None:
+            return {}
+        return lookup.read_catalog(read_blob(self._remote, state.catalog), state.name)
+
+    def _insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        held = list(rows)
+        if held:
+            values = ", ".join("?" * len(held[0]))
+            self._database.executemany(f"INSERT INTO {table} VALUES({values})", held)
+
+    def _summarise(self, model: int, state: State) -> None:
+        self._execute("DELETE FROM summaries WHERE model = ?", (model,))
+        self._execute("DELETE FROM artifacts WHERE model = ?", (model,))
+        for rank, version in self._ranked(model, state):
+            summary = lookup.held_summary(state, version)
+            if summary is not None:
+                told = state.summaries[str(version)]
+                self._insert("summaries", [_summary(model, rank, version, summary, told)])
+                held = state.versions[version].held if version in state.versions else None
+                here = [item for item in summary.artifacts if held is None or item.path in held]
+                rows = [(item, self._kind(item)) for item in here]
+                artifacts = (
+                    (model, rank, place, kind, *_artifact(item)) for place, (item, kind) in enumerate(rows)
+                )
+                self._insert("artifacts", artifacts)
+
+    def _kind(self, artifact: ArtifactSummary) -> int:
+        kind = (artifact.format, artifact.precision, artifact.state)
+        self._execute("INSERT OR IGNORE INTO kinds(format, precision, state) VALUES(?, ?, ?)", kind)
+        sql = "SELECT id FROM kinds WHERE format = ? AND precision = ? AND state = ?"
+        return int(self._execute(sql, kind).fetchone()[0])
+
+    def _ranked(self, model: int, state: State) -> Iterator[tuple[int, Version]]:
+        """The summarised versions: releases that can be had from rank 0 up, newest first; the others below 0."""
+        wanted = list(state.summaries)
+        held = self._execute(
+            f"SELECT version, seq, manifest, yanked OR gone IS NOT NULL FROM present "
+            f"WHERE model = ? AND version IN ({', '.join('?' * len(wanted))})",
+            (model, *wanted),
+        ).fetchall()
+        rows = [(Version.parse(version), *rest) for version, *rest in held]
+        releases = [(v, seq) for v, seq, _, unusable in rows if not (unusable or v.is_prerelease)]
+        others = sorted({row[0] for row in rows} - {version for version, _ in releases})
+        releases.sort(key=lambda item: (item[0].precedence, item[1]), reverse=True)
+        yield from enumerate((version for version, _ in releases), start=0)
+        yield from ((-1 - place, version) for place, version in enumerate(others))
+
+
+def _version(model: int, version: Version, entry: Entry, sealed: bool) -> tuple[Any, ...]:
+    gone = None if entry.gone is None else entry.gone.how
+    facts = (str(entry.manifest), entry.size, entry.seq, entry.yanked, entry.pinned, gone)
+    return (model, str(version), sealed, *facts)
+
+
+def _summary(
+    model: int, rank: int, version: Version, summary: VersionSummary, told: dict[str, Any]
+) -> tuple[Any, ...]:
+    about = (
+        value if isinstance(value := told.get(key), str) else None for key in ("task", "family", "license")
+    )
+    return (model, rank, str(version), str(summary.manifest), *about, _files(summary.files))
+
+
+def _artifact(artifact: ArtifactSummary) -> tuple[Any, ...]:
+    return (
+        *(artifact.path, str(artifact.digest), artifact.size, artifact.download_size),
+        *(artifact.opset, artifact.ort_format, _text(artifact.operators), _files(artifact.files)),
+        *(json.dumps(artifact.providers), json.dumps(artifact.recall)),
+    )
+
+
+def _text(digest: Digest | None) -> str | None:
+    return None if digest is None else str(digest)
+
+
+def _files(files: Iterable[FileSummary]) -> str:
+    return json.dumps(
+        [{"role": f.role, "path": f.path, "digest": str(f.digest), "size": f.size} for f in files]
+    )
