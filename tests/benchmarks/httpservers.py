@@ -67,8 +67,9 @@ def mlflow(cache: Path, registry: Registry, names: Sequence[str]) -> Iterator[Se
         store, port = f"sqlite:///{directory}/mlflow.db", free_port()
         fill = [program.with_name("python"), "-c", FILL, store]
         subprocess.run(fill, input=json.dumps(held), text=True, env=env, check=True, capture_output=True)
-        command = [program, "server", "--backend-store-uri", store, "--port", str(port)]
-        with serving([*command, "--default-artifact-root", directory], port, "/health", env) as server:
+        command = [program, "server", "--backend-store-uri", store, "--default-artifact-root", directory]
+        patient = ["--uvicorn-opts", "--timeout-worker-healthcheck 60"]  # else busy workers are killed
+        with serving([*command, *patient, "--port", str(port)], port, "/health", env) as server:
             yield server
 
 

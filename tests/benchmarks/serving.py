@@ -79,7 +79,7 @@ def answers(server: Server, asked: Ask) -> bytes:
 def against_mlflow(cache: Path, registry: Registry, names: Sequence[str], count: int) -> Iterator[Row]:
     with reg(registry.store.root) as ours, mlflow(cache, registry, names) as theirs:
         for what, mine, its in questions(names):
-            for one, other in zip(mine, its, strict=True):
+            for one, other in list(zip(mine, its, strict=True))[::20]:
                 _agree(answers(ours, one), answers(theirs, other))
             yield from loaded(what, "MLflow", (ours, mine), (theirs, its), count, ">= 10")
         peaks = [(ours.peak(), theirs.peak())]
