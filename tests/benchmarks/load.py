@@ -131,6 +131,8 @@ def ask(server: Server, asked: Sequence[Ask], seconds: int) -> Load:
     found = json.loads(done.stdout.splitlines()[-1])
     if found["failed"]:
         raise SystemExit(f"{found['failed']} of {found['count']} requests to {server.url} failed")
+    if not found["count"]:
+        raise SystemExit(f"{server.url} answered nothing in {seconds} seconds: the machine is too busy")
     return Load(found["count"] / found["seconds"], found["median"], found["p99"])
 
 
