@@ -37,6 +37,7 @@ WHERE: dict[str, Callable[[Json, Json, str, Json], bool]] = {
     "task = fill-mask": lambda _, s, *__: s.get("task") == "fill-mask",
     "version >= 1.0.0 and newest": lambda _, __, v, state: order(v) >= order("1.0.0") and newest(state) == v,
     "name = acme/other": lambda _, __, ___, state: state["name"] == "acme/other",
+    "download_size <= 1057": lambda a, s, *_: download(a, s) <= 1057,
     "newest": lambda _, __, v, state: newest(state) == v,
     "stable in channels": lambda _, __, v, state: state["channels"].get("stable", {}).get("version") == v,
 }
