@@ -18,7 +18,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
-    "reg resolve acme/pii-small --remote origin --offline",
+    "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 FEW = 10
 """So many rejections are shown unasked."""

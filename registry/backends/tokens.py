@@ -7,7 +7,7 @@ to where an answer redirects. It goes over TLS, or to this machine itself.
 import os
 import re
 import urllib.request
-from email.message import Message
+from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -38,7 +38,13 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
     """Takes the token along where a server redirects within itself, and nowhere else."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
     ) -> urllib.request.Request | None:
         found = super().redirect_request(req, fp, code, msg, headers, newurl)
         token: Any = req.unredirected_hdrs.get("Authorization")
