@@ -24,6 +24,7 @@ class Finder:
         return await asyncio.wrap_future(self._thread.submit(self._ask, question))
 
     def _ask(self, question: Callable[[SearchIndex], Answer]) -> Answer:
+        self._place.read_identity()
         if self._search is None:
             self._search = SearchIndex(self._place)
         else:

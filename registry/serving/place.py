@@ -34,6 +34,9 @@ from onnxreg.schema.state import State
 REMEMBERED = 64 * 2**20
 """Bytes of index files that are kept, and as many whose parsed states are."""
 
+CHECKED = 100_000
+"""So many versions are remembered whose summaries are those of their manifests."""
+
 
 class Place(LocalRemote):
     """A registry below `root`, for reading; use `open`."""
@@ -42,6 +45,7 @@ class Place(LocalRemote):
         super().__init__(root, disk)
         self._files: Lru[str, tuple[str, IndexFile]] = Lru(REMEMBERED)
         self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED)
+        self._checked: Lru[tuple[str, str], bool] = Lru(CHECKED)
 
     @property
     def url(self) -> str:
@@ -56,6 +60,7 @@ class Place(LocalRemote):
             try:
                 return open_beneath(self.root, key.path)
             except FileNotFoundError:
+                self.read_identity()
                 raise MissingBlobError(key.digest, self.url) from None
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -67,7 +72,7 @@ class Place(LocalRemote):
         raise MissingBlobError(digest, self.url)
 
     def read_identity(self) -> bytes:
-        """The bytes of `registry.json`."""
+        """The bytes of `registry.json`. HostError where the registry is gone, in which nothing is merely missing."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
@@ -91,6 +96,7 @@ class Place(LocalRemote):
         try:
             file = open_beneath(self.root, index_path(name))
         except FileNotFoundError:
+            self.read_identity()
             return None
         with file:
             status = os.fstat(file.fileno())
@@ -118,6 +124,14 @@ class Place(LocalRemote):
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
+            self._check(index.token, state, resolution.found)
             return resolution, index.token
 
         return steady(self, request.ref.name, read)
+
+    def _check(self, token: str, state: State, found: lookup.Found) -> None:
+        """IntegrityError where an index file says other things of a version than its manifest does; read once."""
+        key = token, str(found.version)
+        if self._checked.get(key) is None:
+            lookup.check_index(self, state, found)
+            self._checked.put(key, True, 1)
