@@ -103,7 +103,7 @@ def _self_test(session: Session, files: "Unpacked", as_json: bool) -> dict[str, 
     if vectors is None:
         raise NotFoundError(
             f"{files.artifact.path} has no golden vectors",
-            "`reg export` makes them; run it on tensors of your own with --input",
+            "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
     compared = running.self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(each.passed for each in compared)
