@@ -33,6 +33,7 @@ from onnxreg.cli import (
     remote,
     resolve,
     run,
+    sbom,
     schema,
     serve,
     show,
@@ -70,6 +71,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("coverage", coverage.command, coverage.EXAMPLES),
         ("devices", devices.command, devices.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
+        ("sbom", sbom.command, sbom.EXAMPLES),
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
