@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
 from onnxreg.registry.health.verify import Report, verify, verify_model
@@ -259,13 +261,17 @@ class Registry:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
         if ref is None:
+            if isinstance(place, ArchiveRemote):
+                return verify_archive(place, progress)
             return verify(place, progress)
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
-        return verify_model(place, parsed.name, found.version if found else None, progress)
+        carried = carried_by(place)
+        rest = None if carried is None else carried.get(parsed.name, ())
+        return verify_model(place, parsed.name, [found.version] if found else rest, progress)
 
     def repair(
         self,
