@@ -7,6 +7,7 @@ blobs/sha256/ab/<64 hex>       the history's documents, and the files of the car
 trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
 """
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -82,6 +83,8 @@ class ArchiveStore(ReadOnly):
             data = stream.read(MAX_DOCUMENT + 1)
         if len(data) > MAX_DOCUMENT:
             raise IntegrityError(f"{key} of {self.url} is larger than {MAX_DOCUMENT} bytes")
+        if zlib.crc32(data) != self._entries[key].crc:
+            raise IntegrityError(f"{key} of {self.url} is damaged: it has another check sum", AGAIN)
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:

@@ -24,10 +24,11 @@ END_RECORD = 22
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where an entry begins in the file, its local header included, and its size in bytes."""
+    """Where an entry begins in the file, its local header included, its size in bytes, and its CRC-32."""
 
     header: int
     size: int
+    crc: int
 
 
 def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, Entry]:
@@ -42,7 +43,7 @@ def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, E
     strange = strange or _strange(entries, end, is_part)
     if strange:
         raise IntegrityError(f"{path} is no archive of onnxreg: it {strange}", AGAIN)
-    return {info.filename: Entry(info.header_offset, info.file_size) for info in entries}
+    return {info.filename: Entry(info.header_offset, info.file_size, info.CRC) for info in entries}
 
 
 def _strange(entries: list[zipfile.ZipInfo], end: int, is_part: Callable[[str], bool]) -> str:

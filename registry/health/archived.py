@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from onnxreg.registry.backends.archive import ArchiveRemote
+from onnxreg.registry.backends.archive import TRUST, ArchiveRemote
 from onnxreg.registry.health.verify import Damage, Report, verify
 from onnxreg.registry.lookup import read_versions
 from onnxreg.registry.moving.copying import Progress
@@ -20,7 +20,11 @@ def verify_archive(archive: ArchiveRemote, progress: Progress | None = None) -> 
 
 
 def _contradictions(archive: ArchiveRemote) -> Iterator[Damage]:
-    """Where `archive.json` says something else than the logs."""
+    """Where `archive.json` says something else than the logs, and what no digest covers is damaged."""
+    try:
+        archive.store.get(TRUST)
+    except RegError as error:
+        yield Damage("archive", TRUST, error.message)
     if not any(archive.carried.values()):
         yield Damage("archive", archive.url, "it carries no version")
     for name, versions in archive.carried.items():

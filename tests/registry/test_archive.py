@@ -435,7 +435,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     registry = Registry(root / "home")
     registry.add(Draft("m", root, (DraftArtifact("onnx", "float32", "model.onnx"),)))
     path = root / "a.onnxreg"
-    archive(registry, path, "m")
+    create_archive(registry.store, choose(registry.store, ["m"]), path, trust=b"[keys]\n")
     return path, entries(path)
 
 
