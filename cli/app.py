@@ -31,6 +31,7 @@ from onnxreg.cli import (
     purge,
     push,
     query,
+    rebuild,
     remote,
     resolve,
     run,
@@ -73,6 +74,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("devices", devices.command, devices.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
         ("sbom", sbom.command, sbom.EXAMPLES),
+        ("rebuild", rebuild.command, rebuild.EXAMPLES),
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
