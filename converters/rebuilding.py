@@ -13,6 +13,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.reading import mapping, text
 from onnxreg.schema.recipe import Recipe
 
 
@@ -102,10 +103,11 @@ def _check_suite(manifest: Manifest, recipe: Recipe, what: str, given: Path | No
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     """The digest of the suite that a version was evaluated on."""
-    told = recipe.parameters.get("evaluation", {}).get("suite")
-    found = [item.certification.evidence for item in manifest.artifacts]
-    suites = [evidence.suite for evidence in found if evidence is not None and evidence.suite is not None]
-    return Digest.parse(told) if told is not None else next(iter(suites), None)
+    told = mapping(recipe.parameters.get("evaluation", {})).get("suite")
+    if told is not None:
+        return Digest.parse(text(told))
+    found = (item.certification.evidence for item in manifest.artifacts)
+    return next((each.suite for each in found if each is not None and each.suite is not None), None)
 
 
 def _check_source(manifest: Manifest, recipe: Recipe, what: str, given: str | None) -> str:

@@ -124,7 +124,7 @@ def _where(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
         old, new = (canonical.decode(data, entry.path) for data in found)
     except InputError:
         return ("bytes",)
-    return tuple(name for name, _, _ in differences(old, new, numbers=entry.role == "report"))
+    return tuple(name for name, _, _ in differences(old, new, "recall" if entry.role == "report" else ""))
 
 
 def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from onnxreg.converters.android.export import export_android
 from onnxreg.converters.android.options import AndroidOptions
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.reading import count, flag, mapping, number, required
 from onnxreg.schema.recipe import Recipe
 
-FLOORS = ("min_gold_chars", "min_parent_recall")
+FLAGS = ("int8", "int8_embeddings", "rewrite")
+DEFAULT = AndroidOptions()
+"""For recipes that were written before they named the evaluation."""
 
 
 def rebuild_android(
@@ -35,18 +37,17 @@ def rebuild_android(
 
 def options_of(recipe: Recipe, suite: Path | None) -> AndroidOptions:
     """The options that were asked for. IntegrityError where the recipe is not one that this profile wrote."""
-    asked: dict[str, Any] = dict(recipe.parameters)
-    evaluation = asked.get("evaluation", {})
     try:
+        asked = mapping(recipe.parameters)
+        evaluation = mapping(asked.get("evaluation", {}))
         return AndroidOptions(
-            opset=asked["opset"],
-            int8=asked["int8"],
-            int8_embeddings=asked["int8_embeddings"],
-            rewrite=asked["rewrite"],
-            max_seq_length=asked["max_seq_length"]["asked"],
+            opset=count(required(asked, "opset")),
+            **{key: flag(required(asked, key)) for key in FLAGS},
+            max_seq_length=count(required(mapping(required(asked, "max_seq_length")), "asked")),
             trust_remote_code=recipe.trust_remote_code,
             eval_suite=suite,
-            **{key: evaluation[key] for key in FLOORS if key in evaluation},
+            min_gold_chars=count(evaluation.get("min_gold_chars", DEFAULT.min_gold_chars)),
+            min_parent_recall=number(evaluation.get("min_parent_recall", DEFAULT.min_parent_recall)),
         )
-    except (KeyError, TypeError) as error:
-        raise IntegrityError(f"the recipe is none of the android profile: {error}") from error
+    except InputError as error:
+        raise IntegrityError(f"the recipe is none of the android profile: {error.message}") from error
