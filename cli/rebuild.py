@@ -51,7 +51,7 @@ def command(
         registry = session.open()
         found = registry.get(ref)
         what = str(found.ref)
-        with registry.workspace() as workspace, session.steps(as_json) as report:
+        with registry.scratch() as workspace, session.steps(as_json) as report:
             materials = Materials(source, eval_suite, trust_remote_code)
             draft = rebuild(found.manifest, what, materials, workspace, report)
             done = registry.compare(found, draft)

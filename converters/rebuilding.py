@@ -120,10 +120,14 @@ def _check_source(manifest: Manifest, recipe: Recipe, what: str, given: str | No
     code = recipe.trust_remote_code
     directory = locate(given or f"{recorded.id}@{recorded.revision}", code).directory
     names = taking_part(directory, code)
+    if not names:
+        raise InputError(
+            f"there is no checkpoint in {given}", "give the directory that save_pretrained wrote"
+        )
     found = digest_files(directory, names)
     if found != recorded.digest:
         raise InputError(
-            f"this is another source than {what} was made from: {', '.join(names) or 'no file'} "
+            f"this is another source than {what} was made from: {', '.join(names)} "
             f"have the digest {found}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )

@@ -110,9 +110,15 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
+        """A fresh directory for a converter whose draft will be added; see `scratch`."""
         if self.store.is_mirror:
             raise mirror_error(self.id)
+        with self.scratch() as directory:
+            yield directory
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 

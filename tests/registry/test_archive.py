@@ -1,6 +1,8 @@
 """Archives: the same bytes for the same versions, read in place as any registry, and every damage found."""
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.archive import ABOUT, TRUST, open_archive
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.verify import Report
 from onnxreg.registry.moving.archiving import Archived, choose, create_archive
@@ -22,6 +25,7 @@ from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import (
+    ConflictError,
     ForkError,
     InputError,
     IntegrityError,
@@ -31,6 +35,9 @@ from onnxreg.schema.errors import (
 from onnxreg.schema.version import Version
 
 MakeDraft = Callable[..., Draft]
+FROZEN = Path(__file__).parents[1] / "fixtures" / "registry-v1" / "tree"
+FROZEN_ARCHIVE = "96ccaf24338a790182b2dbd4ef3c74f75d7955055ec2175642504e76b007148e"
+"""SHA-256 of the archive of the whole frozen tree, whatever release of Python writes it."""
 
 
 @pytest.fixture
@@ -212,6 +219,23 @@ def test_sealed_segments_statements_and_given_up_versions_travel(
     assert made.carried["acme/pii"] == {Version(0, 1, 0), Version(0, 1, 1)}
     assert not check(path).damages
     assert registry.state("acme/pii").segments
+
+
+def test_every_kind_of_event_travels_and_comes_back(other: Registry, tmp_path: Path) -> None:
+    """The frozen tree: statements, sealed segments, drops, purges, expiry, a blob under a generation key."""
+    frozen = Registry(shutil.copytree(FROZEN, tmp_path / "frozen"), create=False)
+    path = tmp_path / "a.onnxreg"
+    archive(frozen, path, every=True)
+    assert Digest.of(path.read_bytes()).hex == FROZEN_ARCHIVE, "the bytes of archives are part of the format"
+    assert not check(path).damages
+    there = tmp_path / "mirror"
+    assert not mirror(*open_both(other.remotes, str(path), str(there))).skipped
+    copy = Registry(there, create=False)
+    assert not copy.verify().damages
+    for name in frozen.names():
+        assert copy.log(name) == frozen.log(name)
+    kinds = {line.event.kind for name in copy.names() for line in copy.log(name)}
+    assert {"attest", "purge", "drop", "expire"} <= kinds
 
 
 def test_what_is_partly_held_is_archived_as_held(three: Registry, other: Registry, tmp_path: Path) -> None:
@@ -470,6 +494,19 @@ def without(files: dict[str, bytes], path: str) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if name != path}
 
 
+@given(st.binary(max_size=200), st.integers(0, 10_000))
+def test_any_bytes_are_refused_in_words(
+    pristine: tuple[Path, dict[str, bytes]], data: bytes, at: int
+) -> None:
+    """Random bytes in the place of some of an archive: a damage or an error of ours, never another exception."""
+    whole = pristine[0].read_bytes()
+    at %= len(whole)
+    spoiled = pristine[0].with_name("spoiled.onnxreg")
+    spoiled.write_bytes(whole[:at] + data + whole[at + len(data) :])
+    with contextlib.suppress(IntegrityError, InputError, NotFoundError):
+        check(spoiled)
+
+
 def test_what_is_missing_too_much_or_another_registrys(three: Registry, made: Path, tmp_path: Path) -> None:
     files = entries(made)
     weights = blob_path(three.get("acme/pii:0.1.0").manifest.artifacts[0].digest)
@@ -530,3 +567,12 @@ def test_an_archive_is_a_plain_zip(made: Path) -> None:
     with zipfile.ZipFile(made) as found:
         assert found.testzip() is None
         assert {each.date_time for each in found.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_a_mirror_has_room_for_a_rebuild_but_adds_nothing(three: Registry, tmp_path: Path) -> None:
+    mirror(three.store, LocalRemote.create(tmp_path / "mirror", mirror_of=three.id))
+    copy = Registry(tmp_path / "mirror", create=False)
+    with copy.scratch() as directory:
+        assert directory.is_dir()
+    with pytest.raises(ConflictError), copy.workspace():
+        pass
