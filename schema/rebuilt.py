@@ -11,12 +11,15 @@ from onnxreg.schema import canonical
 from onnxreg.schema.closeness import differences, near
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.evidence import Check
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
 
 EVIDENCE = ("config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 BAD = frozenset({MISSING, EXTRA, DIFFERS})
+BYTES = ("digest", "size", "pieces")
+"""What follows from a file's bytes."""
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
 """The bytes of a file as recorded and as rebuilt; None where the recorded ones are not at hand."""
@@ -102,15 +105,27 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
                 yield File(path, new.role, EXTRA, None, new.digest)
         elif new is None:
             yield File(path, old.role, MISSING, old.digest, None)
-        elif old.digest == new.digest:
-            yield File(path, old.role, "same", old.digest, new.digest)
-        elif path in loose:
-            yield File(path, old.role, "not promised", old.digest, new.digest)
         else:
-            where = _where(old, contents)
-            yield File(
-                path, old.role, DIFFERS if where else "within tolerance", old.digest, new.digest, where
-            )
+            yield _held(old, new, path in loose, contents)
+
+
+def _held(old: FileEntry, new: FileEntry, loose: bool, contents: Contents) -> File:
+    """A file that is there in both."""
+    if where := tuple(name for name, _, _ in differences(_about(old), _about(new))):
+        state = DIFFERS
+    elif old.digest == new.digest:
+        state = "same"
+    elif loose:
+        state = "not promised"
+    else:
+        where = _where(old, contents)
+        state = DIFFERS if where else "within tolerance"
+    return File(old.path, old.role, state, old.digest, new.digest, where)
+
+
+def _about(entry: FileEntry) -> dict[str, Any]:
+    """What is said of a file beside its bytes."""
+    return {key: value for key, value in entry.to_json().items() if key not in BYTES}
 
 
 def _where(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
@@ -135,17 +150,20 @@ def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
     )
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
-        if (
-            old is None
-            or new is None
-            or old.verdict != new.verdict
-            or not near(old.metric, old.value, new.value)
-        ):
-            told = [
-                None if each is None else {"value": each.value, "verdict": each.verdict}
-                for each in (old, new)
-            ]
-            yield Fact(f"{key[0]} {key[1]} {key[2]}", *told)
+        if old is None or new is None or not _is_near(old, new):
+            told = [None if each is None else each.to_json() for each in (old, new)]
+            yield Fact(" ".join(key), *told)
+
+
+def _is_near(old: Check, new: Check) -> bool:
+    """Whether two checks say the same: value and interval within tolerance, all else exactly."""
+    rest, other = (
+        {key: value for key, value in each.to_json().items() if key not in ("value", "interval")}
+        for each in (old, new)
+    )
+    values = zip((old.value, *(old.interval or ())), (new.value, *(new.interval or ())), strict=False)
+    both = (old.interval is None) is (new.interval is None)
+    return rest == other and both and all(near(old.metric, *pair) for pair in values)
 
 
 def _key(artifact: Artifact) -> str:
@@ -155,12 +173,14 @@ def _key(artifact: Artifact) -> str:
 def _rest(manifest: Manifest) -> dict[str, Any]:
     """What no digest, check or tool says: contracts, operators, labels, steps, verdicts."""
     value = manifest.to_json()
+    paths = {artifact.digest: artifact.path for artifact in manifest.artifacts}
     artifacts = {}
     for artifact, told in zip(manifest.artifacts, value.pop("artifacts"), strict=True):
-        for key in ("digest", "size", "pieces", "files", "parent", "checks"):
+        for key in (*BYTES, "files", "checks"):
             told.pop(key, None)
-        verdict = artifact.certification
-        told["certification"] = {"state": verdict.state, "rule": verdict.rule}
+        for key in ("artifact", "report"):
+            told.get("certification", {}).get("evidence", {}).pop(key, None)
+        told["parent"] = None if artifact.parent is None else paths[artifact.parent]
         artifacts[_key(artifact)] = told
     value.pop("files", None)
     if "recipe" in value:

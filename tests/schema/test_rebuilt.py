@@ -1,8 +1,10 @@
 """A rebuilt version against the recorded one: what counts as the same, and that nothing else goes unsaid."""
 
+import contextlib
 import copy
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.schema.closeness import DISTANCE, RATE, differences, near
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.rebuilt import Rebuilt, compare
 
@@ -163,3 +166,47 @@ def test_rates_and_distances(old: float, new: float) -> None:
     assert near("character_recall", old, new) is (abs(old - new) <= RATE)
     assert near("max_abs_diff", old, new) is (abs(old - new) <= max(RATE, DISTANCE * abs(old)))
     assert near("recall", None, None) and not near("recall", old, None)
+
+
+def mutations(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that differs in one leaf, with the pointer of that leaf."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from ((where, {**value, key: new}) for where, new in mutations(item, f"{at}/{key}"))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            changed = mutations(item, f"{at}/{index}")
+            yield from ((where, [*value[:index], new, *value[index + 1 :]]) for where, new in changed)
+    else:
+        yield at, another(value)
+
+
+def another(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str() if value.startswith("sha256:"):
+            return SHA
+        case str():
+            return f"{value}x"
+        case _:
+            return value
+
+
+SILENT = re.compile(r"/pieces/|/size$|/reasons/|/evidence/(artifact|report)$|/recipe/tools/")
+"""What follows from bytes, what repeats numbers in words, and tools, which are told apart."""
+
+
+def test_no_change_of_a_field_goes_unsaid(full: dict[str, Any]) -> None:
+    recorded = Manifest.from_json(full)
+    tried = 0
+    for pointer, value in mutations(full):
+        if SILENT.search(pointer) or value == full:
+            continue
+        with contextlib.suppress(InputError):
+            changed = Manifest.from_json(value)
+            tried += 1
+            assert not compare(recorded, changed, lambda path: None).matches, pointer
+    assert tried > 150
