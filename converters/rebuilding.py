@@ -11,7 +11,7 @@ from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.sourcefiles import digest_files, locate, taking_part
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.reading import mapping, text
 from onnxreg.schema.recipe import Recipe
@@ -102,10 +102,13 @@ def _check_suite(manifest: Manifest, recipe: Recipe, what: str, given: Path | No
 
 
 def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
-    """The digest of the suite that a version was evaluated on."""
-    told = mapping(recipe.parameters.get("evaluation", {})).get("suite")
-    if told is not None:
-        return Digest.parse(text(told))
+    """The digest of the suite that a version was evaluated on. IntegrityError where the recipe is malformed."""
+    try:
+        told = mapping(recipe.parameters.get("evaluation", {})).get("suite")
+        if told is not None:
+            return Digest.parse(text(told))
+    except InputError as error:
+        raise IntegrityError(f"the recipe names no suite that can be read: {error.message}") from error
     found = (item.certification.evidence for item in manifest.artifacts)
     return next((each.suite for each in found if each is not None and each.suite is not None), None)
 

@@ -16,8 +16,9 @@ from onnxreg.cli.export import Profile
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.converters.rebuilding import PROFILES, recorded_suite
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft
+from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.evidence import Check
+from onnxreg.schema.manifest import Source
 
 Reg = Callable[..., Any]
 Make = Callable[..., Path]
@@ -38,17 +39,27 @@ def suite_in(directory: Path) -> Path:
     return path
 
 
-def publish(
-    registry: Registry,
-    checkpoint: Path,
-    change: Callable[[Draft], Draft] = lambda draft: draft,
-    **options: Any,
-) -> str:
-    """Export through the real path, with a draft that is changed on its way."""
+@pytest.fixture(scope="module")
+def drafts(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
+    """Two exports: one evaluated on a suite, one without INT8."""
+    root = tmp_path_factory.mktemp("drafts")
+    options = {
+        "evaluated": AndroidOptions(eval_suite=suite_in(root), int8_embeddings=True, min_gold_chars=100),
+        "plain": AndroidOptions(int8=False),
+    }
+    for kind in options:
+        (root / kind).mkdir()
+    return {
+        kind: export_android(str(bert), root / kind, name=NAME, options=chosen)
+        for kind, chosen in options.items()
+    }
+
+
+def publish(registry: Registry, draft: Draft, change: Callable[[Draft], Draft] = lambda draft: draft) -> str:
+    """Publish a copy of a draft, changed on its way."""
     with registry.workspace() as workspace:
-        chosen = AndroidOptions(**options)
-        draft = export_android(str(checkpoint), workspace, name=NAME, options=chosen)
-        return str(registry.add(change(draft)).ref)
+        shutil.copytree(draft.root, workspace, dirs_exist_ok=True)
+        return str(registry.add(change(replace(draft, root=workspace))).ref)
 
 
 def with_tools(**tools: str) -> Callable[[Draft], Draft]:
@@ -63,12 +74,12 @@ def with_tools(**tools: str) -> Callable[[Draft], Draft]:
 
 
 @pytest.fixture(scope="module")
-def published(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A registry with two exports: 0.1.0 evaluated on a suite, 0.1.1 not and said to be made by another onnx."""
+def published(drafts: dict[str, Draft], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry of both: 0.1.0 evaluated, 0.1.1 said to be made by another onnx."""
     root = tmp_path_factory.mktemp("published")
     registry = Registry(root / "home")
-    publish(registry, bert, eval_suite=suite_in(root), int8_embeddings=True, min_gold_chars=100)
-    publish(registry, bert, with_tools(onnx="0.0.1", isa="arm64+sve"), int8=False)
+    publish(registry, drafts["evaluated"])
+    publish(registry, drafts["plain"], with_tools(onnx="0.0.1", isa="arm64+sve"))
     return root
 
 
@@ -128,7 +139,9 @@ def test_tools_that_differ_are_named_and_nothing_is_published(
     assert not registry.verify().unreferenced
 
 
-def test_what_does_not_come_out_again(reg: Reg, registry: Registry, bert: Path) -> None:
+def test_what_does_not_come_out_again(
+    reg: Reg, registry: Registry, bert: Path, drafts: dict[str, Draft]
+) -> None:
     def spoil(draft: Draft) -> Draft:
         """Bytes, a missing file, a label and a measurement that the recipe does not give; by another torch."""
         (draft.root / "id2label.json").write_text("{}")
@@ -144,7 +157,7 @@ def test_what_does_not_come_out_again(reg: Reg, registry: Registry, bert: Path) 
             replace(draft, artifacts=(changed, *rest), companions=kept, fields=fields)
         )
 
-    ref = publish(registry, bert, spoil, int8=False)
+    ref = publish(registry, drafts["plain"], spoil)
     done = reg("rebuild", ref, "--source", bert, "--json")
     assert done.status == 4
     found = done.json
@@ -157,13 +170,11 @@ def test_what_does_not_come_out_again(reg: Reg, registry: Registry, bert: Path) 
     )
     assert {fact["name"].partition("[")[0] for fact in found["fields"]} == {"labels", "tokenizer.files"}
     assert "other tools made it: torch 1.0.0" in done.error["hint"]
-    shown = reg("rebuild", ref, "--source", bert)
-    assert shown.status == 4
-    assert "2 files, 1 check" in shown.err
+    assert "2 files, 1 check" in done.error["message"]
 
 
 def test_measured_numbers_are_compared_by_tolerance(
-    reg: Reg, registry: Registry, bert: Path, published: Path
+    reg: Reg, registry: Registry, bert: Path, published: Path, drafts: dict[str, Draft]
 ) -> None:
     """As another machine would measure them: a hair's breadth away everywhere; further away it is a difference."""
 
@@ -199,11 +210,11 @@ def test_measured_numbers_are_compared_by_tolerance(
 
     suite = suite_in(published)
     words = ("--source", bert, "--eval-suite", suite, "--json")
-    near = publish(registry, bert, moved(0.5), eval_suite=suite)
+    near = publish(registry, drafts["evaluated"], moved(0.5))
     done = reg("rebuild", near, *words)
     assert (done.status, states(done.json)) == (0, {"same", "within tolerance"})
     assert {file["role"] for file in done.json["files"] if file["state"] != "same"} >= {"golden"}
-    far = publish(registry, bert, moved(2.0), eval_suite=suite)
+    far = publish(registry, drafts["evaluated"], moved(2.0))
     done = reg("rebuild", far, *words)
     assert done.status == 4
     wrong = [file for file in done.json["files"] if file["state"] == "differs"]
@@ -242,26 +253,33 @@ def test_the_suite_must_be_the_recorded_one(
     assert unused.status == 2 and "not evaluated" in unused.err
 
 
-def recipe_of(name: str, **changes: Any) -> Callable[[Draft], Draft]:
-    def change(draft: Draft) -> Draft:
-        recipe = {**draft.fields["recipe"], **changes}
-        return replace(draft, name=name, fields={**draft.fields, "recipe": recipe})
-
-    return change
+def recorded(root: Path, name: str, source: Source, **changes: Any) -> Draft:
+    """A version that says it was made by a recipe, of which nothing is ever run."""
+    root.mkdir()
+    (root / "model.onnx").write_bytes(b"graph")
+    recipe = {"profile": "android", "profile_version": 1, "steps": [], "tools": {}, **changes}
+    fields = {"source": source.to_json(), "recipe": recipe}
+    return Draft(name, root, (DraftArtifact("onnx-android", "float32", "model.onnx"),), (), fields)
 
 
 def test_what_has_no_recipe_to_run(reg: Reg, registry: Registry, bert: Path, tmp_path: Path) -> None:
     output = tmp_path / "files"
-    registry.write_out(f"{NAME}:0.1.1", output)
-    added = reg("add", output / "model.onnx", output / "config.json", "--name", "acme/added")
-    assert added.status == 0
-    done = reg("rebuild", "acme/added", "--source", bert)
-    assert done.status == 3 and "reg add and reg import" in done.err
-    newer = publish(registry, bert, recipe_of("acme/newer", profile_version=99), int8=False)
-    done = reg("rebuild", newer, "--source", bert)
-    assert done.status == 2 and "android v99" in done.err
-    foreign = publish(registry, bert, recipe_of("acme/foreign", trust_remote_code=True), int8=False)
-    done = reg("rebuild", foreign, "--source", bert)
-    assert done.status == 2 and "--trust-remote-code" in done.err
-    broken = publish(registry, bert, recipe_of("acme/broken", parameters={}), int8=False)
-    assert reg("rebuild", broken, "--source", bert).status == 4
+    published = registry.write_out(f"{NAME}:0.1.1", output)
+    source = published.manifest.source
+    assert source is not None
+    assert reg("add", output / "model.onnx", output / "config.json", "--name", "acme/added").status == 0
+    cases: dict[str, tuple[dict[str, Any], int, str]] = {
+        "acme/newer": ({"profile_version": 99}, 2, "android v99"),
+        "acme/foreign": ({"trust_remote_code": True}, 2, "--trust-remote-code"),
+        "acme/broken": ({"parameters": {}}, 4, "none of the android profile"),
+        "acme/strange": ({"parameters": {"opset": "18"}}, 4, "none of the android profile"),
+        "acme/odd": ({"parameters": {"evaluation": []}}, 4, "names no suite"),
+    }
+    for name, (changes, _, _) in cases.items():
+        registry.add(recorded(tmp_path / name.replace("/", "-"), name, source, **changes))
+    for name, (status, said) in {
+        "acme/added": (3, "reg add and reg import"),
+        **{name: (status, said) for name, (_, status, said) in cases.items()},
+    }.items():
+        done = reg("rebuild", name, "--source", bert)
+        assert (done.status, said in done.err) == (status, True), done.err
