@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
-from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.hashing import describe, measure, piece_hasher
+from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
 from onnxreg.registry.health.verify import Report, verify, verify_model
@@ -37,12 +39,13 @@ from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
-from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
+from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.query import Query
+from onnxreg.schema.rebuilt import Rebuilt, compare
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
@@ -107,9 +110,15 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
+        """A fresh directory for a converter whose draft will be added; see `scratch`."""
         if self.store.is_mirror:
             raise mirror_error(self.id)
+        with self.scratch() as directory:
+            yield directory
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 
@@ -246,6 +255,19 @@ class Registry:
         """What changed from one version to another."""
         return diff(self.get(old).manifest, self.get(new).manifest)
 
+    def compare(self, published: Published, draft: Draft) -> Rebuilt:
+        """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
+
+        def contents(path: str) -> tuple[bytes, bytes] | None:
+            try:
+                return read_blob(self.store, recorded[path]), (draft.root / path).read_bytes()
+            except NotFoundError:
+                return None
+
+        rebuilt = draft.manifest(measure(draft.root, draft.paths()))
+        return compare(published.manifest, rebuilt, contents)
+
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
         return read_log(self.store, name)
@@ -259,13 +281,17 @@ class Registry:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
         if ref is None:
+            if isinstance(place, ArchiveRemote):
+                return verify_archive(place, progress)
             return verify(place, progress)
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
-        return verify_model(place, parsed.name, found.version if found else None, progress)
+        carried = carried_by(place)
+        rest = None if carried is None else carried.get(parsed.name, ())
+        return verify_model(place, parsed.name, [found.version] if found else rest, progress)
 
     def repair(
         self,
@@ -497,10 +523,8 @@ def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
     import threading
 
     def store(path: str) -> Descriptor:
-        large = (draft.root / path).stat().st_size
-        hasher = PieceHasher(piece_size(large)) if large > PIECE else None
-        digest, size = push.put_file(draft.root / path, hasher)
-        return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+        hasher = piece_hasher((draft.root / path).stat().st_size)
+        return describe(*push.put_file(draft.root / path, hasher), hasher)
 
     paths = draft.paths()
     return dict(zip(paths, copying.run_parallel(store, paths, threading.Event()), strict=True))

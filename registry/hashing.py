@@ -1,11 +1,12 @@
 """Hash while you copy: bytes are read once on their way in and once on their way out."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.storage import CHUNK, Hasher
-from onnxreg.schema.digest import Digest, Pieces
+from onnxreg.schema.digest import PIECE, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.errors import IntegrityError
 
 
@@ -38,6 +39,27 @@ class PieceHasher:
     def pieces(self) -> Pieces:
         rest = [Digest(self._part.hexdigest())] if self._left < self._size else []
         return Pieces(self._size, (*self._done, *rest))
+
+
+def piece_hasher(size: int) -> PieceHasher | None:
+    """What hashes a file of so many bytes by its pieces, where it is large enough to have any."""
+    return PieceHasher(piece_size(size)) if size > PIECE else None
+
+
+def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
+    """A file that was hashed."""
+    return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+
+
+def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
+    """The descriptors of files below a directory."""
+
+    def one(path: str) -> Descriptor:
+        hasher = piece_hasher((root / path).stat().st_size)
+        with (root / path).open("rb") as source:
+            return describe(*pump(source, None, hasher=hasher), hasher)
+
+    return {path: one(path) for path in paths}
 
 
 def pump(

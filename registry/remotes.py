@@ -65,7 +65,17 @@ def open_url(
         from onnxreg.registry.backends.filesystem import file_remote
 
         return file_remote(url, create, mirror_of)
-    path = _path(url)
+    return _open_path(_path(url), create, mirror_of)
+
+
+def _open_path(path: Path, create: bool, mirror_of: str | None) -> Remote:
+    """The registry in a directory, or in an archive."""
+    if path.is_file():
+        from onnxreg.registry.backends.archive import open_archive
+
+        return open_archive(path)
+    if create and path.suffix == ".onnxreg" and not path.exists():
+        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
     return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.collect import Collected, collect
 from onnxreg.registry.history.commit import load
@@ -180,8 +181,12 @@ def _by_version(
             with suppress(HostError):
                 pushed.record_all(source, ours, versions, destination.registry_id)
 
+    carried = carried_by(source)
     order = Order(
-        lambda ours: ours.entries, lambda ours: sorted(ours.channels) if channels else (), remember, actor
+        lambda ours: ours.entries if carried is None else sorted(carried.get(ours.name, ())),
+        lambda ours: sorted(ours.channels) if channels else (),
+        remember,
+        actor,
     )
     for name in list(source.names()):
         report.models += 1
