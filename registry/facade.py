@@ -30,6 +30,7 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.pushing import check_channels, matching, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
@@ -327,17 +328,14 @@ class Registry:
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        done = copy(
-            self.store,
-            remote,
+        wish = Wish(
             found.name,
             [each.version for each in versions],
-            progress,
-            self._decisions.restore if restore else None,
             channels=Channels(channels, self.actor),
+            restore=self._decisions.restore if restore else None,
             heal=heal or isinstance(remote, LocalRemote),
-            near=[tracking.store],
         )
+        done = copy(self.store, remote, wish, progress, near=[tracking.store])
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -387,18 +385,15 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger
 
         versions, ledger = steady(tracked, parsed.name, read)
-        done = copy(
-            tracked,
-            self.store,
+        wish = Wish(
             parsed.name,
             [each.version for each in versions],
-            progress,
+            selection,
+            Channels(channels, self.actor),
             self._decisions.restore if restore else None,
-            selection=selection,
-            channels=Channels(channels, self.actor),
             actor=self.actor,
-            known=ledger,
         )
+        done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
             tracking.keep_log(ledger)
         return done

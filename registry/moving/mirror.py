@@ -18,6 +18,7 @@ from onnxreg.registry.history.references import present_versions
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
@@ -116,7 +117,7 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
             plans += _plan(source, destination, name)
     for plan in plans:
         with listing(plan.name, report.skipped):
-            done = copy(source, destination, plan.name, plan.versions, progress)
+            done = copy(source, destination, Wish(plan.name, plan.versions), progress)
             report.count(done, len(plan.versions) - plan.held)
     if any(plan.gives_up for plan in plans) or destination.has(buried):
         report.freed = _clear(destination, None if destination.is_mirror else buried)

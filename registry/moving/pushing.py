@@ -1,6 +1,6 @@
 """Pushing many models at once: the newest release of each, or every version, and channels with them."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -9,11 +9,12 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress
+from onnxreg.registry.moving.planning import MakeRestore
 from onnxreg.registry.moving.sending import Order, Sent, Skipped, send
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.events import Restore, check_channel
-from onnxreg.schema.state import Entry, newest_of
+from onnxreg.schema.events import check_channel
+from onnxreg.schema.state import newest_of
 from onnxreg.schema.version import Version
 
 
@@ -37,7 +38,7 @@ def push_many(
     channels: Collection[str],
     progress: Progress,
     actor: str | None = None,
-    restore: Callable[[str, Version, Entry], Restore] | None = None,
+    restore: MakeRestore | None = None,
     heal: bool = False,
 ) -> Iterator[Sent]:
     """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.

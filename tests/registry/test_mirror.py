@@ -123,8 +123,9 @@ def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied:
     mirror(filled.store, copied)
     filled.purge("acme/pii:0.1.2", "leaked")
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
-    copy(filled.store, copied, "acme/pii", [])
+    copy(filled.store, copied, Wish("acme/pii", []))
     assert indexes(copied) == indexes(filled.store)
     assert len(mirror(filled.store, copied).freed.freed) == 2
 
