@@ -8,9 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry import stopping
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.holdings import Held
@@ -36,6 +38,9 @@ class Progress:
 
     def plan(self, files: int, size: int) -> None:
         """So many more files and bytes are about to move."""
+
+    def step(self, what: str) -> None:
+        """Another part of the work begins, of which no more is known than what it is."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
@@ -116,6 +121,7 @@ class _Work:
                 self._move(push, {digest: self.plan.blobs[digest] for digest in missing})
 
             name = self.plan.wish.name
+            self.progress.step(f"committing {name}")
             return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
 
     def _move(self, push: Push, moving: Mapping[Digest, File]) -> None:
@@ -165,6 +171,10 @@ class Moving:
     @property
     def size(self) -> int:
         return self.file.size
+
+    @property
+    def path(self) -> Path | None:
+        return self.source.blob_path(self.digest) if isinstance(self.source, LocalRemote) else None
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
