@@ -31,7 +31,7 @@ from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.moving.pushing import check_channels, matching, push_many
+from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
@@ -351,8 +351,8 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = matching(self.store, glob)
-        check_channels(self.store, names, channels)
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
@@ -419,7 +419,7 @@ class Registry:
                 tracking.keep_log(ledger)
             return state
 
-        return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""

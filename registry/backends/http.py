@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
@@ -35,10 +35,6 @@ class RefusedError(RemoteError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message, _hint(status))
         self.status = status
-
-
-class UnansweredError(RemoteError):
-    """No answer came, or half of one."""
 
 
 class HttpStore:

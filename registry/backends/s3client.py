@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.backends.sentfile import SentFile
 from onnxreg.registry.stopping import StoppedError, check_stop
 from onnxreg.registry.storage import CHUNK
@@ -26,6 +26,8 @@ SIGNED = 300
 LONGEST_PREFIX = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
+FLAGS = ("anonymous", "path_style")
+YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
@@ -77,14 +79,18 @@ class Place:
                 f"no bucket can be called {parts.netloc!r}",
                 "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
             )
-        prefix = unquote(parts.path).strip("/")
-        if parts.fragment or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
+        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
             raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
         if len(prefix.encode()) > LONGEST_PREFIX:
             raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
-        for name, _ in options:
+        for name, value in options:
             if name not in OPTIONS:
                 raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
+            if name in FLAGS and value.lower() not in YES | NO:
+                raise InputError(
+                    f"the option {name} of an S3 URL is yes or no, not {value[:20]!r}", f"write {name}=yes"
+                )
         return cls(parts.netloc, prefix, tuple(sorted(options)))
 
     @property
@@ -97,7 +103,7 @@ class Place:
         return dict(self.options).get(name)
 
     def flag(self, name: str) -> bool:
-        return (self.option(name) or "no").lower() not in ("no", "0", "false")
+        return (self.option(name) or "no").lower() in YES
 
 
 class RejectedError(RemoteError):
@@ -125,10 +131,6 @@ class Range:
     data: bytearray
     tag: str
     size: int
-
-
-class UnansweredError(RemoteError):
-    """No answer came, or one that is none of S3's. The request may have been done all the same."""
 
 
 class S3Client:

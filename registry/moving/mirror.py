@@ -99,6 +99,7 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
     if known.url_of(source) == known.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     ours = known.open(source)
+    _ = list(ours.names())  # what cannot be listed is found out before anything is made there
     theirs = known.open(destination, create=True, mirror_of=None if new_id else ours.registry_id)
     if new_id and theirs.registry_id == ours.registry_id:
         raise InputError(

@@ -53,6 +53,12 @@ class Sent:
     moved: Transferred | None = None
     skipped: list[Skipped] = field(default_factory=list)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether there was nothing left to do, and nothing was wrong."""
+        failed = any(item.tag is None or item.error is not None for item in self.skipped)
+        return self.moved is None and bool(self.versions) and not failed
+
 
 def worst(skipped: Iterable[Skipped]) -> RegError | None:
     """The error that matters most, where somebody must act."""

@@ -19,9 +19,10 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubhead
 from onnxreg.registry.backends.hub import HubRemote
-from onnxreg.registry.backends.hubclient import Entry, Place, StaleParentError, UnansweredError
+from onnxreg.registry.backends.hubclient import Entry, Place, StaleParentError
 from onnxreg.registry.backends.hubhead import Snapshot
 from onnxreg.registry.backends.hubpush import HubPush
+from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect
 from onnxreg.registry.identity import new_identity

@@ -53,6 +53,8 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
         "no bucket": ("s3:///x", {}, 2, "no bucket can be called"),
         "impossible prefix": (f"s3://models/{'x' * 900}", {}, 2, "longer than"),
         "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of an S3 registry"),
+        "prefix with two slashes": ("s3://models//x", {}, 2, "not a prefix of an S3 registry"),
+        "neither yes nor no": (f"{url}?anonymous=maybe", {}, 2, "anonymous of an S3 URL is yes or no"),
         "credentials in the URL": ("s3://KEY:SECRET@models/x", {}, 2, "the URL holds credentials"),
         "credentials in the endpoint": (
             "s3://models/x?endpoint=https://KEY:SECRET@host",
