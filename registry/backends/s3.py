@@ -82,11 +82,12 @@ class S3Store:
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        if not first.tag:
+        tag = first.tag
+        if not tag:
             raise self._no_answer()
 
         def fetch(start: int, stop: int) -> bytearray:
-            data = self._client.read_range(doing, path, start, stop, first.tag).data
+            data = self._client.read_range(doing, path, start, stop, tag).data
             if len(data) != stop - start:
                 raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
             return data

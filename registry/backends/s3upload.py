@@ -16,10 +16,10 @@ from onnxreg.registry.stopping import LOOK, StoppedError, check_stop, ended_by, 
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import RemoteError
 
-PART = 8 * 2**20
-"""Bytes of a part, of the first ones: two of the ranges in which it is read again (S3 takes none below 5 MiB)."""
+PART = 5 * 2**20
+"""Bytes of a part, of the first ones; S3 takes no smaller ones."""
 STEP = 2500
-"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 195 GiB."""
+"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
 FLYING = 6
 """So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
 
