@@ -32,7 +32,8 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
-from onnxreg.registry.moving.pushing import check_channels, matching, push_many
+from onnxreg.registry.moving.planning import Wish
+from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
@@ -353,17 +354,14 @@ class Registry:
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        done = copy(
-            self.store,
-            remote,
+        wish = Wish(
             found.name,
             [each.version for each in versions],
-            progress,
-            self._decisions.restore if restore else None,
             channels=Channels(channels, self.actor),
+            restore=self._decisions.restore if restore else None,
             heal=heal or isinstance(remote, LocalRemote),
-            near=[tracking.store],
         )
+        done = copy(self.store, remote, wish, progress, near=[tracking.store])
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -379,8 +377,8 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = matching(self.store, glob)
-        check_channels(self.store, names, channels)
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
@@ -413,18 +411,15 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger
 
         versions, ledger = steady(tracked, parsed.name, read)
-        done = copy(
-            tracked,
-            self.store,
+        wish = Wish(
             parsed.name,
             [each.version for each in versions],
-            progress,
+            selection,
+            Channels(channels, self.actor),
             self._decisions.restore if restore else None,
-            selection=selection,
-            channels=Channels(channels, self.actor),
             actor=self.actor,
-            known=ledger,
         )
+        done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
             tracking.keep_log(ledger)
         return done
@@ -450,7 +445,7 @@ class Registry:
                 tracking.keep_log(ledger)
             return state
 
-        return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""

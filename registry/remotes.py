@@ -256,6 +256,15 @@ class Remotes:
         return Offline(remote, tracking, tell)
 
 
+def _one_spelling(url: str) -> str:
+    """The URL as it is always written: what a place is known by must not depend on a slash at its end."""
+    if _scheme(url) != "s3":
+        return url
+    from onnxreg.registry.backends.s3client import Place
+
+    return Place.parse(url).url
+
+
 def _texts(value: Any) -> dict[str, str]:
     return {key: text(item) for key, item in mapping(value).items()}
 
@@ -274,5 +283,5 @@ def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
     if len(_scheme(place)) > 1:
         _check_secret(place)
-        return place
+        return _one_spelling(place)
     return os.path.abspath(_path(place))  # noqa: PTH100

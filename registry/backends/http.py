@@ -21,7 +21,7 @@ from onnxreg.registry.backends import tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
@@ -37,10 +37,6 @@ class RefusedError(RemoteError):
     def __init__(self, message: str, status: int, hint: str) -> None:
         super().__init__(message, hint)
         self.status = status
-
-
-class UnansweredError(RemoteError):
-    """No answer came, or half of one."""
 
 
 class HttpStore(ReadOnly):

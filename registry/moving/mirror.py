@@ -19,6 +19,7 @@ from onnxreg.registry.history.references import present_versions
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
@@ -99,6 +100,7 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
     if known.url_of(source) == known.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     ours = known.open(source)
+    _ = list(ours.names())  # what cannot be listed is found out before anything is made there
     theirs = known.open(destination, create=True, mirror_of=None if new_id else ours.registry_id)
     if new_id and theirs.registry_id == ours.registry_id:
         raise InputError(
@@ -117,7 +119,7 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
             plans += _plan(source, destination, name)
     for plan in plans:
         with listing(plan.name, report.skipped):
-            done = copy(source, destination, plan.name, plan.versions, progress)
+            done = copy(source, destination, Wish(plan.name, plan.versions), progress)
             report.count(done, len(plan.versions) - plan.held)
     if any(plan.gives_up for plan in plans) or destination.has(buried):
         report.freed = _clear(destination, None if destination.is_mirror else buried)
