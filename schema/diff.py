@@ -85,7 +85,8 @@ def _message(delta: Delta, rule: Rule) -> str:
     """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
     inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
     what = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
-    why = f" ({rule.why})" if rule.why and rule.severity(delta) in ("breaking", "degrading") else ""
+    remark = rule.remark(delta)
+    why = f" ({remark})" if remark else ""
     if delta.op == "reordered":
         index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
         return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}{why}"

@@ -139,6 +139,11 @@ def plain(attribute: tuple[int, Any]) -> list[Any]:
     return _plain(attribute, ChainMap(), 1)
 
 
+def function_digest(function: Function) -> str:
+    """The digest of all that a function does, its name included."""
+    return _hash(_function(function))
+
+
 def _function(function: Function) -> list[Any]:
     defaults = [[name, *plain(item)] for name, item in sorted(function.defaults.items())]
     return [*function.key, list(function.attributes), defaults, _inner(function.body, ChainMap(), 1)]
