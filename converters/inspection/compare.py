@@ -31,7 +31,8 @@ def compare_models(old: Path, new: Path) -> GraphDiff:
     """
     before, after = _open(old), _open(new)
     tensors, equal_tensors = compare_tensors(before.graph.tensors, after.graph.tensors)
-    nodes, equal_nodes = compare_nodes(before.graph, after.graph)
+    renamed = {item.old.name: item.name for item in tensors if item.change == "renamed" and item.old}
+    nodes, equal_nodes = compare_nodes(before.graph, after.graph, renamed)
     names = sorted(before.facts.keys() | after.facts.keys())
     facts = [
         FactChange(name=name, old=before.facts.get(name), new=after.facts.get(name))

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 from onnxreg.converters.inspection.quantized import restore, scale_axes
 from onnxreg.converters.inspection.stored import Arrays, StoredTensor, digest_of, is_numeric
@@ -12,6 +12,7 @@ from onnxreg.schema.deep import TensorChange, TensorForm
 ELEMENTS = 2**18
 """Elements that are subtracted at once."""
 Tensors = Mapping[str, StoredTensor]
+Verb = Literal["changed", "retyped"]
 
 
 def compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], int]:
@@ -25,23 +26,24 @@ def compare_tensors(old: Tensors, new: Tensors) -> tuple[list[TensorChange], int
 
 def _compare(name: str, old: Tensors, new: Tensors) -> TensorChange | None:
     one, other = old[name], new[name]
-    forms = {"old": _form(one), "new": _form(other)}
+    verb: Verb = "changed" if one.dtype == other.dtype else "retyped"
     if one.dims != other.dims:
-        return TensorChange(change="reshaped", **forms)
+        return TensorChange(change="reshaped", old=_form(one), new=_form(other))
     if not (is_numeric(one) and is_numeric(other)):
-        equal = one.dtype == other.dtype and digest_of(one) == digest_of(other)
-        return None if equal else TensorChange(change=_verb(one, other), **forms)
-    if one.dtype == other.dtype and _same_bytes(one.array(), other.array()):
+        equal = verb == "changed" and digest_of(one) == digest_of(other)
+        return None if equal else TensorChange(change=verb, old=_form(one), new=_form(other))
+    if verb == "changed" and _same_bytes(one.array(), other.array()):
         return None
     pair = _dequantized(name, old, new)
     max_abs, relative = _distance(*(pair or (one.array(), other.array())))
     return TensorChange(
-        change=_verb(one, other), **forms, max_abs=max_abs, relative_l2=relative, dequantized=pair is not None
+        change=verb,
+        old=_form(one),
+        new=_form(other),
+        max_abs=max_abs,
+        relative_l2=relative,
+        dequantized=pair is not None,
     )
-
-
-def _verb(one: StoredTensor, other: StoredTensor) -> Any:
-    return "changed" if one.dtype == other.dtype else "retyped"
 
 
 def _alone(old: Tensors, new: Tensors) -> Iterator[TensorChange]:
