@@ -9,6 +9,7 @@ from onnxreg.cli import output
 from onnxreg.cli.errors import needs
 from onnxreg.schema.deep import DeepDiff
 from onnxreg.schema.diff import artifact_pairs
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Artifact
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def _open(name: str, old: Side, one: Artifact, new: Side, other: Artifact, progr
             stack.enter_context(fetched(side.place, artifact, side.version.held, progress))
             for side, artifact in ((old, one), (new, other))
         ]
-        return DeepDiff(artifact=name, graph=compare_models(*paths))
+        try:
+            return DeepDiff(artifact=name, graph=compare_models(*paths))
+        except InputError as error:
+            return DeepDiff(artifact=name, graph=None, why_not=error.message)
 
 
 def lines(deep: list[DeepDiff]) -> Iterator[str]:
@@ -67,7 +71,7 @@ def lines(deep: list[DeepDiff]) -> Iterator[str]:
     for pair in deep:
         yield from ("", f"inside {output.printable(pair.artifact)}")
         if pair.graph is None:
-            yield f"  {pair.why_not}"
+            yield f"  {output.printable(pair.why_not or '')}"
             continue
         graph = pair.graph
         yield f"  equal: {output.counted(graph.equal_tensors, 'tensor')}, {output.counted(graph.equal_nodes, 'node')}"
