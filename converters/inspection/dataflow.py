@@ -112,7 +112,9 @@ def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
 
 def _inner(graph: Dataflow, outer: Values, depth: int) -> str:
     """The digest of a subgraph or function body, whose own tensors count by value."""
-    values = outer.new_child({name: _hash(["input", depth, at]) for at, name in enumerate(graph.inputs)})
+    values = outer.new_child(
+        {name: _hash(["input", str(depth), str(at)]) for at, name in enumerate(graph.inputs)}
+    )
     values |= {name: _hash(_tensor(tensor)) for name, tensor in graph.tensors.items()}
     nodes = sorted(_trace(graph, values, depth + 1))
     outputs = [values.get(name, _hash(["name", name])) for name in graph.outputs]

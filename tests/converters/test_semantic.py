@@ -278,6 +278,38 @@ def test_known_digest(digest: Any) -> None:
     }
 
 
+def test_graph_by_hand(digest: Any) -> None:
+    """The rule of docs/format.md, computed here a second time, on a node with a subgraph and an attribute."""
+
+    def name(value: Any) -> str:
+        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def node(kind: str, attributes: list[Any], *inputs: str) -> str:
+        return name([["ai.onnx", kind, "", "18"], attributes, list(inputs), ["1"]])
+
+    def out(digest: str) -> str:
+        return name([digest, "0"])
+
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[n] x, bool c) => (float[n] y) <float[1] w = {2.0}> {
+      a = LeakyRelu <alpha: float = 0.5> (x)
+      y = If (c) <then_branch = t () => (float[n] p) { p = Mul(a, w) }, else_branch = e () => (float[n] q) { q = Abs(a) }> }"""
+    x, c, w = name(["input", "x"]), name(["input", "c"]), name(["weight", "w", "float32", ["1"]])
+    leaky = node("LeakyRelu", [["alpha", "1", (0.5).hex()]], x)
+    mul, absolute = node("Mul", [], out(leaky), w), node("Abs", [], out(leaky))
+    branches = [
+        [side, "5", name(["0", [inner], [out(inner)]])]
+        for side, inner in (("else_branch", absolute), ("then_branch", mul))
+    ]
+    choice = node("If", branches, c)
+    document = {
+        "inputs": [["x", "float32", [""], True], ["c", "bool", [], True]],
+        "outputs": [["y", "float32", [""], True, out(choice)]],
+        "nodes": sorted([leaky, choice]),
+        "functions": [],
+    }
+    assert digest(model_of(text)).graph.hex == name(document)
+
+
 def test_weights_by_hand(digest: Any) -> None:
     """The rule of docs/format.md, computed here a second time."""
     model = typed(model_of())
