@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, NameArgument, Offline, RemoteOption
+from onnxreg.cli.options import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.events import LogLine
 
@@ -21,6 +21,7 @@ def command(
     name: NameArgument,
     remote: RemoteOption = None,
     offline: Offline = False,
+    max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
     """Show every event of a model, oldest first; the chain is verified. Actors are shown as they claimed to be.
@@ -30,7 +31,7 @@ def command(
     from onnxreg.registry.facade import read_log
 
     session: Session = context.obj
-    place = session.place(remote, offline)
+    place = session.limited(max_age).place(remote, offline)
     lines = read_log(place, name)
     if as_json:
         head = str(lines[-1].digest)
