@@ -252,9 +252,15 @@ class Registry:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
         return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
 
-    def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
-        """What changed from one version to another."""
-        return diff(self.get(old).manifest, self.get(new).manifest)
+    def diff(
+        self,
+        old: Ref | str,
+        new: Ref | str,
+        old_from: Source | None = None,
+        new_from: Source | None = None,
+    ) -> ManifestDiff:
+        """What changed from one version to another, each here or in the registry that it is said to be from."""
+        return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
     def compare(self, published: Published, draft: Draft) -> Rebuilt:
         """A draft that was made by a version's own recipe against that version. Nothing is stored."""
