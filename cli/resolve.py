@@ -6,6 +6,7 @@ from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
 from onnxreg.schema.version import Version
@@ -54,6 +55,7 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
+    check_version(place, resolution.found.name, resolution.found.entry.manifest)
     if as_json:
         output.write_json(resolution.to_json())
     else:

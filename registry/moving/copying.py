@@ -27,7 +27,7 @@ from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import documents, files
 from onnxreg.registry.history.transfer import apply, missing_lines
 from onnxreg.registry.manifests import check_summary
-from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore, Tag
@@ -94,6 +94,7 @@ def copy(
     actor: str | None = None,
     known: Ledger | None = None,
     near: Collection[BlobReader] = (),
+    look: Callable[[str, IndexFile | None], None] = lambda name, index: None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
@@ -102,13 +103,15 @@ def copy(
     says which are held. `channels` are made to hold there what they hold in the source, where one of these versions, in
     the same swap. With `heal` files that the destination has lost are brought again; without, one whose log lacks nothing
     is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read before; `near`
-    are further places where documents of the destination's may be read.
+    are further places where documents of the destination's may be read; `look` sees the destination's index file before
+    anything is added to it, and may refuse it.
 
     Raises what `transfer.missing_lines` and the two places raise; ConflictError where somebody moves a channel meanwhile.
     Nothing is visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours = known or load(source, name, destination)[0]
-    theirs, _ = load_own(destination, name, source, *near)
+    theirs, index = load_own(destination, name, source, *near)
+    look(name, index)
     lines = missing_lines(ours, theirs, versions, restore is not None, selection)
     asked = asked_of(ours, versions, selection) if ours.registry != theirs.registry else {}
     holding = held_otherwise(theirs, held_after(ours, theirs, asked))
