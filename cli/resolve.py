@@ -55,7 +55,7 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
-    check_version(place, resolution.found.name, resolution.found.entry.manifest)
+    check_version(place, resolution.found)
     if as_json:
         output.write_json(resolution.to_json())
     else:

@@ -434,7 +434,7 @@ class Registry:
 
         versions, ledger = steady(tracked, parsed.name, read)
         for each in versions:
-            check_version(tracked, parsed.name, each.entry.manifest)
+            check_version(tracked, each)
         done = copy(
             tracked,
             self.store,

@@ -41,6 +41,8 @@ class Seen:
             lines = tuple(Skimmed.read(line) for line in rest)
         except InputError as error:
             raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
+        if state.name != name:
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", BROKEN)
         seen = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
         if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
@@ -113,12 +115,12 @@ class Known:
         position = len(self.lines) - 1 - (self.seq - seq)
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
-    def at(self, place: str) -> "Known":
-        """With the place as far as the log is known."""
+    def at(self, place: str, seq: int) -> "Known":
+        """With the place as far as this line."""
         kept = {url: seq for url, seq in self.places.items() if url != place}
         while len(kept) >= PLACES:
             kept.pop(next(iter(kept)))
-        return replace(self, places={**kept, place: max(self.seq, self.places.get(place, 0))})
+        return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -304,7 +306,7 @@ def _check_versions(
         if line.kind != "tag":
             touched.add(version)
     for version, entry in found.items():
-        new = version not in manifests and entry["seq"] > since
+        new = version not in manifests and (entry["seq"] > since or not lines)
         if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
             raise IntegrityError(f"{name}:{version} is not the version that the log published", BROKEN)
         if version in known and version not in touched and known[version] != entry:

@@ -88,24 +88,25 @@ class Heads:
                 raise _back(name, place.url, 0, known.places[where])
             return True
         if known is not None and known.index == hashlib.sha256(index.data).hexdigest():
-            self._keep(registry_id, name, known, known.at(where))
+            self._keep(registry_id, name, known, known.at(where, known.seq))
             return known.policy == policy
         seen = Seen.read(index.data, name)
         if (seen.state.registry, seen.state.name) != (registry_id, name):
             return False  # the reader of the index says so
+        seq = seen.state.seq
+        went_back = known is not None and seq < known.places.get(where, 0)
+        if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
+            raise _back(name, place.url, seq, known.places[where])
         found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
         if isinstance(found, Behind):
             assert known is not None
             self._behind(place, name, known, seen.state.seq, found)
             return False
-        self._keep(registry_id, name, known, found.at(where))
+        self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
 
     def _behind(self, place: Source, name: str, known: Known, seq: int, behind: Behind) -> None:
-        where = _place(place)
-        if known.places.get(where, 0) > seq:
-            raise _back(name, place.url, seq, known.places[where])
-        self._keep(place.registry_id, name, known, replace(known, places={**known.places, where: seq}))
+        self._keep(place.registry_id, name, known, known.at(_place(place), seq))
         with suppress(OSError):
             age = time.time() - self._path(place.registry_id, name).stat().st_mtime
             self._stale(Stale(name, place.url, behind.lines, max(0.0, age)))

@@ -82,12 +82,26 @@ class Tree:
         name: str,
         lines: Sequence[Line],
         key: PrivateKey | None = None,
-        only: Sequence[int] | None = None,
+        only: Sequence[int | None] | None = None,
     ) -> None:
         """Write an index whose chain and state are those of these lines; what was signed keeps its old signature.
 
         With a key it signs all lines anew (or only those at these positions).
         """
+        made = self.remade(lines, name, key, only)
+        ledger = replay(made, self.id, name, fetcher(LocalRemote(self.root)))
+        for blob in ledger.blobs:
+            self.put(blob)
+        self.overwrite(self.index(name), ledger.encode())
+
+    def remade(
+        self,
+        lines: Sequence[Line],
+        name: str,
+        key: PrivateKey | None = None,
+        only: Sequence[int | None] | None = None,
+    ) -> list[LogLine]:
+        """The lines, numbered and chained anew."""
         registry = self.id
         prev, made = genesis(registry, name), []
         for number, line in enumerate(lines, 1):
@@ -97,10 +111,7 @@ class Tree:
                 value["sig"] = sign_line(registry, key.sign, value)
             made.append(LogLine.decode(canonical.encode(value)))
             prev = made[-1].digest
-        ledger = replay(made, registry, name, fetcher(LocalRemote(self.root)))
-        for blob in ledger.blobs:
-            self.put(blob)
-        self.overwrite(self.index(name), ledger.encode())
+        return made
 
     def forge_version(self, name: str, version: str) -> str:
         """A manifest like that of a version, with other weights that claim to be certified. Its blobs are planted."""

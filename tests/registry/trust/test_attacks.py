@@ -22,6 +22,7 @@ from world import LONG, MODEL, OTHER, World
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.release import sign_release
+from onnxreg.schema import canonical
 from onnxreg.schema.version import Version
 
 Do = Callable[[World, Tree], None]
@@ -218,9 +219,12 @@ def swap_two_models(world: World, tree: Tree) -> None:
 
 
 def rename_a_model(world: World, tree: Tree) -> None:
-    """The log of another model under this name, with state, events and chain made to fit."""
-    lines = [event(line, name=MODEL) for line in tree.lines(OTHER)]
-    tree.remake(MODEL, lines)
+    """The log of another model under this name: its events say so, chain and state fit."""
+    state = tree.state(OTHER)
+    lines = tree.remade([event(line, name=MODEL) for line in tree.lines(OTHER)], MODEL)
+    state |= {"name": MODEL, "head": str(lines[-1].digest)}
+    rows = [canonical.encode(state), *(line.raw for line in lines)]
+    tree.overwrite(tree.index(MODEL), b"".join(row + b"\n" for row in rows))
 
 
 def delete_a_model(world: World, tree: Tree) -> None:
@@ -339,7 +343,7 @@ def give_an_old_version_a_new_number(world: World, tree: Tree) -> None:
 
 
 def plant_a_certificate_in_a_release(world: World, tree: Tree) -> None:
-    manifest, envelope = _release(tree)
+    _, envelope = _release(tree)
 
     def change(payload: dict) -> None:  # type: ignore[type-arg]
         for artifact in payload["predicate"]["artifacts"]:
@@ -355,12 +359,14 @@ def plant_a_certificate_in_a_release(world: World, tree: Tree) -> None:
 
 def strip_the_release(world: World, tree: Tree) -> None:
     manifest = _release(tree)[0]
-    lines = [
-        line
-        for line in tree.lines(MODEL)
-        if (line["event"]["kind"], line["event"].get("manifest")) != ("attest", manifest)
-    ]
+    found = [(line["event"]["kind"], line["event"].get("manifest")) for line in tree.lines(MODEL)]
+    lines = [line for line, key in zip(tree.lines(MODEL), found, strict=True) if key != ("attest", manifest)]
     tree.remake(MODEL, lines)
+
+
+def strip_the_release_and_all_signatures(world: World, tree: Tree) -> None:
+    strip_the_release(world, tree)
+    strip_all_signatures(world, tree)
 
 
 def garble_an_envelope(world: World, tree: Tree) -> None:
@@ -432,7 +438,7 @@ ATTACKS = {
     "a channel is pointed back, as seen": Attack(
         point_stable_back, "seen", MOVED, MOVED, LOG, f"{MODEL}:stable"
     ),
-    "a channel is pointed back": Attack(point_stable_back, "strict", STATE, STATE, LOG, f"{MODEL}:stable"),
+    "a channel is pointed back": Attack(point_stable_back, "strict", MOVED, MOVED, LOG, f"{MODEL}:stable"),
     "a version is pointed elsewhere, as seen": Attack(
         point_version_elsewhere,
         "seen",
@@ -440,7 +446,7 @@ ATTACKS = {
         "without an event",
         LOG,
     ),
-    "a version is pointed elsewhere": Attack(point_version_elsewhere, "strict", STATE, STATE, LOG),
+    "a version is pointed elsewhere": Attack(point_version_elsewhere, "strict", MOVED, MOVED, LOG),
     "a yank is taken back, as seen": Attack(
         take_back_a_yank,
         "seen",
@@ -449,11 +455,13 @@ ATTACKS = {
         LOG,
         f"{MODEL}:0.9.0",
     ),
-    "a yank is taken back": Attack(take_back_a_yank, "strict", STATE, STATE, LOG, f"{MODEL}:0.9.0"),
+    "a yank is taken back": Attack(
+        take_back_a_yank, "strict", "was yanked", "was yanked", LOG, f"{MODEL}:0.9.0"
+    ),
     "a version is invented, as seen": Attack(
         invent_a_version, "seen", "not the version", "not the version", LOG
     ),
-    "a version is invented": Attack(invent_a_version, "strict", STATE, STATE, LOG),
+    "a version is invented": Attack(invent_a_version, "strict", "not the version", "not the version", LOG),
     "files are planted in a summary, as seen": Attack(
         plant_files_in_the_summary, "seen", "says other things", "says other things", LOG
     ),
@@ -521,10 +529,10 @@ ATTACKS = {
         bring_the_index_of_another_registry, "seen", "another registry", "another registry", "belongs to"
     ),
     "the index of another model": Attack(
-        give_a_model_the_index_of_another, "seen", "does not fit", "does not fit", INDEX
+        give_a_model_the_index_of_another, "seen", "belongs to acme/ner", "belongs to acme/ner", INDEX
     ),
     "the indexes of two models are swapped": Attack(
-        swap_two_models, "strict", "does not fit", "does not fit", INDEX
+        swap_two_models, "strict", "belongs to acme/ner", "belongs to acme/ner", INDEX
     ),
     "a model is renamed, as seen": Attack(rename_a_model, "seen", WROTE, WROTE, "rewritten"),
     "a model is renamed": Attack(rename_a_model, "strict", WRONG, WRONG, WRONG),
@@ -593,8 +601,13 @@ ATTACKS = {
     "a release is stripped, as seen": Attack(
         strip_the_release, "seen", WROTE + "|" + BACK, WROTE + "|" + BACK, WROTE + "|" + BACK
     ),
-    "a release is stripped": Attack(
-        strip_the_release, "versions", "nobody signed it", "nobody signed it", "1.1.0 is not signed"
+    "a release is stripped": Attack(strip_the_release, "versions", WRONG, WRONG, WRONG),
+    "a release and all signatures of lines are stripped": Attack(
+        strip_the_release_and_all_signatures,
+        "versions",
+        "nobody signed it",
+        "nobody signed it",
+        "1.1.0 is not signed",
     ),
     "an envelope is garbled": Attack(
         garble_an_envelope, "versions", "is damaged", "is damaged", "other bytes"
