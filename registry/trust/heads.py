@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.disk import replace_file
 from onnxreg.registry.home import state_directory
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.digest import Digest
@@ -144,22 +145,14 @@ class Heads:
         if known == before:
             return
         path = self._path(registry_id, name)
-        scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         try:
             latest = self.known(registry_id, name)
             if latest is not None and latest.seq > known.seq:
                 return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            times = (
-                (path.stat().st_atime, path.stat().st_mtime) if before and before.seq == known.seq else None
-            )
-            scratch.write_text(json.dumps(known.to_json()))
-            if times:
-                os.utime(scratch, times)
-            scratch.replace(path)
+            found = path.stat() if before is not None and before.seq == known.seq else None
+            times = (found.st_atime, found.st_mtime) if found is not None else None
+            replace_file(path, json.dumps(known.to_json()).encode(), times)
         except OSError as error:
-            with suppress(OSError):
-                scratch.unlink()
             if not self._warned:
                 self._warned = True
                 self._warn(
