@@ -4,15 +4,14 @@ Files are replaced atomically. Of two processes that learn at once, the one that
 but for a moment too short to matter: what is lost then is one observation, never a wrong one gained.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import replace_file
@@ -20,7 +19,9 @@ from onnxreg.registry.home import state_directory
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, IntegrityError
-from onnxreg.schema.heads import RESET, Behind, Known, Seen, compare
+
+if TYPE_CHECKING:
+    from onnxreg.schema.heads import Behind, Known
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,18 @@ class Heads:
         self._warn = warn
         self._warned = False
 
-    def known(self, registry_id: str, name: str) -> Known | None:
+    def known(self, registry_id: str, name: str) -> "Known | None":
         """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
+        from onnxreg.schema.heads import Known
+
+        found = self._read(registry_id, name)
+        try:
+            return Known.from_json(found) if found is not None else None
+        except InputError:
+            raise self._damaged(registry_id, name) from None
+
+    def _read(self, registry_id: str, name: str) -> Any:
+        """The JSON value of what is known; None where nothing is."""
         path = self._path(registry_id, name)
         try:
             data = path.read_bytes()
@@ -68,11 +79,15 @@ class Heads:
                 f"the known head of {name} cannot be read: {error.strerror}", f"see {path}"
             ) from error
         try:
-            return Known.from_json(json.loads(data)) if data else None
-        except (ValueError, InputError, RecursionError):
-            raise IntegrityError(
-                f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
-            ) from None
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError):
+            raise self._damaged(registry_id, name) from None
+
+    def _damaged(self, registry_id: str, name: str) -> IntegrityError:
+        path = self._path(registry_id, name)
+        return IntegrityError(
+            f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
+        )
 
     def check(self, place: Source, name: str, index: IndexFile | None, policy: str = "") -> bool:
         """Compare what a place says of a model with what was seen before, and remember it.
@@ -81,14 +96,23 @@ class Heads:
 
         ForkError, or IntegrityError where the place itself went back; a place that is behind another is only told of.
         """
-        where = _place(place)
-        registry_id = place.registry_id
+        before = self._read(place.registry_id, name)
+        if before is not None and index is not None:
+            same = _accepted(before, Digest.of(index.data).hex, _place(place))
+            if same is not None:
+                return same == policy
+        return self._compare(place, name, index, policy)
+
+    def _compare(self, place: Source, name: str, index: IndexFile | None, policy: str) -> bool:
+        from onnxreg.schema.heads import Behind, Seen, compare
+
+        where, registry_id = _place(place), place.registry_id
         known = self.known(registry_id, name)
         if index is None:
             if known is not None and known.places.get(where, 0):
                 raise _back(name, place.url, 0, known.places[where])
             return True
-        if known is not None and known.index == hashlib.sha256(index.data).hexdigest():
+        if known is not None and known.index == Digest.of(index.data).hex:
             self._keep(registry_id, name, known, known.at(where, known.seq))
             return known.policy == policy
         seen = Seen.read(index.data, name)
@@ -106,7 +130,7 @@ class Heads:
         self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
 
-    def _behind(self, place: Source, name: str, known: Known, seq: int, behind: Behind) -> None:
+    def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:
         self._keep(place.registry_id, name, known, known.at(_place(place), seq))
         with suppress(OSError):
             age = time.time() - self._path(place.registry_id, name).stat().st_mtime
@@ -120,6 +144,8 @@ class Heads:
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
+        import shutil
+
         known = [each for each in self.names(registry_id) if name in (None, each)]
         for each in known:
             with suppress(FileNotFoundError):
@@ -140,7 +166,7 @@ class Heads:
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"
 
-    def _keep(self, registry_id: str, name: str, before: Known | None, known: Known) -> None:
+    def _keep(self, registry_id: str, name: str, before: "Known | None", known: "Known") -> None:
         """Write what is known now, unless it is what was known, or another process knows more by now."""
         if known == before:
             return
@@ -160,6 +186,15 @@ class Heads:
                 )
 
 
+def _accepted(known: Any, index: str, where: str) -> str | None:
+    """The policy under which this index file was accepted from this place; None where it was not. For most calls, all."""
+    try:
+        same = known["index"] == index and known["places"].get(where, 0) >= known["seq"]
+        return str(known["policy"]) if same else None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
 def _place(place: Source) -> str:
     """A place by its URL; a path in full."""
     root = getattr(place, "root", None)
@@ -172,4 +207,6 @@ def _segment(place: Source, digest: Digest) -> list[bytes]:
 
 def _back(name: str, url: str, seq: int, known: int) -> IntegrityError:
     what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
+    from onnxreg.schema.heads import RESET
+
     return IntegrityError(f"{url} went back in time: {what}, {known} were there before", RESET)
