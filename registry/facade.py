@@ -281,9 +281,9 @@ class Registry:
         found = lookup.find(place, parsed, yanked=True) if exact else None
         return verify_model(place, parsed.name, found.version if found else None, progress, audit)
 
-    def _look(self, place: Source, name: str, index: IndexFile | None) -> None:
+    def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        check_index(place, name, index, self.heads)
+        check_index(place, name, index, self.heads, before)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
@@ -393,7 +393,7 @@ class Registry:
             channels=Channels(channels, self.actor),
             heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
-            look=partial(self._look, remote),
+            look=partial(self._look, remote, self.heads.recall(remote.registry_id, found.name)),
         )
         with suppress(HostError):
             tracking.keep_log(done.ledger)
