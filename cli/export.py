@@ -89,8 +89,9 @@ def command(
 
         options = AndroidOptions(**{key: value for key, value in wanted.items() if value is not None})
         registry = session.open(create=True)
-        with registry.workspace() as workspace, session.steps(as_json) as report:
-            draft = export_android(source, workspace, name=name, options=options, report=report)
+        with registry.workspace() as workspace:
+            with session.steps(as_json) as report:
+                draft = export_android(source, workspace, name=name, options=options, report=report)
             published = registry.add(draft, asked)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)

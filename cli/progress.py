@@ -11,6 +11,7 @@ from rich.constrain import Constrain
 from rich.live import Live
 
 from onnxreg.cli import output
+from onnxreg.cli.interrupting import interruptible
 from onnxreg.registry.moving.copying import WORKERS, Progress
 
 BESIDE = 46
@@ -87,7 +88,21 @@ def shown(what: str, silent: bool) -> Iterator[Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Callable[[str], None]]:
-    """Told what is being done, in a few words: a spinner with the time on a terminal, else a line for each step."""
+    """Told what is being done, in a few words: a spinner with the time on a terminal, else a line for each step.
+
+    Ctrl-C is raised at the next step and at the end of the last one, even where what was done in between swallowed it.
+    """
+    with _told(silent) as tell, interruptible() as check:
+
+        def report(step: str) -> None:
+            check()
+            tell(step)
+
+        yield report
+
+
+@contextmanager
+def _told(silent: bool) -> Iterator[Callable[[str], None]]:
     if silent:
         yield lambda step: None
         return

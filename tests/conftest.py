@@ -12,6 +12,10 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("onnxreg", deadline=None)
+settings.load_profile("onnxreg")
 
 REPOSITORY = Path(__file__).parents[1]
 CODE = ("cli", "converters", "registry", "schema")

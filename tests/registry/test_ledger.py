@@ -146,7 +146,7 @@ def test_a_log_of_another_registry_or_model_is_refused(store: Store) -> None:
             Ledger.read(data, registry, name, store.__getitem__)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_flipped_byte_goes_unnoticed_or_crashes(data: st.DataObject) -> None:
     store = Store()

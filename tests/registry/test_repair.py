@@ -286,7 +286,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "ours", root / "mirror"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_whatever_happens_to_an_index_no_line_is_forged(
     grown: tuple[Path, Path], data: st.DataObject

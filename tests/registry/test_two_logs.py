@@ -470,4 +470,4 @@ def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
 
 
 TestRegistries = Registries.TestCase
-TestRegistries.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestRegistries.settings = settings(max_examples=40, stateful_step_count=30)

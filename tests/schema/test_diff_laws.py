@@ -147,7 +147,7 @@ def edited(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
     """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
@@ -176,7 +176,7 @@ def parsed(value: dict[str, Any]) -> Manifest | None:
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
     old = Manifest.from_json(full_once)

@@ -1,0 +1,38 @@
+"""Ctrl-C counts, even where a library swallows the exception that it raises."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Work that other people's code does. Yields a check that raises KeyboardInterrupt where Ctrl-C was pressed.
+
+    The exception may be raised in a finalizer or a callback, or below a bare `except`, where it is lost. So the press
+    is noted, and raised again by the check and at the end of the work.
+    """
+    pressed = threading.Event()
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield check
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    check()
