@@ -22,6 +22,7 @@ from onnxreg.cli import (
     fetch_index,
     gc,
     importing,
+    key,
     lock,
     log,
     ls,
@@ -39,7 +40,9 @@ from onnxreg.cli import (
     schema,
     serve,
     show,
+    sign,
     tag,
+    trust,
     untag,
     verify,
     yank,
@@ -79,6 +82,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
         ("untag", untag.command, untag.EXAMPLES),
+        ("sign", sign.command, sign.EXAMPLES),
         ("yank", yank.command, yank.EXAMPLES),
         ("pin", pin.command, pin.EXAMPLES),
     ),
@@ -108,6 +112,18 @@ GROUPS: dict[str, Group] = {
         "Give registries elsewhere a name.",
         remote.EXAMPLES,
         {"add": remote.add, "list": remote.list_remotes, "remove": remote.remove},
+    ),
+    "key": (
+        OTHERS,
+        "The keys that you sign with.",
+        key.EXAMPLES,
+        {"new": key.new, "list": key.list_keys, "show": key.show},
+    ),
+    "trust": (
+        OTHERS,
+        "Whose signatures count for you, and what you saw of registries.",
+        trust.EXAMPLES,
+        {"show": trust.show, "add": trust.add, "revoke": trust.revoke, "reset": trust.reset},
     ),
 }
 """Verbs with verbs of their own: panel, help, examples, commands."""

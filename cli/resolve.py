@@ -7,6 +7,7 @@ from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
@@ -53,6 +54,7 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
+    check_version(place, resolution.found)
     if as_json:
         output.write_json(resolution.to_json())
     else:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
-from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.hashing import describe, measure, piece_hasher
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
@@ -22,7 +23,7 @@ from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
 from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection
+from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files
 from onnxreg.registry.history.ledger import Ledger, mirror_error
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.retention import Policy
@@ -36,20 +37,29 @@ from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.releases import Signed, signatures
+from onnxreg.registry.trust.watched import Watched, check_index, check_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
+from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.manifest import FILENAME, Manifest
+from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.query import Query
 from onnxreg.schema.rebuilt import Rebuilt, compare
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
+from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
 
 FIRST = Version(0, 1, 0)
@@ -92,13 +102,16 @@ class Registry:
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
         create: make an empty registry where there is none (else NotFoundError).
-        actor: who signs for events, as claimed; default: `REG_ACTOR`, else nobody.
+        actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
+
+    `heads` are what the user saw of registries before.
     """
 
     def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
         path = default_root() if root is None else Path(root)
         self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
         self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self.heads = Heads()
         self._decisions = Decisions(self.store, self.actor)
 
     @property
@@ -287,10 +300,11 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
+        audit = partial(audited, place, self.heads)
         if ref is None:
             if isinstance(place, ArchiveRemote):
-                return verify_archive(place, progress)
-            return verify(place, progress)
+                return verify_archive(place, progress, audit)
+            return verify(place, progress, audit)
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
@@ -298,7 +312,49 @@ class Registry:
         found = lookup.find(place, parsed, yanked=True) if exact else None
         carried = carried_by(place)
         rest = None if carried is None else carried.get(parsed.name, ())
-        return verify_model(place, parsed.name, [found.version] if found else rest, progress)
+        return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
+
+    def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
+        """Hold what a place says against what was seen of it before."""
+        check_index(place, name, index, self.heads, before)
+
+    def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
+        """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        published = self.get(ref)
+        envelope = sign_release(published.name, published.version, published.data, key)
+        exact = Ref(published.name, str(published.version))
+        return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
+
+    def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
+        """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
+        kind than ECDSA P-256."""
+        published = self.get(ref)
+        files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+        data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+        with host_errors(f"writing {path}"):
+            replace_file(path, data)
+        return published
+
+    def signatures(
+        self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.Found, list[Signed]]]:
+        """The signatures on each version of a model (or on the one that a ref names exactly), and what they are worth.
+
+        `trust` is by default what the user's trust file says.
+        """
+        parsed, place = _ref(ref), remote or self.store
+        ledger, index = load(place, parsed.name)
+        if index is None:
+            raise lookup.unknown(parsed.name, place)
+        exact = parsed.tag is not None or parsed.digest is not None
+        only = lookup.find(place, parsed, yanked=True, gone=True).version if exact else None
+        entries = {version: entry for version, entry in ledger.entries.items() if only in (None, version)}
+        manifests = [entry.manifest for entry in entries.values()]
+        found = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [
+            (lookup.Found(ledger.name, version, entry), [each for each in found if each.version == version])
+            for version, entry in entries.items()
+        ]
 
     def repair(
         self,
@@ -367,7 +423,8 @@ class Registry:
             restore=self._decisions.restore if restore else None,
             heal=heal or isinstance(remote, LocalRemote),
         )
-        done = copy(self.store, remote, wish, progress, near=[tracking.store])
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -409,7 +466,7 @@ class Registry:
         remote = self.remotes.open(source)
         _check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        tracked = Tracked(remote, tracking)
+        tracked = Tracked(Watched(remote, self.heads), tracking)
 
         def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
@@ -417,6 +474,8 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger
 
         versions, ledger = steady(tracked, parsed.name, read)
+        for each in versions:
+            check_version(tracked, each)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
@@ -435,7 +494,7 @@ class Registry:
 
         Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
         """
-        tracked = self.remotes.read(source)
+        tracked = self.remotes.read(source, heads=self.heads)
         tracking = Tracking(self.store, tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:

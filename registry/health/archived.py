@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 
 from onnxreg.registry.backends.archive import TRUST, ArchiveRemote
-from onnxreg.registry.health.verify import Damage, Report, verify
+from onnxreg.registry.health.verify import Audit, Damage, Report, unaudited, verify
 from onnxreg.registry.lookup import read_versions
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.schema.errors import RegError
 
 
-def verify_archive(archive: ArchiveRemote, progress: Progress | None = None) -> Report:
+def verify_archive(
+    archive: ArchiveRemote, progress: Progress | None = None, audit: Audit = unaudited
+) -> Report:
     """As `verify`, of the versions that the archive carries; asks nobody else."""
-    report = verify(archive, progress, archive.carried)
+    report = verify(archive, progress, audit, archive.carried)
     report.damages += _contradictions(archive)
     if report.unreferenced:
         what = f"{report.unreferenced} blobs that no carried version and no log refers to"

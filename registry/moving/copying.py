@@ -18,7 +18,7 @@ from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving.planning import File, Plan, Wish, make_plan
-from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.events import Tag
@@ -73,17 +73,20 @@ def copy(
     *,
     known: Ledger | None = None,
     near: Collection[BlobReader] = (),
+    look: Callable[[str, IndexFile | None], None] = lambda name, index: None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events, in one swap.
 
     `known` is the model's ledger at the source, where it was read before; `near` are further places where documents of the
-    destination's may be read.
+    destination's may be read; `look` sees the destination's index file before anything is
+    added to it, and may refuse it.
 
     Raises what `make_plan` and the two places raise. Nothing is visible at the destination before all of it is there;
     running it again transfers nothing.
     """
     ours = known or load(source, wish.name, destination)[0]
-    theirs, _ = load_own(destination, wish.name, source, *near)
+    theirs, index = load_own(destination, wish.name, source, *near)
+    look(wish.name, index)
     work = _Work(
         source, destination, make_plan(wish, ours, theirs), dict(theirs.channels), progress or Progress()
     )
