@@ -23,6 +23,7 @@ EXTRAS = (
     "botocore",
     "transformers",
     "onnx",
+    "markupsafe",
     "onnxruntime",
     "onnxscript",
     "numpy",

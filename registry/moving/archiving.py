@@ -92,7 +92,7 @@ def choose(source: Source, refs: Collection[str], every: bool = False) -> Carrie
     A yanked version must be named exactly. InputError where nothing is meant.
     """
     if every:
-        names = lookup.matching(source, refs or ["*"])
+        names = lookup.matching(source, refs) if refs else source.names()
         found = {name: frozenset(_present(source, name)) for name in names}
     else:
         found = {}
