@@ -11,7 +11,7 @@ each. `tombstones` are the blobs that were taken down and must not come back.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.schema import canonical
@@ -132,7 +132,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The decoded state line. Summaries stay JSON until they are asked for."""
+    """The decoded state line. Summaries stay JSON until they are asked for, and are read once."""
 
     registry: str
     name: str
@@ -145,6 +145,9 @@ class State:
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
+    _read: dict[Version, VersionSummary | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
@@ -185,7 +188,9 @@ class State:
 
     def summary(self, version: Version) -> VersionSummary | None:
         """The summary of a version, where the state line holds it. InputError where it is malformed."""
-        return optional(self.summaries.get(str(version)), VersionSummary.read)
+        if version not in self._read:
+            self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
+        return self._read[version]
 
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""
