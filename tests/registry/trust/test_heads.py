@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from conftest import MakeDraft
-
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.facade import read_log
@@ -21,10 +18,12 @@ from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.trust.heads import Heads, Stale
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema import heads
+from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ForkError, IntegrityError
 from onnxreg.schema.ref import Ref
 
 NAME = "acme/pii"
+MakeDraft = Callable[..., Draft]
 
 
 def look(registry: Registry, tell: Callable[[Stale], None] = lambda found: None) -> None:

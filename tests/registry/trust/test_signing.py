@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
-from conftest import MakeDraft
 from world import plain_pem
 
 from onnxreg.cli.main import main
@@ -17,10 +16,12 @@ from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
 from onnxreg.registry.signing.keystore import Keystore
 from onnxreg.registry.trust.policy import load_trust, who_signed
+from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.trustfile import Trust
 
 NAME = "acme/pii"
+MakeDraft = Callable[..., Draft]
 
 
 def trust(own: Path, *lines: str, **keys: PrivateKey) -> None:

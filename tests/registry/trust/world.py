@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from conftest import write_draft
+from drafts import write_draft
 
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import PrivateKey, generate
