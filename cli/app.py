@@ -21,11 +21,14 @@ from onnxreg.cli import (
     fetch_index,
     gc,
     importing,
+    key,
     lock,
     log,
     ls,
     mirror,
     pin,
+    policy,
+    promote,
     pull,
     purge,
     push,
@@ -36,7 +39,9 @@ from onnxreg.cli import (
     schema,
     serve,
     show,
+    sign,
     tag,
+    trust,
     untag,
     verify,
     yank,
@@ -73,7 +78,9 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
+        ("promote", promote.command, promote.EXAMPLES),
         ("untag", untag.command, untag.EXAMPLES),
+        ("sign", sign.command, sign.EXAMPLES),
         ("yank", yank.command, yank.EXAMPLES),
         ("pin", pin.command, pin.EXAMPLES),
     ),
@@ -90,6 +97,25 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
 }
 OTHERS = "Set up"
+Group = tuple[str, Sequence[str], dict[str, Callable[..., None]]]
+GROUPS: dict[str, Group] = {
+    "remote": (
+        "Give registries elsewhere a name.",
+        remote.EXAMPLES,
+        {"add": remote.add, "list": remote.list_remotes, "remove": remote.remove},
+    ),
+    "key": (
+        "The keys that you sign with.",
+        key.EXAMPLES,
+        {"new": key.new, "list": key.list_keys, "show": key.show},
+    ),
+    "trust": (
+        "Whose signatures count for you, and what you saw of registries.",
+        trust.EXAMPLES,
+        {"show": trust.show, "add": trust.add, "revoke": trust.revoke, "reset": trust.reset},
+    ),
+}
+"""Help, examples and verbs of each group."""
 
 
 def build() -> typer.Typer:
@@ -107,12 +133,19 @@ def build() -> typer.Typer:
     for panel, verbs in PANELS.items():
         for name, command, examples in verbs:
             app.command(name, rich_help_panel=panel, epilog=_epilog(examples))(command)
-    remotes = typer.Typer(epilog=_epilog(remote.EXAMPLES))
-    for name, command in (("add", remote.add), ("list", remote.list_remotes), ("remove", remote.remove)):
-        remotes.command(name, epilog=_epilog([line for line in remote.EXAMPLES if f" {name}" in line]))(
-            command
-        )
-    app.add_typer(remotes, name="remote", help="Give registries elsewhere a name.", rich_help_panel=OTHERS)
+    for group, (help_text, examples, members) in GROUPS.items():
+        inner = typer.Typer(epilog=_epilog(examples))
+        for name, command in members.items():
+            own = [line for line in examples if line.startswith(f"reg {group} {name}")]
+            inner.command(name, epilog=_epilog(own))(command)
+        app.add_typer(inner, name=group, help=help_text, rich_help_panel=OTHERS)
+    policies = typer.Typer(epilog=_epilog(policy.EXAMPLES))
+    for name, command in (("show", policy.show), ("set", policy.set_policy)):
+        examples = [line for line in policy.EXAMPLES if f" {name}" in line]
+        policies.command(name, epilog=_epilog(examples))(command)
+    app.add_typer(
+        policies, name="policy", help="Say what channels demand of versions.", rich_help_panel=OTHERS
+    )
     app.command("schema", rich_help_panel=OTHERS, epilog=_epilog(schema.EXAMPLES))(schema.command)
     return app
 

@@ -41,7 +41,7 @@ def run(
     as_json: bool = False,
 ) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
-    place = session.place(remote, offline)
+    place = session.place(remote, offline, watched=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
         if not isinstance(place, LocalRemote):

@@ -14,7 +14,7 @@ from onnxreg.schema.errors import RegError
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
     """The models of the registry, for the shell's completion, which has no place for an error."""
     with suppress(RegError, OSError):
-        place = Session(context.find_root().params.get("registry")).place()
+        place = Session(context.find_root().params.get("registry")).place(watched=False)
         yield from (name for name in place.names() if name.startswith(incomplete))
 
 

@@ -6,6 +6,8 @@ from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
 from onnxreg.schema.version import Version
@@ -54,6 +56,8 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
+    check_version(place, resolution.found.name, resolution.found.entry.manifest)
+    check_channel(place, Ref.parse(ref), resolution.found)
     if as_json:
         output.write_json(resolution.to_json())
     else:

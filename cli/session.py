@@ -12,7 +12,9 @@ from onnxreg.cli import output
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Registry
     from onnxreg.registry.moving.copying import Progress
+    from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.storage import Remote, Source
+    from onnxreg.registry.trust.heads import Heads, Stale
 
 
 @dataclass(frozen=True)
@@ -26,26 +28,56 @@ class Session:
         """The registry. NotFoundError where there is none, unless one is to be made."""
         from onnxreg.registry.facade import Registry
 
-        return Registry(self.registry, create)
+        registry = Registry(self.registry, create)
+        registry.heads = self.heads()
+        return registry
 
-    def place(self, remote: str | None = None, offline: bool = False) -> "Source":
+    def place(self, remote: str | None = None, offline: bool = False, watched: bool = True) -> "Source":
         """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
 
-        `offline`: the remote as it was last seen; how long ago that was is said on stderr.
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr. What is not `watched` is the
+        registry itself, not held against known heads.
         """
         from onnxreg.registry.backends.local import LocalRemote
         from onnxreg.registry.home import default_root
 
         root = self.registry or default_root()
         if remote is None and not offline:
-            return LocalRemote.open(root)
+            from onnxreg.registry.trust.watched import Watched
+
+            own = LocalRemote.open(root)
+            return Watched(own, self.heads()) if watched else own
         from onnxreg.registry.remotes import Remotes
 
-        return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age)
+        return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age, self.heads())
+
+    def heads(self) -> "Heads":
+        """The known heads of the user; what is told of them goes to stderr."""
+        from onnxreg.registry.trust.heads import Heads
+
+        return Heads(stale=self._tell_stale, warn=self._warn)
+
+    def _tell_stale(self, found: "Stale") -> None:
+        lacks = output.counted(found.lines, "event")
+        self._warn(
+            f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
+        )
+
+    def _warn(self, message: str) -> None:
+        if not self.quiet:
+            print(message, file=sys.stderr)
 
     def _tell_age(self, name: str, age: float) -> None:
         if not self.quiet:
             print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
+
+    def remotes(self) -> "Remotes":
+        """The configured remotes, of a registry that need not be there."""
+        from onnxreg.registry.backends.local import LocalRemote
+        from onnxreg.registry.home import default_root
+        from onnxreg.registry.remotes import Remotes
+
+        return Remotes.load(LocalRemote(self.registry or default_root()))
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, Remote | None]":
         """The registry, and a remote of it to be worked on; for that there need be no registry here yet."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry.blobs import steady
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.lookup import NoAnswerError, Resolution, resolve_in, state_of
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.device import Device
@@ -40,7 +41,9 @@ def coverage(remote: Source, ref: Ref, query: Query, devices: Sequence[Device]) 
         found = []
         for device in devices:
             try:
-                found.append(Covered(device, resolve_in(remote, state, ref, query, device)))
+                answer = resolve_in(remote, state, ref, query, device)
+                check_channel(remote, ref, answer.found)
+                found.append(Covered(device, answer))
             except NoAnswerError as nothing:
                 found.append(Covered(device, nothing))
         return found

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.gates.holding import check_free
+from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
+from onnxreg.registry.gates.promote import Promoter, Promotion
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import PieceHasher
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
@@ -33,19 +38,28 @@ from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.moving.pushing import check_channels, matching, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.releases import Signed, signatures
+from onnxreg.registry.trust.watched import Watched, check_index, check_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
 from onnxreg.schema.draft import Draft
+from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
-from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
+from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
 
 FIRST = Version(0, 1, 0)
@@ -88,13 +102,16 @@ class Registry:
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
         create: make an empty registry where there is none (else NotFoundError).
-        actor: who signs for events, as claimed; default: `REG_ACTOR`, else nobody.
+        actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
+
+    `heads` are what the user saw of registries before.
     """
 
     def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
         path = default_root() if root is None else Path(root)
         self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
         self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self.heads = Heads()
         self._decisions = Decisions(self.store, self.actor)
 
     @property
@@ -162,8 +179,37 @@ class Registry:
         return version, new
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
-        """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
+        """Move a channel to a version; nothing happens where it is there.
+
+        GateError where a policy governs the channel; ConflictError where another move came first.
+        """
+        check_free(self.store, _ref(ref).name, tag)
         return self._decisions.tag(_ref(ref), tag, reason)
+
+    def promote(
+        self,
+        ref: Ref | str,
+        channel: str,
+        dry_run: bool = False,
+        reason: str | None = None,
+        remote: Remote | None = None,
+    ) -> Promotion:
+        """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        return Promoter(remote or self.store, self.heads, self.actor).promote(
+            _ref(ref), channel, dry_run, reason
+        )
+
+    def set_policy(
+        self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
+    ) -> LogLine | None:
+        """Put a policy in force; None where just that one is. See `policies.set_policy`."""
+        place = remote or self.store
+        self._look(place, POLICY_LOG, place.read_index(POLICY_LOG))
+        return set_policy(place, policy, self.actor, reason)
+
+    def policies(self, remote: Source | None = None) -> PolicyLog:
+        """Every policy that a registry had."""
+        return read_policies(remote or Watched(self.store, self.heads))
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held."""
@@ -240,7 +286,10 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
+        place, parsed = remote or self.store, _ref(ref)
+        resolution = lookup.resolve(place, parsed, query or Query(), device)
+        check_channel(place, parsed, resolution.found, self.heads)
+        return resolution
 
     def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
         """What changed from one version to another."""
@@ -258,14 +307,47 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
+        audit = partial(audited, place, self.heads)
         if ref is None:
-            return verify(place, progress)
+            return verify(place, progress, audit)
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
-        return verify_model(place, parsed.name, found.version if found else None, progress)
+        return verify_model(place, parsed.name, found.version if found else None, progress, audit)
+
+    def _look(self, place: Source, name: str, index: IndexFile | None) -> None:
+        """Hold what a place says against what was seen of it before."""
+        check_index(place, name, index, self.heads)
+
+    def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
+        """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        published = self.get(ref)
+        envelope = sign_release(published.name, published.version, published.data, key)
+        exact = Ref(published.name, str(published.version))
+        return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
+
+    def signatures(
+        self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.Found, list[Signed]]]:
+        """The signatures on each version of a model (or on the one that a ref names exactly), and what they are worth.
+
+        `trust` is by default what the user's trust file says.
+        """
+        parsed, place = _ref(ref), remote or self.store
+        ledger, index = load(place, parsed.name)
+        if index is None:
+            raise lookup.unknown(parsed.name, place)
+        exact = parsed.tag is not None or parsed.digest is not None
+        only = lookup.find(place, parsed, yanked=True, gone=True).version if exact else None
+        entries = {version: entry for version, entry in ledger.entries.items() if only in (None, version)}
+        manifests = [entry.manifest for entry in entries.values()]
+        found = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [
+            (lookup.Found(ledger.name, version, entry), [each for each in found if each.version == version])
+            for version, entry in entries.items()
+        ]
 
     def repair(
         self,
@@ -337,6 +419,7 @@ class Registry:
             channels=Channels(channels, self.actor),
             heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
+            look=partial(self._look, remote),
         )
         with suppress(HostError):
             tracking.keep_log(done.ledger)
@@ -379,7 +462,7 @@ class Registry:
         remote = self.remotes.open(source)
         _check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        tracked = Tracked(remote, tracking)
+        tracked = Tracked(Watched(remote, self.heads), tracking)
 
         def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
@@ -387,6 +470,12 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger
 
         versions, ledger = steady(tracked, parsed.name, read)
+        for each in versions:
+            check_version(tracked, parsed.name, each.entry.manifest)
+        check_channel(tracked, parsed, versions[0], self.heads, ask=True)
+        for tag in channels:
+            held = replace(versions[0], channel=ledger.channels[tag])
+            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask=True)
         done = copy(
             tracked,
             self.store,
@@ -408,7 +497,7 @@ class Registry:
 
         Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
         """
-        tracked = self.remotes.read(source)
+        tracked = self.remotes.read(source, heads=self.heads)
         tracking = Tracking(self.store, tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:

@@ -16,7 +16,7 @@ from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
-from onnxreg.schema.state import Entry, State, read_entries
+from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a ref means here: one version and its entry."""
+    """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
 
     name: str
     version: Version
     entry: Entry
+    channel: Channel | None = None
 
     @property
     def ref(self) -> Ref:
@@ -144,7 +145,7 @@ def _by_tag(remote: Source, state: State, ref: Ref, yanked: bool) -> Found:
             f"{state.name}:{version} is yanked",
             f"it can still be had by its digest: {state.name}@{entry.manifest}",
         )
-    return Found(state.name, version, entry)
+    return Found(state.name, version, entry, state.channels.get(ref.tag or ""))
 
 
 def _version_of(state: State, tag: str | None) -> Version:
@@ -319,7 +320,8 @@ def resolve_in(
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    return Resolution(Found(state.name, version, entry), artifact, outcome.size, files, outcome)
+    found = Found(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(found, artifact, outcome.size, files, outcome)
 
 
 def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:

@@ -18,6 +18,8 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.identity import other_registry
 from onnxreg.registry.storage import Remote, Source
 from onnxreg.registry.tracking import Offline, Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import (
     ConflictError,
@@ -28,6 +30,7 @@ from onnxreg.schema.errors import (
     missing_extra,
 )
 from onnxreg.schema.reading import mapping, required, text
+from onnxreg.schema.ref import REGISTRY_ID
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, Remote] = {}
@@ -203,6 +206,13 @@ class Remotes:
             )
         return _absolute(place)
 
+    def id_of(self, place: str) -> str:
+        """The id of a registry: given as such, as a remote that was used before, or as a place that is asked."""
+        if REGISTRY_ID.fullmatch(place):
+            return place
+        url = self.url_of(place)
+        return self.pins.get(url) or open_url(url).registry_id
+
     def open(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
         """Open a remote and check that it is the registry that was there before; a new one is remembered.
 
@@ -230,11 +240,21 @@ class Remotes:
             remember(remote, self.registry)
         return remote
 
-    def read(self, place: str | None, offline: bool = False, tell: Tell = lambda name, age: None) -> Source:
-        """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`."""
+    def read(
+        self,
+        place: str | None,
+        offline: bool = False,
+        tell: Tell = lambda name, age: None,
+        heads: Heads | None = None,
+    ) -> Source:
+        """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`.
+
+        What it says is held against the known `heads`.
+        """
         if not offline:
             remote = self.open(place)
-            return Tracked(remote, Tracking(self.registry, remote.registry_id, remote.url))
+            tracking = Tracking(self.registry, remote.registry_id, remote.url)
+            return Tracked(Watched(remote, heads or Heads()), tracking)
         url = self.url_of(place)
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:

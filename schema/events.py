@@ -1,9 +1,9 @@
 """Events: self-contained facts about one model; and the hash-chained lines that put them in order.
 
 An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log. A line is one
-registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}` (`sig` is
-reserved for a signature over the line without it), where `prev` is the digest of
-the line before (of `genesis` for the first), and `via` says which registry's log it was taken from.
+registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where `prev` is the digest of
+the line before (of `genesis` for the first), `via` says which registry's log it was taken from, and `sig` is a signature
+over the line without it (`linesig`). A line's digest covers its `sig` too: to strip it changes the chain.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.linesig import SignLine, signed_bytes
 from onnxreg.schema.query import STATES
 from onnxreg.schema.reading import count, items, mapping, sorted_paths, text
 from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID, check_name, check_tag
@@ -254,6 +255,7 @@ class LogLine:
     event: Event
     via: Via | None
     raw: bytes
+    sig: str | None = None
 
     @property
     def digest(self) -> Digest:
@@ -264,10 +266,15 @@ class LogLine:
         return self.event.name
 
     @classmethod
-    def make(cls, seq: int, prev: Digest, event: Event, via: Via | None = None) -> "LogLine":
+    def make(
+        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
+    ) -> "LogLine":
+        """A line of a registry's log; `sign`, where given, makes its `sig`."""
         value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
         if via is not None:
             value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
+        if sign is not None:
+            value["sig"] = sign(value)
         raw = canonical.encode(value)
         if len(raw) > MAX_LINE:
             raise InputError(
@@ -289,7 +296,12 @@ class LogLine:
             decode_event(value["event"]),
             _via(value["via"]) if "via" in value else None,
             raw,
+            value.get("sig"),
         )
+
+    def signed_bytes(self, registry: str) -> bytes:
+        """What its signature covers in the log of a registry."""
+        return signed_bytes(registry, json.loads(self.raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +319,11 @@ class Skimmed:
     @property
     def digest(self) -> Digest:
         return Digest.of(self.raw)
+
+    def event(self) -> dict[str, Any]:
+        """The JSON value of its event."""
+        value: dict[str, Any] = json.loads(self.raw)["event"]
+        return value
 
     @classmethod
     def read(cls, raw: bytes) -> "Skimmed":

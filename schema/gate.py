@@ -155,7 +155,9 @@ def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     held = candidate.held
-    here = [Requirement("not-held", lambda a, _: "" if held is None or a.path in held else "is not held here")]
+    here = [
+        Requirement("not-held", lambda a, _: "" if held is None or a.path in held else "is not held here")
+    ]
     for device in rule.devices:
         judgement = judge(candidate.summary, [*here, *device.requirements(candidate.operators)])
         name = device.name or f"ONNX Runtime {device.ort}"

@@ -1,18 +1,18 @@
 """A policy: what must hold of a version before a channel may mean it. TOML for people, JSON in the registry's log.
 
-    [[rule]]
-    channel = "stable"
-    models = ["acme/*"]                    # shell patterns; default: every model
-    certified = ["onnx-int8"]              # formats that must be there, and certified
-    signed_by = ["release"]                # keys, by the reader's name for them or by id ...
-    signatures = 1                         # ... so many of which must have signed (default: all)
-    max_recall_loss = 0.005
-    loss_interval = true                   # the upper end of the loss's 95 % interval counts, not the point
-    synthetic = false                      # the suite of a certificate says that it is not synthetic
-    max_size = {onnx-int8 = "40MB"}        # the most bytes to download, companions included
-    licenses = ["Apache-2.0"]
-    devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
-    breaking = false                       # nothing breaks an app that ran what the channel held before
+[[rule]]
+channel = "stable"
+models = ["acme/*"]                    # shell patterns; default: every model
+certified = ["onnx-int8"]              # formats that must be there, and certified
+signed_by = ["release"]                # keys, by the reader's name for them or by id ...
+signatures = 1                         # ... so many of which must have signed (default: all)
+max_recall_loss = 0.005
+loss_interval = true                   # the upper end of the loss's 95 % interval counts, not the point
+synthetic = false                      # the suite of a certificate says that it is not synthetic
+max_size = {onnx-int8 = "40MB"}        # the most bytes to download, companions included
+licenses = ["Apache-2.0"]
+devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
+breaking = false                       # nothing breaks an app that ran what the channel held before
 """
 
 import tomllib

@@ -7,6 +7,7 @@ line gives the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ from onnxreg.schema.events import (
     Yank,
     genesis,
 )
+from onnxreg.schema.linesig import Sign, sign_line
 from onnxreg.schema.state import SEGMENT, Channel, Entry, Gone, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
@@ -52,7 +54,7 @@ class Ledger:
     """One model's history in memory: `entries` are its versions, `tail` the lines that are not sealed yet.
 
     A version that was dropped is none of them. `blobs` collects the segments and catalogs that sealing made and that a
-    push must bring along.
+    push must bring along. `sign` signs the lines of new events.
     """
 
     registry: str
@@ -70,6 +72,7 @@ class Ledger:
     tombstones: list[Digest] = field(default_factory=list)
     summaries: dict[str, Any] = field(default_factory=dict)
     mirrored: bool = False
+    sign: Sign | None = None
 
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -120,7 +123,8 @@ class Ledger:
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Add one event. ConflictError where it contradicts what is there (a channel's holder), and in a mirror."""
         self.check_own()
-        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via))
+        sign = partial(sign_line, self.registry, self.sign) if self.sign else None
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
     def check_own(self) -> None:
         """ConflictError in a mirror: only lines of the registry that it copies are added there."""

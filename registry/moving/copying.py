@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry import stopping
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.history.channels import Channels
 from onnxreg.registry.history.commit import check_buried, commit, load, load_own
 from onnxreg.registry.history.holdings import (
@@ -27,7 +28,7 @@ from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import documents, files
 from onnxreg.registry.history.transfer import apply, missing_lines
 from onnxreg.registry.manifests import check_summary
-from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore, Tag
@@ -94,6 +95,7 @@ def copy(
     actor: str | None = None,
     known: Ledger | None = None,
     near: Collection[BlobReader] = (),
+    look: Callable[[str, IndexFile | None], None] = lambda name, index: None,
 ) -> Transferred:
     """Bring versions of a model from one registry to another, with their events.
 
@@ -102,13 +104,15 @@ def copy(
     says which are held. `channels` are made to hold there what they hold in the source, where one of these versions, in
     the same swap. With `heal` files that the destination has lost are brought again; without, one whose log lacks nothing
     is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read before; `near`
-    are further places where documents of the destination's may be read.
+    are further places where documents of the destination's may be read; `look` sees the destination's index file before
+    anything is added to it, and may refuse it.
 
     Raises what `transfer.missing_lines` and the two places raise; ConflictError where somebody moves a channel meanwhile.
     Nothing is visible at the destination before all of it is there; running it again transfers nothing.
     """
     ours = known or load(source, name, destination)[0]
-    theirs, _ = load_own(destination, name, source, *near)
+    theirs, index = load_own(destination, name, source, *near)
+    look(name, index)
     lines = missing_lines(ours, theirs, versions, restore is not None, selection)
     asked = asked_of(ours, versions, selection) if ours.registry != theirs.registry else {}
     holding = held_otherwise(theirs, held_after(ours, theirs, asked))
@@ -123,6 +127,8 @@ def copy(
     present = destination.has(wanted) if wanted else set()
     moving = {digest: file for digest, file in wanted.items() if digest not in present}
     before = dict(theirs.channels)
+    for tag in channels.moves(ours, theirs, before) if channels else ():
+        check_free(destination, name, tag.tag)
     watching = progress or Progress()
     appended = 0
     tags: list[Tag] = []
@@ -204,7 +210,9 @@ def blobs_of(
         versions
     )
     kept = {reference.digest for reference in documents(ledger)}
-    statements = {event.statement for event in events if isinstance(event, Attest)} & kept
+    statements = {event.statement for event in events if isinstance(event, Attest)}
+    statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
+    statements &= kept
     wanted = {digest: File("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
