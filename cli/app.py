@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 from onnxreg.cli import (
     VERSION,
     add,
+    attest,
     coverage,
     devices,
     diff,
@@ -78,6 +79,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
+        ("attest", attest.command, attest.EXAMPLES),
         ("promote", promote.command, promote.EXAMPLES),
         ("untag", untag.command, untag.EXAMPLES),
         ("sign", sign.command, sign.EXAMPLES),

@@ -13,6 +13,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.gates.attesting import Attested, attest
 from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
@@ -198,6 +199,14 @@ class Registry:
         return Promoter(remote or self.store, self.heads, self.actor).promote(
             _ref(ref), channel, dry_run, reason
         )
+
+    def attest(
+        self, ref: Ref | str, report: bytes, key: PrivateKey | None = None, reason: str | None = None
+    ) -> Attested:
+        """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        published = self.get(ref)
+        exact = Ref(published.name, str(published.version))
+        return attest(self._decisions, exact, published.manifest, report, key, reason)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None

@@ -205,16 +205,17 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
 
 
 def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
-    """The summary of a version: from the index where it holds one, else from the manifest."""
+    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
-        return held
+        return held.after(found.entry.attested)
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
-    return VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    return summary.after(found.entry.attested)
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
@@ -257,6 +258,7 @@ class Resolution:
                 "digest": str(artifact.digest),
                 "size": artifact.size,
                 "state": artifact.state,
+                **({} if artifact.stated is None else {"stated": artifact.stated}),
             },
             "files": [
                 {

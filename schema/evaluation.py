@@ -19,12 +19,14 @@ from onnxreg.schema.evidence import Check
 from onnxreg.schema.model import Document, First, Items, Text
 from onnxreg.schema.query import STATES
 from onnxreg.schema.reading import flag, items, mapping, number, optional, required, text
+from onnxreg.schema.statement import STATEMENT
 
+PREDICATE = "urn:onnxreg:evaluation:v1"
+"""The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""
 LOSS = "quant_recall_delta"
 """The check whose value is the largest loss of recall of any label against the full-precision parent."""
 RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
-MEDIA_TYPES = (RECALL_DELTA, EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,29 @@ def _recall_delta(found: dict[str, Any]) -> Evaluation:
         (interval[0], interval[1]) if interval else None,
         optional(found.get("synthetic"), flag),
     )
+
+
+def statement(report: bytes, artifact: Digest) -> bytes:
+    """The in-toto statement of a report, the payload to be signed."""
+    return canonical.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [{"digest": {"sha256": artifact.hex}}],
+            "predicateType": PREDICATE,
+            "predicate": canonical.decode(report, "report"),
+        }
+    )
+
+
+def read_statement(payload: bytes) -> Evaluation | None:
+    """What a signed evaluation says; None where the statement is about something else. InputError where it is malformed."""
+    value = mapping(canonical.decode(payload, "statement"))
+    if value.get("predicateType") != PREDICATE:
+        return None
+    _, found = read_evaluation(canonical.encode(required(value, "predicate")), "a signed evaluation")
+    if value.get("subject") != [{"digest": {"sha256": found.artifact.hex}}]:
+        raise InputError("a signed evaluation is about another subject than its report")
+    return found
 
 
 def worst(states: Iterable[str]) -> str:

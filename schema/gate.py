@@ -108,20 +108,29 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """What the manifest states must be known; what a later evaluation measured counts where it measured it."""
     artifacts, limit = candidate.judged(rule), rule.max_recall_loss or 0.0
     if not artifacts:
         yield False, "no loss of recall was measured"
     for artifact in artifacts:
-        losses = _losses(artifact) + [(each.loss, each.interval) for each in candidate.later(artifact)]
-        if not losses:
-            yield False, f"{artifact.path} has no measured loss of recall"
-        for loss, interval in losses:
-            reached = (interval[1] if interval else None) if rule.loss_interval else loss
-            what = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
-            if reached is None:
-                yield False, f"{artifact.path}: {what} is not known"
-            else:
-                yield reached <= limit, f"{artifact.path}: {what} is {reached:g}, at most {limit:g} is wanted"
+        stated = [_reached(rule, *each) for each in _losses(artifact)] or [None]
+        what = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
+        for reached in stated:
+            said = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
+            yield reached is not None and reached <= limit, f"{artifact.path}: {what} {said}"
+        for each in candidate.later(artifact):
+            reached = _reached(rule, each.loss, each.interval)
+            later = each.loss if reached is None else reached
+            if later is not None:
+                detail = f"{artifact.path}: a later evaluation found a loss of {later:g}, at most {limit:g} is wanted"
+                yield later <= limit, detail
+
+
+def _reached(rule: Rule, loss: float | None, interval: tuple[float, float] | None) -> float | None:
+    """The figure that counts: the point, or the upper end of the interval."""
+    if not rule.loss_interval:
+        return loss
+    return interval[1] if interval else None
 
 
 def _losses(artifact: Artifact) -> list[tuple[float | None, tuple[float, float] | None]]:

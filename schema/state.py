@@ -79,10 +79,16 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """One word for people: gone in some way, yanked, pinned, partial, or nothing."""
+        """One word for people: gone in some way, yanked, refused (by a later evaluation), pinned, partial, or nothing."""
         if self.gone is not None:
             return self.gone.how
-        words = {"yanked": self.yanked, "pinned": self.pinned, "partial": self.held is not None}
+        refused = "refused" in self.attested.values()
+        words = {
+            "yanked": self.yanked,
+            "refused": refused,
+            "pinned": self.pinned,
+            "partial": self.held is not None,
+        }
         return next((word for word, holds in words.items() if holds), "")
 
     def to_json(self) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.trust.policy import load_trust
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
+from onnxreg.schema.dsse import Envelope
 from onnxreg.schema.errors import InputError, IntegrityError
-from onnxreg.schema.evaluation import MEDIA_TYPES, Evaluation, read_evaluation
+from onnxreg.schema.evaluation import EVALUATION, RECALL_DELTA, Evaluation, read_evaluation, read_statement
 from onnxreg.schema.events import Attest, Tag
 from onnxreg.schema.gate import Candidate, Finding, evaluate
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.policy import Rule
+from onnxreg.schema.statement import PAYLOAD_TYPE
 from onnxreg.schema.version import Version
 
 
@@ -66,18 +69,29 @@ def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
 
     IntegrityError where the event says other things than its statement.
     """
-    if event.media_type not in MEDIA_TYPES:
-        return None
+    data = ledger.fetch(event.statement)
     try:
-        kind, found = read_evaluation(ledger.fetch(event.statement), "an attested evaluation")
+        found = _read(event.media_type, data)
     except InputError as error:
         raise IntegrityError(f"{error.message} of {ledger.name}", error.hint) from error
-    if (kind, found.artifact, found.state) != (event.media_type, event.artifact, event.state):
+    said = (found.artifact, found.state) if found else (None, None)
+    if said != (event.artifact, event.state):
         raise IntegrityError(
             f"an attest event of {ledger.name} says other things than its statement {event.statement.short}...",
             "its writer made it up: do not rely on this version",
         )
     return found
+
+
+def _read(media_type: str, data: bytes) -> Evaluation | None:
+    if media_type == ENVELOPE:
+        envelope = Envelope.decode(data)
+        return read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None
+    return (
+        read_evaluation(data, "an attested evaluation")[1]
+        if media_type in (RECALL_DELTA, EVALUATION)
+        else None
+    )
 
 
 def _signers(ledger: Ledger, manifest: Digest) -> tuple[frozenset[str], ...]:
