@@ -214,7 +214,9 @@ class Registry:
         """Put a policy in force; None where just that one is. See `policies.set_policy`."""
         place = remote or self.store
         self._look(place, POLICY_LOG, place.read_index(POLICY_LOG))
-        return set_policy(place, policy, self.actor, reason)
+        line = set_policy(place, policy, self.actor, reason)
+        self._look(place, POLICY_LOG, place.read_index(POLICY_LOG))
+        return line
 
     def policies(self, remote: Source | None = None) -> PolicyLog:
         """Every policy that a registry had."""
@@ -297,7 +299,7 @@ class Registry:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
         place, parsed = remote or self.store, _ref(ref)
         resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(place, parsed, resolution.found, self.heads)
+        check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
         return resolution
 
     def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
