@@ -14,14 +14,14 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.gates.attesting import Attested, attest
-from onnxreg.registry.gates.holding import check_free
+from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import PieceHasher
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Report, verify, verify_model
+from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
 from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
@@ -52,7 +52,7 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.policy import Policy as GatePolicy
@@ -318,15 +318,29 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
-        audit = partial(audited, place, self.heads)
+
+        def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+            yield from audited(place, self.heads, ledger, index)
+            yield from audit_gates(place, ledger, index)
+
         if ref is None:
-            return verify(place, progress, audit)
+            report = verify(place, progress, audit)
+            report.damages += self._policy_damages(place)
+            return report
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
         return verify_model(place, parsed.name, found.version if found else None, progress, audit)
+
+    def _policy_damages(self, place: Source) -> list[Damage]:
+        """What is wrong with the log of policies, if anything."""
+        try:
+            read_policies(Watched(place, self.heads))
+        except RegError as error:
+            return [Damage("policy", "policy.jsonl", error.message)]
+        return []
 
     def _look(self, place: Source, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""

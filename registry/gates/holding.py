@@ -1,14 +1,14 @@
 """Whether what a governed channel holds was promoted, and still meets the policy in force. Everything is found anew."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from onnxreg.registry.gates.evidence import Evidence
 from onnxreg.registry.gates.judging import compared_with, judge_version, moves
 from onnxreg.registry.gates.policies import PolicyLog, read_policies
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.storage import Source
-from onnxreg.schema.errors import GateError, InputError
+from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.events import Tag
 from onnxreg.schema.policy import Rule
 
@@ -23,8 +23,11 @@ def check_holder(place: Source, name: str, channel: str) -> None:
         return
     ledger, _ = load(place, name)
     past = moves(ledger, channel)
-    if not past or ledger.channels.get(channel) is None:
-        raise GateError(f"{name}:{channel} is held by no event of its log", HINT)
+    held = ledger.channels.get(channel)
+    if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
+        raise IntegrityError(
+            f"{name}:{channel} was moved without an event in the log", "run reg verify to see the extent"
+        )
     _check_moves(ledger, log, rules, past)
     last = past[-1]
     judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest))
@@ -85,6 +88,15 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
             f"{ledger.name}:{move.tag} was moved to {move.version} on the way: {judged.failed[0].detail}",
             HINT,
         )
+
+
+def audit_gates(place: Source, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
+    for channel in sorted(ledger.channels):
+        try:
+            check_holder(place, ledger.name, channel)
+        except RegError as error:
+            yield "gate", error.message
 
 
 def check_free(place: Source, name: str, channel: str) -> None:

@@ -195,7 +195,7 @@ ATTACKS: dict[Attack, tuple[type[RegError], str]] = {
     policies_taken_away: (IntegrityError, "is gone"),
     policies_emptied: (IntegrityError, "policy log"),
     policies_of_another_registry: (IntegrityError, "another registry's"),
-    a_channel_moved_in_the_state_alone: (RegError, ""),
+    a_channel_moved_in_the_state_alone: (IntegrityError, "without an event"),
 }
 
 
