@@ -57,7 +57,7 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
-    check_version(place, resolution.found.name, resolution.found.entry.manifest)
+    check_version(place, resolution.found)
     check_channel(place, Ref.parse(ref), resolution.found)
     if as_json:
         output.write_json(resolution.to_json())

@@ -68,7 +68,7 @@ def command(
     asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
     place = session.place(remote)
     found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
-    check_version(place, found.found.name, found.found.entry.manifest)
+    check_version(place, found.found)
     check_channel(place, Ref.parse(ref), found.found)
     with _unpacked(session, place, found, as_json) as files:
         if text is not None:

@@ -37,6 +37,19 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
+    """Write a small file of the user's own, whole or not at all; its directory is made. It need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        scratch.write_bytes(data)
+        if times is not None:
+            os.utime(scratch, times)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 MANY = 32

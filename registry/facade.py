@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
-from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.gates.attesting import Attested, attest
 from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
@@ -26,7 +26,7 @@ from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
 from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection
+from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files
 from onnxreg.registry.history.ledger import Ledger, mirror_error
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.retention import Policy
@@ -54,7 +54,8 @@ from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.manifest import FILENAME, Manifest
+from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
@@ -353,6 +354,16 @@ class Registry:
         exact = Ref(published.name, str(published.version))
         return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
 
+    def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
+        """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
+        kind than ECDSA P-256."""
+        published = self.get(ref)
+        files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+        data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+        with host_errors(f"writing {path}"):
+            replace_file(path, data)
+        return published
+
     def signatures(
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.Found, list[Signed]]]:
@@ -496,7 +507,7 @@ class Registry:
 
         versions, ledger = steady(tracked, parsed.name, read)
         for each in versions:
-            check_version(tracked, parsed.name, each.entry.manifest)
+            check_version(tracked, each)
         check_channel(tracked, parsed, versions[0], self.heads, ask=True)
         for tag in channels:
             held = replace(versions[0], channel=ledger.channels[tag])

@@ -4,6 +4,7 @@ A log only grows. So what is seen next must be the known log with more lines (or
 state line may differ from the known one only as the new lines say. Light, since `resolve` asks each time.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,8 @@ class Seen:
             lines = tuple(Skimmed.read(line) for line in rest)
         except InputError as error:
             raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
+        if state.name != name:
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", BROKEN)
         seen = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
         if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
@@ -89,7 +92,8 @@ class Known:
 
     `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was checked by;
     `lines` are digests of the newest lines, the last one the head (all hex); `channels` and `versions` are tables of the
-    state as JSON; `places` says how far the log had come at each URL.
+    state as JSON, and `files` what it says of each version's artifacts, as a digest; `sealed` are the segments and at last
+    the catalog; `places` says how far the log had come at each URL.
     """
 
     seq: int
@@ -97,6 +101,8 @@ class Known:
     lines: tuple[str, ...]
     channels: Mapping[str, Any]
     versions: Mapping[str, Any]
+    files: Mapping[str, str]
+    sealed: tuple[str, ...]
     places: Mapping[str, int] = field(default_factory=dict)
     policy: str = ""
 
@@ -109,12 +115,12 @@ class Known:
         position = len(self.lines) - 1 - (self.seq - seq)
         return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
 
-    def at(self, place: str) -> "Known":
-        """With the place as far as the log is known."""
+    def at(self, place: str, seq: int) -> "Known":
+        """With the place as far as this line."""
         kept = {url: seq for url, seq in self.places.items() if url != place}
         while len(kept) >= PLACES:
             kept.pop(next(iter(kept)))
-        return replace(self, places={**kept, place: max(self.seq, self.places.get(place, 0))})
+        return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -124,6 +130,8 @@ class Known:
             "lines": list(self.lines),
             "channels": dict(self.channels),
             "versions": dict(self.versions),
+            "files": dict(self.files),
+            "sealed": list(self.sealed),
             "places": dict(self.places),
         }
 
@@ -140,6 +148,8 @@ class Known:
             lines,
             mapping(required(found, "channels")),
             mapping(required(found, "versions")),
+            {version: text(digest) for version, digest in mapping(required(found, "files")).items()},
+            items(required(found, "sealed"), text),
             {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
             text(found.get("policy", "")),
         )
@@ -160,7 +170,7 @@ def follow(known: Known | None, index: str, lines: Sequence[Skimmed], name: str)
             RESET,
         )
     places = known.places if known else {}
-    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, places)
+    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places)
 
 
 @dataclass(frozen=True)
@@ -218,10 +228,54 @@ def _learn(known: Known | None, seen: Seen, lines: Sequence[Skimmed]) -> Known:
     else:
         _check_channels(state.name, known.channels, channels, lines)
         _check_versions(state.name, known.versions, versions, lines, since)
+        _check_unchanged(known, state)
     digests = [line.digest.hex for line in lines]
     before = known.lines if known else (() if digests else (state.head.hex,))
     places = known.places if known else {}
-    return Known(state.seq, seen.index, (*before, *digests)[-REMEMBERED:], channels, versions, places)
+    return Known(
+        state.seq,
+        seen.index,
+        (*before, *digests)[-REMEMBERED:],
+        channels,
+        versions,
+        {version: _files(state, version) for version in state.summaries},
+        _sealed(state),
+        places,
+    )
+
+
+ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
+"""What a summary says of an artifact that no later build says otherwise."""
+
+
+def _files(state: State, version: str) -> str:
+    """What the state line says of the files of a version: which manifest, which artifacts, whether they are certified."""
+    summary = mapping(state.summaries[version])
+    artifacts = [[item.get(key) for key in ARTIFACT] for item in items(summary.get("artifacts", []), mapping)]
+    said = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
+    return Digest.of(said.encode()).hex
+
+
+def _sealed(state: State) -> tuple[str, ...]:
+    return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
+
+
+def _check_unchanged(known: Known, state: State) -> None:
+    """IntegrityError where what follows from a manifest, or from lines that were sealed before, is not as it was."""
+    for version, entry in state.versions.items():
+        before = known.files.get(str(version))
+        same = known.versions.get(str(version), {}).get("manifest") == str(entry.manifest)
+        if (
+            before is not None
+            and same
+            and str(version) in state.summaries
+            and _files(state, str(version)) != before
+        ):
+            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", BROKEN)
+    sealed, segments = _sealed(state), known.sealed[:-1]
+    unchanged = sealed[: len(segments)] == segments
+    if not unchanged or (len(sealed) == len(known.sealed) and sealed != known.sealed):
+        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", BROKEN)
 
 
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
@@ -277,7 +331,7 @@ def _check_versions(
         if line.kind != "tag":
             touched.add(version)
     for version, entry in found.items():
-        new = version not in manifests and entry["seq"] > since
+        new = version not in manifests and (entry["seq"] > since or not lines)
         if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
             raise IntegrityError(f"{name}:{version} is not the version that the log published", BROKEN)
         if version in known and version not in touched and known[version] != entry:

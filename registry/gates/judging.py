@@ -43,7 +43,7 @@ def judge_version(ledger: Ledger, rules: Sequence[Rule], version: Version, befor
         entry.manifest,
         len(data),
         tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
-        _signers(ledger, entry.manifest) if any(rule.signed_by for rule in rules) else (),
+        _signers(ledger, version) if any(rule.signed_by for rule in rules) else (),
         None if before is None else manifest_at(ledger, before),
         entry.held,
     )
@@ -94,10 +94,11 @@ def _read(media_type: str, data: bytes) -> Evaluation | None:
     )
 
 
-def _signers(ledger: Ledger, manifest: Digest) -> tuple[frozenset[str], ...]:
-    """The names and ids of each trusted key that signed a manifest."""
-    found = {each.verdict for each in signatures(ledger, load_trust(), [manifest])}
-    good = sorted((v.key or "", v.keyid or "") for v in found if v.status == "trusted")
+def _signers(ledger: Ledger, version: Version) -> tuple[frozenset[str], ...]:
+    """The names and ids of each trusted key that signed a version."""
+    found = signatures(ledger, load_trust(), [ledger.entries[version].manifest])
+    verdicts = [each.verdict for each in found if each.version == version]
+    good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
     return tuple(dict.fromkeys(frozenset(names) for names in good))
 
 

@@ -25,7 +25,7 @@ def check_channel(
         return
     needed = _must_be_governed(place)
     known = needed or found.channel.policy is not None or ask or _is_near(place)
-    if not known and (heads or Heads()).known(place.registry_id, POLICY_LOG) is None:
+    if not known and not (heads or Heads()).knows(place.registry_id, POLICY_LOG):
         return
     if place.read_index(POLICY_LOG) is None:
         if needed or found.channel.policy is not None:

@@ -1,12 +1,11 @@
 """Changes to the trust file. Entries are appended, so that what a person wrote there stays as it is."""
 
 import json
-import os
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onnxreg.registry.disk import host_errors
+from onnxreg.registry.disk import host_errors, replace_file
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.policy import load_trust
@@ -52,10 +51,7 @@ def _append(lines: Collection[str]) -> Path:
         before = path.read_text() if path.exists() else ""
         after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
         read_trust(after.encode(), str(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-        scratch.write_text(after)
-        scratch.replace(path)
+        replace_file(path, after.encode())
     return path
 
 

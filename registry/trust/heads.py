@@ -4,24 +4,25 @@ Files are replaced atomically. Of two processes that learn at once, the one that
 but for a moment too short to matter: what is lost then is one observation, never a wrong one gained.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.disk import replace_file
 from onnxreg.registry.home import state_directory
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, IntegrityError
-from onnxreg.schema.events import Skimmed, genesis
-from onnxreg.schema.heads import RESET, Behind, Known, Seen, compare, follow
 from onnxreg.schema.ref import POLICY_LOG
+
+if TYPE_CHECKING:
+    from onnxreg.schema.heads import Behind, Known
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,22 @@ class Heads:
         self._warn = warn
         self._warned = False
 
-    def known(self, registry_id: str, name: str) -> Known | None:
+    def known(self, registry_id: str, name: str) -> "Known | None":
         """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
+        from onnxreg.schema.heads import Known
+
+        found = self._read(registry_id, name)
+        try:
+            return Known.from_json(found) if found is not None else None
+        except InputError:
+            raise self._damaged(registry_id, name) from None
+
+    def knows(self, registry_id: str, name: str) -> bool:
+        """Whether anything of a model was seen before."""
+        return self._path(registry_id, name).is_file()
+
+    def _read(self, registry_id: str, name: str) -> Any:
+        """The JSON value of what is known; None where nothing is."""
         path = self._path(registry_id, name)
         try:
             data = path.read_bytes()
@@ -69,11 +84,15 @@ class Heads:
                 f"the known head of {name} cannot be read: {error.strerror}", f"see {path}"
             ) from error
         try:
-            return Known.from_json(json.loads(data)) if data else None
-        except (ValueError, InputError, RecursionError):
-            raise IntegrityError(
-                f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
-            ) from None
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError):
+            raise self._damaged(registry_id, name) from None
+
+    def _damaged(self, registry_id: str, name: str) -> IntegrityError:
+        path = self._path(registry_id, name)
+        return IntegrityError(
+            f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
+        )
 
     def check(self, place: Source, name: str, index: IndexFile | None, policy: str = "") -> bool:
         """Compare what a place says of a model with what was seen before, and remember it.
@@ -82,29 +101,45 @@ class Heads:
 
         ForkError, or IntegrityError where the place itself went back; a place that is behind another is only told of.
         """
-        where = _place(place)
-        registry_id = place.registry_id
+        before = self._read(place.registry_id, name)
+        if before is not None and index is not None:
+            same = _accepted(before, Digest.of(index.data).hex, _place(place))
+            if same is not None:
+                return same == policy
+        return self._compare(place, name, index, policy)
+
+    def _compare(self, place: Source, name: str, index: IndexFile | None, policy: str) -> bool:
+        from onnxreg.schema.heads import Behind, Seen, compare
+
+        where, registry_id = _place(place), place.registry_id
         known = self.known(registry_id, name)
         if index is None:
             if known is not None and known.places.get(where, 0):
                 raise _back(name, place.url, 0, known.places[where])
             return True
-        if known is not None and known.index == hashlib.sha256(index.data).hexdigest():
-            self._keep(registry_id, name, known, known.at(where))
+        if known is not None and known.index == Digest.of(index.data).hex:
+            self._keep(registry_id, name, known, known.at(where, known.seq))
             return known.policy == policy
         seen = Seen.read(index.data, name)
         if (seen.state.registry, seen.state.name) != (registry_id, name):
             return False  # the reader of the index says so
+        seq = seen.state.seq
+        went_back = known is not None and seq < known.places.get(where, 0)
+        if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
+            raise _back(name, place.url, seq, known.places[where])
         found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
         if isinstance(found, Behind):
             assert known is not None
             self._behind(place, name, known, seen.state.seq, found)
             return False
-        self._keep(registry_id, name, known, found.at(where))
+        self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
 
     def check_policies(self, place: Source, index: IndexFile | None, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        from onnxreg.schema.events import Skimmed, genesis
+        from onnxreg.schema.heads import RESET, follow
+
         registry_id = place.registry_id
         known = self.known(registry_id, POLICY_LOG)
         if index is None:
@@ -113,7 +148,7 @@ class Heads:
                     f"the policy log of {place.url} is gone: it had {known.seq} lines", RESET
                 )
             return True
-        digest = hashlib.sha256(index.data).hexdigest()
+        digest = Digest.of(index.data).hex
         if known is not None and known.index == digest:
             return known.policy == policy
         try:
@@ -125,11 +160,8 @@ class Heads:
         self._keep(registry_id, POLICY_LOG, known, follow(known, digest, lines, POLICY_LOG))
         return False
 
-    def _behind(self, place: Source, name: str, known: Known, seq: int, behind: Behind) -> None:
-        where = _place(place)
-        if known.places.get(where, 0) > seq:
-            raise _back(name, place.url, seq, known.places[where])
-        self._keep(place.registry_id, name, known, replace(known, places={**known.places, where: seq}))
+    def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:
+        self._keep(place.registry_id, name, known, known.at(_place(place), seq))
         with suppress(OSError):
             age = time.time() - self._path(place.registry_id, name).stat().st_mtime
             self._stale(Stale(name, place.url, behind.lines, max(0.0, age)))
@@ -142,6 +174,8 @@ class Heads:
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
+        import shutil
+
         known = [each for each in self.names(registry_id) if name in (None, each)]
         for each in known:
             with suppress(FileNotFoundError):
@@ -162,32 +196,33 @@ class Heads:
     def _path(self, registry_id: str, name: str) -> Path:
         return self._root / registry_id / f"{name}.json"
 
-    def _keep(self, registry_id: str, name: str, before: Known | None, known: Known) -> None:
+    def _keep(self, registry_id: str, name: str, before: "Known | None", known: "Known") -> None:
         """Write what is known now, unless it is what was known, or another process knows more by now."""
         if known == before:
             return
         path = self._path(registry_id, name)
-        scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         try:
             latest = self.known(registry_id, name)
             if latest is not None and latest.seq > known.seq:
                 return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            times = (
-                (path.stat().st_atime, path.stat().st_mtime) if before and before.seq == known.seq else None
-            )
-            scratch.write_text(json.dumps(known.to_json()))
-            if times:
-                os.utime(scratch, times)
-            scratch.replace(path)
+            found = path.stat() if before is not None and before.seq == known.seq else None
+            times = (found.st_atime, found.st_mtime) if found is not None else None
+            replace_file(path, json.dumps(known.to_json()).encode(), times)
         except OSError as error:
-            with suppress(OSError):
-                scratch.unlink()
             if not self._warned:
                 self._warned = True
                 self._warn(
                     f"known heads cannot be kept in {self._root}: {error.strerror}; a rollback will go unnoticed"
                 )
+
+
+def _accepted(known: Any, index: str, where: str) -> str | None:
+    """The policy under which this index file was accepted from this place; None where it was not. For most calls, all."""
+    try:
+        same = known["index"] == index and known["places"].get(where, 0) >= known["seq"]
+        return str(known["policy"]) if same else None
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 def _place(place: Source) -> str:
@@ -202,4 +237,6 @@ def _segment(place: Source, digest: Digest) -> list[bytes]:
 
 def _back(name: str, url: str, seq: int, known: int) -> IntegrityError:
     what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
+    from onnxreg.schema.heads import RESET
+
     return IntegrityError(f"{url} went back in time: {what}, {known} were there before", RESET)

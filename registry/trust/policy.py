@@ -7,11 +7,11 @@ from onnxreg.registry.disk import host_errors
 from onnxreg.registry.history.commit import load, read_ledger
 from onnxreg.registry.history.ledger import Ledger, read_line, replay
 from onnxreg.registry.home import trust_file
+from onnxreg.registry.lookup import Found
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.judging import Verdict, judge_lines
-from onnxreg.registry.trust.releases import signatures, signers
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.trust.releases import signatures, signatures_of
 from onnxreg.schema.errors import IntegrityError, RegError
 from onnxreg.schema.events import LogLine
 from onnxreg.schema.ref import POLICY_LOG
@@ -98,23 +98,26 @@ def _counts(verdict: Verdict, need: Requirement) -> bool:
     return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
 
 
-def require_signed(source: Source, name: str, manifest: Digest, trust: Trust | None = None) -> None:
+def require_signed(source: Source, found: Found, trust: Trust | None = None) -> None:
     """IntegrityError where the trust file wants the versions of a model signed, and this one is not."""
+    name = found.name
     trust = load_trust() if trust is None else trust
     needs = [each for each in trust.required(source.registry_id, name) if each.versions]
     if not needs:
         return
     ledger, _ = load(source, name)
-    found = [each.verdict for each in signatures(ledger, trust, [manifest])]
+    verdicts = signatures_of(ledger, trust, found.version, found.entry.manifest)
     for need in needs:
-        if not any(_counts(verdict, need) for verdict in found):
-            why = "; ".join(dict.fromkeys(str(verdict) for verdict in found)) or "nobody signed it"
+        if not any(_counts(verdict, need) for verdict in verdicts):
+            why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
-                f"manifest {manifest.short}... of {name} must be signed by a trusted key: {why}",
+                f"{found.ref} with manifest {found.entry.manifest.short}... must be signed by a trusted key: {why}",
                 "reg verify --signatures lists the signatures",
             )
 
 
-def who_signed(source: Source, name: str, manifest: Digest, trust: Trust | None = None) -> frozenset[str]:
-    """The names of the trusted keys that validly signed a manifest of a model in a registry."""
-    return signers(load(source, name)[0], load_trust() if trust is None else trust, manifest)
+def who_signed(source: Source, found: Found, trust: Trust | None = None) -> frozenset[str]:
+    """The names of the trusted keys that validly signed a version in a registry: its name, number and manifest."""
+    trust = load_trust() if trust is None else trust
+    verdicts = signatures_of(load(source, found.name)[0], trust, found.version, found.entry.manifest)
+    return frozenset(verdict.key for verdict in verdicts if verdict.status == "trusted" and verdict.key)

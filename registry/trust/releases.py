@@ -67,7 +67,7 @@ def _judged(ledger: Ledger, judge: Judge, event: Attest, seq: int) -> Iterator[S
         return
     for signature in envelope.signatures:
         verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, seq)
-        if wrong is not None and verdict.status != "unknown":
+        if wrong is not None and verdict.status not in ("unknown", "invalid"):
             verdict = Verdict("invalid", verdict.keyid, verdict.key, wrong)
         about = [release.version] if release.version in versions else versions
         for version in about:
@@ -86,7 +86,6 @@ def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
     return release.contradiction(ledger.fetch(manifest))
 
 
-def signers(ledger: Ledger, trust: Trust, manifest: Digest) -> frozenset[str]:
-    """The names of the trusted keys that validly signed a manifest of a model, as the version that the log says it is."""
-    found = signatures(ledger, trust, [manifest])
-    return frozenset(each.verdict.key or "" for each in found if each.verdict.status == "trusted")
+def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[Verdict]:
+    """What the signatures are worth that say that a manifest is this version of the model."""
+    return [each.verdict for each in signatures(ledger, trust, [manifest]) if each.version == version]

@@ -1,13 +1,16 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.ref import POLICY_LOG
+
+if TYPE_CHECKING:
+    from onnxreg.registry.lookup import Found
 
 
 class Watched:
@@ -48,12 +51,12 @@ class Watched:
         return self.source.blob_url(digest)
 
 
-def check_version(source: Source, name: str, manifest: Digest) -> None:
+def check_version(source: Source, found: "Found") -> None:
     """IntegrityError where the trust file wants this version signed, and it is not."""
     if trust_file().is_file():
         from onnxreg.registry.trust.policy import require_signed
 
-        require_signed(source, name, manifest)
+        require_signed(source, found)
 
 
 def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads) -> None:
