@@ -303,9 +303,15 @@ class Registry:
         check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
         return resolution
 
-    def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
-        """What changed from one version to another."""
-        return diff(self.get(old).manifest, self.get(new).manifest)
+    def diff(
+        self,
+        old: Ref | str,
+        new: Ref | str,
+        old_from: Source | None = None,
+        new_from: Source | None = None,
+    ) -> ManifestDiff:
+        """What changed from one version to another, each here or in the registry that it is said to be from."""
+        return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
