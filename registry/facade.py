@@ -1,9 +1,9 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -71,7 +71,8 @@ FIRST = Version(0, 1, 0)
 class Published:
     """A version in the registry: its document, the document's exact bytes, and whether this call made it.
 
-    `held` are the paths of the artifacts that are there, where these are not all.
+    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
+    of artifacts, by their digest.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Published:
     data: bytes
     new: bool = False
     held: Held = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
 
     @property
     def ref(self) -> Ref:
@@ -571,7 +573,9 @@ def read_version(place: Source, ref: Ref) -> Published:
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(found.name, found.version, entry.manifest, manifest, data, held=entry.held)
+    return Published(
+        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
+    )
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

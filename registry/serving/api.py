@@ -36,7 +36,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](
 class Api:
     """The questions about one registry.
 
-    An answer to `resolve` follows from the request and the model's index file alone, so it is kept by both.
+    An answer to `resolve` follows from the request, the model's index file and the log of policies, so it is kept by these.
     """
 
     def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
@@ -85,7 +85,7 @@ class Api:
         if kept is not None:
             name, token, answer = kept
             index = self._place.held_index(name)
-            if index is not None and index.token == token:
+            if index is not None and self._place.token_of(index) == token:
                 return _document(answer)
         return _document(await run_sync(self._resolve, base, body, key))
 

@@ -14,6 +14,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
@@ -28,6 +29,7 @@ from onnxreg.registry.storage import (
 )
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.request import Request
 from onnxreg.schema.state import State
 
@@ -111,13 +113,19 @@ class Place(LocalRemote):
             self._states.put((name, index.token), state, len(index.data))
         return state
 
+    def token_of(self, index: IndexFile) -> str:
+        """What an answer follows from: a model's index file, and the log of policies."""
+        policies = self.held_index(POLICY_LOG) or self.read_index(POLICY_LOG)
+        return f"{index.token} {policies.token if policies else ''}"
+
     def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
-        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`."""
+        """The answer to a request, and the token of what it follows from; as `lookup.resolve`. GateError."""
 
         def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
-            return resolution, index.token
+            check_channel(self, request.ref, resolution.found)
+            return resolution, self.token_of(index)
 
         return steady(self, request.ref.name, read)
