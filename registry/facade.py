@@ -516,10 +516,11 @@ class Registry:
         versions, ledger = steady(tracked, parsed.name, read)
         for each in versions:
             check_version(tracked, each)
-        check_channel(tracked, parsed, versions[0], self.heads, ask=True)
+        ask = any(each.version not in self._versions(parsed.name) for each in versions)
+        check_channel(tracked, parsed, versions[0], self.heads, ask)
         for tag in channels:
             held = replace(versions[0], channel=ledger.channels[tag])
-            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask=True)
+            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
         done = copy(
             tracked,
             self.store,
@@ -535,6 +536,11 @@ class Registry:
         with suppress(HostError):
             tracking.keep_log(ledger)
         return done
+
+    def _versions(self, name: str) -> Collection[Version]:
+        """The versions that are here, as far as the index file has them."""
+        index = self.store.read_index(name)
+        return () if index is None else lookup.state_of(self.store, name, index).versions
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
