@@ -216,9 +216,10 @@ class Registry:
     ) -> LogLine | None:
         """Put a policy in force; None where just that one is. See `policies.set_policy`."""
         place = remote or self.store
-        self._look(place, POLICY_LOG, place.read_index(POLICY_LOG))
+        seen = Watched(place, self.heads)
+        seen.read_index(POLICY_LOG)
         line = set_policy(place, policy, self.actor, reason)
-        self._look(place, POLICY_LOG, place.read_index(POLICY_LOG))
+        seen.read_index(POLICY_LOG)
         return line
 
     def policies(self, remote: Source | None = None) -> PolicyLog:
@@ -351,9 +352,9 @@ class Registry:
             return [Damage("policy", "policy.jsonl", error.message)]
         return []
 
-    def _look(self, place: Source, name: str, index: IndexFile | None) -> None:
+    def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        check_index(place, name, index, self.heads)
+        check_index(place, name, index, self.heads, before)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
@@ -463,7 +464,7 @@ class Registry:
             channels=Channels(channels, self.actor),
             heal=heal or isinstance(remote, LocalRemote),
             near=[tracking.store],
-            look=partial(self._look, remote),
+            look=partial(self._look, remote, self.heads.recall(remote.registry_id, found.name)),
         )
         with suppress(HostError):
             tracking.keep_log(done.ledger)

@@ -1,7 +1,8 @@
 """The registry that is served: a local one, seen from outside.
 
-Index files are remembered by what a stat tells of them (`scan.mark`), and what was parsed from one by the digest of its
-bytes: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no local path.
+The digest of an index file is remembered with what a stat tells of the file (`scan.mark`), its bytes and what was parsed
+from them by that digest: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no
+local path.
 """
 
 import os
@@ -33,8 +34,10 @@ from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.request import Request
 from onnxreg.schema.state import State
 
-REMEMBERED = 64 * 2**20
-"""Bytes of index files that are kept, and as many whose parsed states are."""
+MODELS = 100_000
+"""How many models' digests are remembered: some 30 MB."""
+REMEMBERED = 32 * 2**20
+"""Bytes of index files that are kept, and half as many whose parsed states are, which take several times their room."""
 
 
 class Place(LocalRemote):
@@ -42,8 +45,9 @@ class Place(LocalRemote):
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
-        self._files: Lru[str, tuple[str, IndexFile]] = Lru(REMEMBERED)
-        self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED)
+        self._tokens: Lru[str, tuple[str, str]] = Lru(MODELS)
+        self._files: Lru[str, IndexFile] = Lru(REMEMBERED)
+        self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED // 2)
 
     @property
     def url(self) -> str:
@@ -78,12 +82,17 @@ class Place(LocalRemote):
             return self.held_index(name) or self._read_index(name)
 
     def held_index(self, name: str) -> IndexFile | None:
-        """The index file of a model, where it was read before and is the same now. Costs one stat."""
-        found = self._files.get(name)
+        """The index file of a model, where it is kept and the same now. Costs one stat."""
+        token = self.held_token(name)
+        return None if token is None else self._files.get(token)
+
+    def held_token(self, name: str) -> str | None:
+        """The token of a model's index file, where it was read before and is the same now. Costs one stat."""
+        found = self._tokens.get(name)
         if found is None:
             return None
         try:
-            status = (self.root / index_path(name)).lstat()
+            status = os.lstat(f"{self.root}/{index_path(name)}")
         except OSError:
             return None
         return found[1] if scan.mark(status) == found[0] else None
@@ -100,7 +109,8 @@ class Place(LocalRemote):
                 raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT} bytes")
             data = file.read()
         index = IndexFile(data, Digest.of(data).hex)
-        self._files.put(name, (scan.settled_mark(status, now), index), len(data))
+        self._files.put(index.token, index, len(data))
+        self._tokens.put(name, (scan.settled_mark(status, now), index.token), 1)
         return index
 
     def state_of(self, name: str, index: IndexFile | None) -> State:
@@ -113,19 +123,21 @@ class Place(LocalRemote):
             self._states.put((name, index.token), state, len(index.data))
         return state
 
-    def token_of(self, index: IndexFile) -> str:
-        """What an answer follows from: a model's index file, and the log of policies."""
-        policies = self.held_index(POLICY_LOG) or self.read_index(POLICY_LOG)
-        return f"{index.token} {policies.token if policies else ''}"
+    def policy_token(self) -> str:
+        """Of the log of policies, by which a channel may be barred; "" where there is none."""
+        held = self.held_token(POLICY_LOG)
+        if held is None and (index := self.read_index(POLICY_LOG)) is not None:
+            return index.token
+        return held or ""
 
     def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
-        """The answer to a request, and the token of what it follows from; as `lookup.resolve`. GateError."""
+        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`. GateError."""
 
         def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
             check_channel(self, request.ref, resolution.found)
-            return resolution, self.token_of(index)
+            return resolution, index.token
 
         return steady(self, request.ref.name, read)

@@ -60,20 +60,17 @@ class Heads:
 
     def known(self, registry_id: str, name: str) -> "Known | None":
         """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
-        from onnxreg.schema.heads import Known
-
-        found = self._read(registry_id, name)
-        try:
-            return Known.from_json(found) if found is not None else None
-        except InputError:
-            raise self._damaged(registry_id, name) from None
+        return self._decoded(registry_id, name, self.recall(registry_id, name))
 
     def knows(self, registry_id: str, name: str) -> bool:
         """Whether anything of a model was seen before."""
         return self._path(registry_id, name).is_file()
 
-    def _read(self, registry_id: str, name: str) -> Any:
-        """The JSON value of what is known; None where nothing is."""
+    def recall(self, registry_id: str, name: str) -> Any:
+        """What is known, as JSON; None where nothing is.
+
+        To be asked before the index file is read: what another process learns meanwhile must not count against it.
+        """
         path = self._path(registry_id, name)
         try:
             data = path.read_bytes()
@@ -88,31 +85,38 @@ class Heads:
         except (ValueError, RecursionError):
             raise self._damaged(registry_id, name) from None
 
+    def _decoded(self, registry_id: str, name: str, value: Any) -> "Known | None":
+        from onnxreg.schema.heads import Known
+
+        try:
+            return None if value is None else Known.from_json(value)
+        except InputError:
+            raise self._damaged(registry_id, name) from None
+
     def _damaged(self, registry_id: str, name: str) -> IntegrityError:
         path = self._path(registry_id, name)
         return IntegrityError(
             f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
         )
 
-    def check(self, place: Source, name: str, index: IndexFile | None, policy: str = "") -> bool:
-        """Compare what a place says of a model with what was seen before, and remember it.
+    def check(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str = "") -> bool:
+        """Compare what a place says of a model with what was known `before` (see `recall`), and remember it.
 
         Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
 
         ForkError, or IntegrityError where the place itself went back; a place that is behind another is only told of.
         """
-        before = self._read(place.registry_id, name)
         if before is not None and index is not None:
             same = _accepted(before, Digest.of(index.data).hex, _place(place))
             if same is not None:
                 return same == policy
-        return self._compare(place, name, index, policy)
+        return self._compare(place, name, index, before, policy)
 
-    def _compare(self, place: Source, name: str, index: IndexFile | None, policy: str) -> bool:
+    def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
         from onnxreg.schema.heads import Behind, Seen, compare
 
         where, registry_id = _place(place), place.registry_id
-        known = self.known(registry_id, name)
+        known = self._decoded(registry_id, name, before)
         if index is None:
             if known is not None and known.places.get(where, 0):
                 raise _back(name, place.url, 0, known.places[where])
@@ -121,7 +125,7 @@ class Heads:
             self._keep(registry_id, name, known, known.at(where, known.seq))
             return known.policy == policy
         seen = Seen.read(index.data, name)
-        if (seen.state.registry, seen.state.name) != (registry_id, name):
+        if seen.state.registry != registry_id:
             return False  # the reader of the index says so
         seq = seen.state.seq
         went_back = known is not None and seq < known.places.get(where, 0)
@@ -130,18 +134,18 @@ class Heads:
         found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
         if isinstance(found, Behind):
             assert known is not None
-            self._behind(place, name, known, seen.state.seq, found)
+            self._behind(place, name, known, seq, found)
             return False
         self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
 
-    def check_policies(self, place: Source, index: IndexFile | None, policy: str = "") -> bool:
+    def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
         from onnxreg.schema.events import Skimmed, genesis
         from onnxreg.schema.heads import RESET, follow
 
         registry_id = place.registry_id
-        known = self.known(registry_id, POLICY_LOG)
+        known = self._decoded(registry_id, POLICY_LOG, before)
         if index is None:
             if known is not None:
                 raise IntegrityError(

@@ -71,7 +71,7 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
     """What `reg verify` says of a model beyond its own consistency: see `verify.Audit`."""
     try:
-        heads.check(place, ledger.name, index)
+        _check_head(place, heads, ledger.name, index)
     except RegError as error:
         yield "history", error.message
     trust = load_trust()
@@ -92,6 +92,18 @@ def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> It
         for version, entry in ledger.entries.items():
             if entry.usable and version not in good:
                 yield "signature", f"version {version} is not signed by a trusted key, as it must be"
+
+
+def _check_head(place: Source, heads: Heads, name: str, index: IndexFile) -> None:
+    """Against the known head; where the log grew since the index file was read, against what it is now."""
+    try:
+        heads.check(place, name, index, heads.recall(place.registry_id, name))
+    except IntegrityError:
+        before = heads.recall(place.registry_id, name)
+        again = place.read_index(name)
+        if again == index:
+            raise
+        heads.check(place, name, again, before)
 
 
 def _counts(verdict: Verdict, need: Requirement) -> bool:

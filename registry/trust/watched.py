@@ -1,7 +1,7 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
@@ -22,8 +22,9 @@ class Watched:
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
+        before = self._heads.recall(self.source.registry_id, name)
         found = self.source.read_index(name, known)
-        check_index(self.source, name, found, self._heads)
+        check_index(self.source, name, found, self._heads, before)
         return found
 
     @property
@@ -59,14 +60,14 @@ def check_version(source: Source, found: "Found") -> None:
         require_signed(source, found)
 
 
-def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads) -> None:
-    """Hold an index file that was read against the known head, then, where it is new, against the trust file."""
+def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
+    """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     path = trust_file()
     policy = Digest.of(path.read_bytes()).hex if path.is_file() else ""
     if name == POLICY_LOG:
-        accepted = heads.check_policies(source, index, policy)
+        accepted = heads.check_policies(source, index, before, policy)
     else:
-        accepted = heads.check(source, name, index, policy)
+        accepted = heads.check(source, name, index, before, policy)
     if policy and index is not None and not accepted:
         from onnxreg.registry.trust.policy import enforce, enforce_policies, load_trust
 

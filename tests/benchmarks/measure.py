@@ -79,17 +79,17 @@ def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> lis
 def rows(what: str, peer: str, measured: list[tuple[Run, Run]], aim: str = "") -> list[Row]:
     """A row for the time and one for the peak memory."""
     return [
-        _row(what, peer, [(a.wall, b.wall) for a, b in measured], "s", aim),
-        _row(f"{what}, peak memory", peer, [(a.peak, b.peak) for a, b in measured], "MiB", ""),
+        row(what, peer, [(a.wall, b.wall) for a, b in measured], "s", aim),
+        row(f"{what}, peak memory", peer, [(a.peak, b.peak) for a, b in measured], "MiB", ""),
     ]
 
 
 def processor(what: str, peer: str, measured: list[tuple[Run, Run]]) -> Row:
     """A row for the processor time, which other users of the machine disturb least."""
-    return _row(f"{what}, processor", peer, [(a.cpu, b.cpu) for a, b in measured], "s", "")
+    return row(f"{what}, processor", peer, [(a.cpu, b.cpu) for a, b in measured], "s", "")
 
 
-def _row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:
+def row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:
     ratios = [a / b for a, b in values]
     median = statistics.median
     return Row(

@@ -1,6 +1,6 @@
 """What somebody can do who may write to the store but has none of the keys, and who notices.
 
-Each attack edits files. Readers: `seen` looked at the registry before and trusts no key; `strict` never saw it, and its
+Each attack edits files. Readers: `new` knows nothing; `seen` looked at the registry before and trusts no key; `strict` never saw it, and its
 trust file wants lines and versions signed; `versions` wants only versions signed. The words are what the verb must say,
 at exit status 4; an empty text is a verb that cannot notice, which docs/threat-model.md explains.
 """
@@ -641,11 +641,36 @@ ATTACKS = {
     ),
 }
 
+NEWCOMER = {
+    "a channel is pointed back": Attack(point_stable_back, "new", MOVED, MOVED, LOG, f"{MODEL}:stable"),
+    "files are planted in a summary": Attack(
+        plant_files_in_the_summary, "new", NOT_NOTICED, "says other things", LOG
+    ),
+    "a line is edited": Attack(edit_a_line, "new", CHAIN, CHAIN, CHAIN),
+    "a line and its chain are edited": Attack(
+        edit_a_line_and_its_chain, "new", NOT_NOTICED, NOT_NOTICED, NOT_NOTICED
+    ),
+    "all signatures are stripped": Attack(strip_all_signatures, "new", NOT_NOTICED, NOT_NOTICED, NOT_NOTICED),
+    "last month's index": Attack(serve_last_month, "new", NOT_NOTICED, NOT_NOTICED, NOT_NOTICED),
+    "the indexes of two models are swapped": Attack(
+        swap_two_models, "new", "belongs to", "belongs to", INDEX
+    ),
+    "weights are replaced": Attack(replace_the_weights, "new", NOT_NOTICED, "digest|bytes", "other bytes"),
+    "an envelope is garbled": Attack(garble_an_envelope, "new", NOT_NOTICED, "is damaged", "other bytes"),
+    "a segment is replaced": Attack(replace_a_segment, "new", NOT_NOTICED, CHAIN, CHAIN, LONG),
+    "the catalog is replaced": Attack(
+        replace_the_catalog, "new", NOT_NOTICED, NOT_NOTICED, LOG, f"{LONG}:1.0.0"
+    ),
+}
+ATTACKS |= {f"{name}, before a newcomer": attack for name, attack in NEWCOMER.items()}
+
 
 @pytest.fixture
 def reader(world: World, own_user: Path, request: pytest.FixtureRequest) -> None:
     """Somebody who looks: what they trust, and what they saw before."""
     kind = request.param
+    if kind == "new":
+        return
     if kind == "seen":
         Registry(world.tree.parent / "before").fetch_index([], str(world.tree))
     else:
