@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, NameArgument, Offline, RemoteOption
+from onnxreg.cli.options import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.events import LogLine
 
@@ -24,6 +24,7 @@ def command(
     name: NameArgument,
     remote: RemoteOption = None,
     offline: Offline = False,
+    max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
     """Show every event of a model, oldest first; the chain is verified.
@@ -39,7 +40,7 @@ def command(
     from onnxreg.registry.trust.policy import load_trust
 
     session: Session = context.obj
-    place = session.place(remote, offline)
+    place = session.limited(max_age).place(remote, offline)
     log = read_log(place, name)
     lines = list(judge_lines(load_trust(), place.registry_id, name, log))
     if as_json:

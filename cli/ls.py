@@ -38,10 +38,11 @@ def run(
     certified: bool = False,
     remote: str | None = None,
     offline: bool = False,
+    max_age: str | None = None,
     as_json: bool = False,
 ) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
-    place = session.place(remote, offline, watched=False)
+    place = session.limited(max_age).place(remote, offline, watched=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
         if not isinstance(place, LocalRemote):
@@ -166,7 +167,7 @@ def command() -> Callable[..., None]:
 
     import typer
 
-    from onnxreg.cli.options import Json, Offline, RemoteOption, complete_name
+    from onnxreg.cli.options import Json, MaxAge, Offline, RemoteOption, complete_name
 
     def ls(
         context: typer.Context,
@@ -185,6 +186,7 @@ def command() -> Callable[..., None]:
         certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
         remote: RemoteOption = None,
         offline: Offline = False,
+        max_age: MaxAge = None,
         as_json: Json = False,
     ) -> None:
         """List the models of the registry, or the versions of one of them, newest first.
@@ -198,6 +200,6 @@ def command() -> Callable[..., None]:
         where these are all. The size is that of all files that are held in bytes, where the index file knows it. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
-        run(context.obj, name, formats or (), precision, certified, remote, offline, as_json)
+        run(context.obj, name, formats or (), precision, certified, remote, offline, max_age, as_json)
 
     return ls

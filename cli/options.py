@@ -44,6 +44,13 @@ Offline = Annotated[
         "--offline", help="What was last seen of the remote, without asking it; says how old it is."
     ),
 ]
+MaxAge = Annotated[
+    str | None,
+    typer.Option(
+        help="The oldest answer that is allowed: 12h, 7d. Older is exit status 8. Default: REG_MAX_AGE.",
+        metavar="DURATION",
+    ),
+]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
 NewVersion = Annotated[
     str | None, typer.Option(help="A SemVer version; without it the next patch, or 0.1.0.")

@@ -36,7 +36,7 @@ def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterat
             item.path,
             item.format,
             item.precision,
-            size(item.download_size),
+            size(item.own_size),
             item.certification.state,
             "" if held is None else "yes" if item.path in held else "no",
         )

@@ -1,6 +1,7 @@
 """`reg resolve`: which file an app should load."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from onnxreg.cli import output
 from onnxreg.cli.asked import query
@@ -8,6 +9,7 @@ from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
 from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.trust.watched import check_version
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
 from onnxreg.schema.summary import ArtifactSummary
@@ -19,7 +21,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
-    "reg resolve acme/pii-small --remote origin --offline",
+    "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 FEW = 10
 """So many rejections are shown unasked."""
@@ -28,27 +30,24 @@ FEW = 10
 def run(
     session: Session,
     ref: str,
-    formats: Sequence[str] = (),
-    precision: str | None = None,
-    certified: bool = False,
-    max_size: str | None = None,
-    min_recall: Sequence[str] = (),
-    where: str | None = None,
+    asked: Query | None = None,
     device: str | None = None,
     remote: str | None = None,
     offline: bool = False,
+    max_age: str | None = None,
     explain: bool = False,
     verify: bool = False,
     as_json: bool = False,
+    **options: Any,
 ) -> None:
-    """Both lanes end here; for the shape of the JSON see `command`."""
-    asked = query(formats, precision, certified, max_size, min_recall, where)
+    """Both lanes end here; for the shape of the JSON see `command`. `options` are those of `asked.query`."""
+    asked = asked or query(**options)
     known = None
     if device is not None:
         from onnxreg.cli.fleet import read_device
 
         known = read_device(device)
-    place = session.place(remote, offline)
+    place = session.limited(max_age).place(remote, offline)
     try:
         resolution = lookup.resolve(place, Ref.parse(ref), asked, known, verify)
     except lookup.NoAnswerError as error:
@@ -108,20 +107,17 @@ def command() -> Callable[..., None]:
     import typer
 
     from onnxreg.cli import asking
-    from onnxreg.cli.options import Json, Offline, RefArgument, RemoteOption
+    from onnxreg.cli.options import Json, MaxAge, Offline, RefArgument, RemoteOption
 
+    @asking.asks
     def resolve(
         context: typer.Context,
         ref: RefArgument,
-        formats: asking.Formats = None,
-        precision: asking.Precision = None,
-        certified: asking.Certified = False,
-        max_size: asking.MaxSize = None,
-        min_recall: asking.MinRecall = None,
-        where: asking.Where = None,
+        asked: Query = asking.ANYTHING,
         device: asking.OneDevice = None,
         remote: RemoteOption = None,
         offline: Offline = False,
+        max_age: MaxAge = None,
         explain: Annotated[
             bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
         ] = False,
@@ -144,15 +140,11 @@ def command() -> Callable[..., None]:
         run(
             context.obj,
             ref,
-            formats or (),
-            precision,
-            certified,
-            max_size,
-            min_recall or (),
-            where,
+            asked,
             device,
             remote,
             offline,
+            max_age,
             explain,
             verify,
             as_json,

@@ -1,9 +1,10 @@
 """What the global options say, and how every verb opens its registry and talks."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """One run of `reg`. `registry` is the directory of `--registry`, None for the default one."""
+    """One run of `reg`.
+
+    `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
+    known of a remote may be old, None for any.
+    """
 
     registry: Path | None = None
     quiet: bool = False
+    max_age: int | None = None
+
+    def limited(self, max_age: str | None) -> "Session":
+        """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
+        wanted = max_age or os.environ.get("REG_MAX_AGE")
+        if not wanted:
+            return self
+        from onnxreg.schema.durations import parse_duration
+
+        return replace(self, max_age=parse_duration(wanted))
 
     def open(self, create: bool = False) -> "Registry":
         """The registry. NotFoundError where there is none, unless one is to be made."""
@@ -70,6 +85,17 @@ class Session:
     def _tell_age(self, name: str, age: float) -> None:
         if not self.quiet:
             print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
+        self._check_age(name, age)
+
+    def _check_age(self, name: str, age: float) -> None:
+        """GateError where what is known of a model is older than it may be."""
+        if self.max_age is not None and age > self.max_age:
+            from onnxreg.schema.errors import GateError
+
+            raise GateError(
+                f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
+                "ask the remote again, or allow more with --max-age",
+            )
 
     def remotes(self) -> "Remotes":
         """The configured remotes, of a registry that need not be there."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
@@ -50,7 +50,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
         raise unknown(name, remote)
     first, _, rest = index.data.partition(b"\n")
     try:
-        state = State.decode(first)
+        state = _decode(first)
     except InputError as error:
         raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
     if state.registry != remote.registry_id:
@@ -62,6 +62,10 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
             "run reg verify to see the extent",
         )
     return state
+
+
+_decode = lru_cache(2)(State.decode)
+"""A state line that is asked again is not parsed again, nor are its summaries."""
 
 
 def unknown(name: str, remote: Source) -> NotFoundError:

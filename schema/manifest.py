@@ -204,8 +204,8 @@ class Artifact(Document):
         return self
 
     @property
-    def download_size(self) -> int:
-        """Bytes of the artifact with its sidecars, without the companions that all artifacts share."""
+    def own_size(self) -> int:
+        """Bytes of the artifact with its sidecars, without the files that all artifacts share."""
         return self.size + sum(entry.size for entry in self.files)
 
     def all_files(self) -> Iterator[FileEntry]:

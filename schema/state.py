@@ -152,7 +152,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The decoded state line. Summaries stay JSON until they are asked for."""
+    """The decoded state line. Summaries stay JSON until they are asked for, and are read once."""
 
     registry: str
     name: str
@@ -165,6 +165,9 @@ class State:
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
+    _read: dict[Version, VersionSummary | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
@@ -205,7 +208,9 @@ class State:
 
     def summary(self, version: Version) -> VersionSummary | None:
         """The summary of a version, where the state line holds it. InputError where it is malformed."""
-        return optional(self.summaries.get(str(version)), VersionSummary.read)
+        if version not in self._read:
+            self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
+        return self._read[version]
 
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""

@@ -3,7 +3,7 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -75,10 +75,6 @@ class ArtifactSummary:
             self.domains,
         )
 
-    @property
-    def download_size(self) -> int:
-        return self.size + sum(entry.size for entry in self.files)
-
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
         """Read what `summarize` wrote; InputError where it is anything else."""
@@ -123,6 +119,17 @@ class VersionSummary:
             total + sum(size for digest, size in _own(artifact).items() if digest not in shared)
             for artifact in self.artifacts
         )
+
+    def downloads(self, held: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
+        """The artifacts with these paths (None: all), each with its download size."""
+        for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
+            if held is None or artifact.path in held:
+                yield artifact, size
+
+    @cached_property
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """What `where_fields.column` made of the artifacts so far, by field."""
+        return {}
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:

@@ -217,12 +217,12 @@ function standingOf(state, version) {
 
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
 function contents(summary, artifact) {
-  const { files = [], recall = {}, providers = [] } = artifact
+  const { recall = {}, providers = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
     ...{ task: summary.task, family: summary.family, license: summary.license },
     ...artifact,
-    download_size: files.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, artifact.size),
+    download_size: downloadSize(artifact, summary),
     certified: artifact.state === 'certified',
     providers,
     recall,

@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from typing import BinaryIO, NoReturn, cast
 from urllib.parse import urlsplit
 
+from onnxreg.registry.backends import tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.retrying import retrying
@@ -32,8 +33,8 @@ PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 class RefusedError(RemoteError):
     """The server answered with another status than asked for."""
 
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message, _hint(status))
+    def __init__(self, message: str, status: int, hint: str) -> None:
+        super().__init__(message, hint)
         self.status = status
 
 
@@ -50,7 +51,13 @@ class HttpStore:
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        return urllib.request.build_opener()
+        """What is on this machine is not asked through a proxy, which would see the token."""
+        direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
+        return urllib.request.build_opener(tokens.SameOrigin, *direct)
+
+    @cached_property
+    def _token(self) -> dict[str, str]:
+        return tokens.bearer(self.url)
 
     def get(self, key: str, known: Known | None = None) -> Known | None:
         conditions = {"If-None-Match": known[1]} if known and known[1] else {}
@@ -130,9 +137,19 @@ class HttpStore:
             "name the model, or work on the place that it is served from",
         )
 
+    def _hint(self, status: int) -> str:
+        if status not in (401, 403):
+            return "check the URL"
+        name = tokens.variable(self.url)
+        if self._token:
+            return f"it does not take the token in {name}"
+        return f"put the server's token into {name}, if it has one"
+
     def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:
         """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes."""
         request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
+        for name, value in self._token.items():
+            request.add_unredirected_header(name, value)
 
         def attempt() -> tuple[bytearray, Message]:
             try:
@@ -141,7 +158,9 @@ class HttpStore:
             except urllib.error.HTTPError as error:
                 with error:
                     raise RefusedError(
-                        f"{request.full_url} answers {error.code} {error.reason}", error.code
+                        f"{request.full_url} answers {error.code} {error.reason}",
+                        error.code,
+                        self._hint(error.code),
                     ) from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
@@ -181,10 +200,6 @@ def _is_passing(error: Exception) -> bool:
     return isinstance(error, UnansweredError) and not isinstance(
         getattr(error.__cause__, "reason", None), ssl.SSLCertVerificationError
     )
-
-
-def _hint(status: int) -> str:
-    return "check that the URL may be read without logging in" if status in (401, 403) else "check the URL"
 
 
 def _trust(reason: object) -> str:

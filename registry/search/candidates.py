@@ -8,6 +8,7 @@ Versions whose files are gone have no candidates.
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry import lookup
@@ -112,8 +113,8 @@ class _Model:
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
-        artifacts = sorted(summary.artifacts, key=lambda artifact: artifact.path)
-        self._contents[str(entry.manifest)] = [contents(summary, artifact) for artifact in artifacts]
+        found = [contents(summary, place) for place in range(len(summary.artifacts))]
+        self._contents[str(entry.manifest)] = sorted(found, key=itemgetter("path"))
 
     def told(self) -> Told:
         """All of it. A model that moved on while its manifests were read, so that some are gone, is read again."""

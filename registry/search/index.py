@@ -63,7 +63,7 @@ class Kind:
 
 
 class Artifact(NamedTuple):
-    """An artifact that was found; sizes in bytes, `download_size` with its sidecars."""
+    """An artifact that was found; sizes in bytes, `download_size` is all that it needs."""
 
     format: str
     precision: str

@@ -42,6 +42,7 @@ class Finder:
         return await self.ask(answer)
 
     def _index(self) -> SearchIndex:
+        self._place.read_identity()
         if self._search is None:
             self._search = SearchIndex(self._place)
         else:

@@ -39,6 +39,9 @@ MODELS = 100_000
 REMEMBERED = 32 * 2**20
 """Bytes of index files that are kept, and half as many whose parsed states are, which take several times their room."""
 
+CHECKED = 100_000
+"""So many versions are remembered whose summaries are those of their manifests."""
+
 
 class Place(LocalRemote):
     """A registry below `root`, for reading; use `open`."""
@@ -48,6 +51,7 @@ class Place(LocalRemote):
         self._tokens: Lru[str, tuple[str, str]] = Lru(MODELS)
         self._files: Lru[str, IndexFile] = Lru(REMEMBERED)
         self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED // 2)
+        self._checked: Lru[tuple[str, str], bool] = Lru(CHECKED)
 
     @property
     def url(self) -> str:
@@ -62,6 +66,7 @@ class Place(LocalRemote):
             try:
                 return open_beneath(self.root, key.path)
             except FileNotFoundError:
+                self.read_identity()
                 raise MissingBlobError(key.digest, self.url) from None
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -73,7 +78,7 @@ class Place(LocalRemote):
         raise MissingBlobError(digest, self.url)
 
     def read_identity(self) -> bytes:
-        """The bytes of `registry.json`."""
+        """The bytes of `registry.json`. HostError where the registry is gone, in which nothing is merely missing."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
@@ -102,6 +107,7 @@ class Place(LocalRemote):
         try:
             file = open_beneath(self.root, index_path(name))
         except FileNotFoundError:
+            self.read_identity()
             return None
         with file:
             status = os.fstat(file.fileno())
@@ -137,7 +143,15 @@ class Place(LocalRemote):
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
+            self._check(index.token, state, resolution.found)
             check_channel(self, request.ref, resolution.found)
             return resolution, index.token
 
         return steady(self, request.ref.name, read)
+
+    def _check(self, token: str, state: State, found: lookup.Found) -> None:
+        """IntegrityError where an index file says other things of a version than its manifest does; read once."""
+        key = token, str(found.version)
+        if self._checked.get(key) is None:
+            lookup.check_index(self, state, found)
+            self._checked.put(key, True, 1)

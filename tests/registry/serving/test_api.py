@@ -232,10 +232,31 @@ def test_a_damaged_index_is_the_servers_fault(site: Site) -> None:
     assert [model["name"] for model in listed["models"]] == ["acme/pii"]
 
 
+def test_an_index_that_lies_is_no_answer(site: Site) -> None:
+    """The state line fits its history, and says other things of a version than the version's manifest."""
+    assert site.resolve({"ref": "acme/pii"}).status == 200
+    path = site.root / "index/acme/pii.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"'))
+    for _ in range(2):
+        answer = site.resolve({"ref": "acme/pii"})
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+        assert "says other things of manifest" in answer.error["message"]
+
+
 def test_a_registry_that_is_gone(site: Site) -> None:
+    """Warm or not: nothing is merely missing where everything is."""
     assert site.get("/healthz").json == {"status": "ok"}
+    resolved = site.resolve({"ref": "tiny"}).json
+    blob = resolved["files"][0]["url"].removeprefix(site.url)
+    paths = ["/healthz", "/registry.json", "/index/tiny.jsonl", blob, "/v1/models", "/v1/models/tiny"]
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
     site.root.rename(site.root.with_name("away"))
-    answer = site.get("/healthz")
-    assert (answer.status, answer.error["family"]) == (503, "environment")
+    for path in (*paths, *paths):
+        answer = site.get(path)
+        assert (path, answer.status, answer.error["family"]) == (path, 503, "environment")
+        assert str(site.root) not in answer.body.decode()
+    assert site.resolve({"ref": "tiny"}).status == 503
+    assert site.get("/", Accept="text/html").status == 503
     site.root.with_name("away").rename(site.root)
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
     assert site.get("/healthz").status == 200
