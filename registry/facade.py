@@ -15,6 +15,7 @@ from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.gates.attesting import Attested, attest
 from onnxreg.registry.gates.holding import audit_gates, check_free
+from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.gates.watch import check_channel
@@ -535,7 +536,7 @@ class Registry:
             known=ledger,
         )
         with suppress(HostError):
-            tracking.keep_log(ledger)
+            tracking.keep_log(ledger, relied_on(ledger))
         return done
 
     def _versions(self, name: str) -> Collection[Version]:
@@ -561,7 +562,7 @@ class Registry:
 
             with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
                 state, ledger = steady(tracked, name, read)
-                tracking.keep_log(ledger)
+                tracking.keep_log(ledger, relied_on(ledger))
             return state
 
         return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]

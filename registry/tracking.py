@@ -7,7 +7,7 @@ with the token that an index file had there, the next one is only sent where it 
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -76,12 +76,12 @@ class Tracking:
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
 
-    def keep_log(self, ledger: "Ledger") -> None:
-        """Keep the sealed parts of a log too, its chain verified."""
+    def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
+        """Keep the sealed parts of a log too, its chain verified, and more small documents."""
         for _ in ledger.skim():
             pass
         made = {Digest.of(blob): blob for blob in ledger.blobs}
-        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else [])}
+        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
         missing = wanted - self.store.has(wanted)
         if missing:
             LocalRemote.create(self.store.root, mirror_of=self._id)

@@ -116,3 +116,14 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
     return next((event.manifest for event in reversed(promoted or others)), None)
+
+
+def relied_on(ledger: Ledger) -> set[Digest]:
+    """The documents by which a reader who cannot ask finds anew what governed channels hold."""
+    found: set[Digest] = set()
+    for channel, held in ledger.channels.items():
+        promoted = [move for move in moves(ledger, channel) if move.evidence] if held.evidence else []
+        found |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
+        if promoted:
+            found |= {event.statement for event in attestations(ledger, held.manifest)}
+    return found - set(ledger.tombstones)
