@@ -75,7 +75,7 @@ def command(
     lock = before.with_entries(found)
     changes = lock.changes(before)
     if not check:
-        _write(path, lock)
+        output.write_file(path, lock.encode())
     if as_json:
         output.write_json(_as_json(path, lock, changes))
     else:
@@ -102,17 +102,6 @@ def _read(path: Path, needed: bool) -> Lock:
         if needed:
             raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
         return Lock.of([])
-
-
-def _write(path: Path, lock: Lock) -> None:
-    """All of it or nothing; a file that is right already is not touched."""
-    data = lock.encode()
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
 
 
 def _show(session: Session, path: Path, lock: Lock, changes: list[Change], check: bool) -> None:

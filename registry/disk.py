@@ -53,7 +53,7 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 MANY = 32
-"""From so many files on, one syncfs(2) is cheaper than an fsync(2) for each."""
+"""From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 
 class Disk:
@@ -118,6 +118,12 @@ class Disk:
             for path in paths:
                 self.sync_file(path)
 
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        """Make the names in many directories of one file system durable, in this order or all at once."""
+        if len(paths) < MANY or not _sync_file_system(paths[0]):
+            for path in paths:
+                self.sync_directory(path)
+
     def sync_all(self, path: Path) -> None:
         """Make everything durable that any process wrote to the file system that a path lies on."""
         if not _sync_file_system(path) and hasattr(os, "sync"):
@@ -152,10 +158,8 @@ class Disk:
                 self.mkdir(directory)
         for source, target in pairs:
             self.rename(source, target)
-        for directory in sorted(
-            {above for target in (*relied, *targets) for above in _between(target, root)}, reverse=True
-        ):
-            self.sync_directory(directory)
+        directories = {above for target in (*relied, *targets) for above in _between(target, root)}
+        self.sync_directories(sorted(directories, reverse=True))
 
 
 def _between(path: Path, root: Path) -> Iterator[Path]:

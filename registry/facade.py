@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
@@ -19,7 +20,8 @@ from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.gates.watch import check_channel
-from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.hashing import describe, measure, piece_hasher
+from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
 from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
@@ -37,7 +39,8 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
-from onnxreg.registry.moving.pushing import check_channels, matching, push_many
+from onnxreg.registry.moving.planning import Wish
+from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.signing.crypto import PrivateKey
@@ -50,7 +53,7 @@ from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, check_index, check_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
-from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
+from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
@@ -59,6 +62,7 @@ from onnxreg.schema.manifest import FILENAME, Manifest
 from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
+from onnxreg.schema.rebuilt import Rebuilt, compare
 from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
@@ -129,9 +133,15 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
+        """A fresh directory for a converter whose draft will be added; see `scratch`."""
         if self.store.is_mirror:
             raise mirror_error(self.id)
+        with self.scratch() as directory:
+            yield directory
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 
@@ -317,6 +327,19 @@ class Registry:
         """What changed from one version to another, each here or in the registry that it is said to be from."""
         return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
+    def compare(self, published: Published, draft: Draft) -> Rebuilt:
+        """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
+
+        def contents(path: str) -> tuple[bytes, bytes] | None:
+            try:
+                return read_blob(self.store, recorded[path]), (draft.root / path).read_bytes()
+            except NotFoundError:
+                return None
+
+        rebuilt = draft.manifest(measure(draft.root, draft.paths()))
+        return compare(published.manifest, rebuilt, contents)
+
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
         return read_log(self.store, name)
@@ -335,6 +358,8 @@ class Registry:
             yield from audit_gates(place, ledger, index)
 
         if ref is None:
+            if isinstance(place, ArchiveRemote):
+                return verify_archive(place, progress, audit)
             report = verify(place, progress, audit)
             report.damages += self._policy_damages(place)
             return report
@@ -343,7 +368,9 @@ class Registry:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
-        return verify_model(place, parsed.name, found.version if found else None, progress, audit)
+        carried = carried_by(place)
+        rest = None if carried is None else carried.get(parsed.name, ())
+        return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
 
     def _policy_damages(self, place: Source) -> list[Damage]:
         """What is wrong with the log of policies, if anything."""
@@ -455,18 +482,15 @@ class Registry:
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        done = copy(
-            self.store,
-            remote,
+        wish = Wish(
             found.name,
             [each.version for each in versions],
-            progress,
-            self._decisions.restore if restore else None,
             channels=Channels(channels, self.actor),
+            restore=self._decisions.restore if restore else None,
             heal=heal or isinstance(remote, LocalRemote),
-            near=[tracking.store],
-            look=partial(self._look, remote, self.heads.recall(remote.registry_id, found.name)),
         )
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -482,8 +506,8 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = matching(self.store, glob)
-        check_channels(self.store, names, channels)
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
@@ -523,18 +547,15 @@ class Registry:
         for tag in channels:
             held = replace(versions[0], channel=ledger.channels[tag])
             check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
-        done = copy(
-            tracked,
-            self.store,
+        wish = Wish(
             parsed.name,
             [each.version for each in versions],
-            progress,
+            selection,
+            Channels(channels, self.actor),
             self._decisions.restore if restore else None,
-            selection=selection,
-            channels=Channels(channels, self.actor),
             actor=self.actor,
-            known=ledger,
         )
+        done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
             tracking.keep_log(ledger, relied_on(ledger))
         return done
@@ -565,7 +586,7 @@ class Registry:
                 tracking.keep_log(ledger, relied_on(ledger))
             return state
 
-        return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
@@ -640,10 +661,8 @@ def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
     import threading
 
     def store(path: str) -> Descriptor:
-        large = (draft.root / path).stat().st_size
-        hasher = PieceHasher(piece_size(large)) if large > PIECE else None
-        digest, size = push.put_file(draft.root / path, hasher)
-        return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+        hasher = piece_hasher((draft.root / path).stat().st_size)
+        return describe(*push.put_file(draft.root / path, hasher), hasher)
 
     paths = draft.paths()
     return dict(zip(paths, copying.run_parallel(store, paths, threading.Event()), strict=True))

@@ -70,27 +70,34 @@ _decode = lru_cache(2)(State.decode)
 
 def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
+    _ = remote.is_mirror  # NotFoundError where there is no registry any more
+    known: list[str] = []
+    with suppress(UnlistedError):
+        known = list(remote.names())
+    return NotFoundError(f"there is no model {name} in {remote.url}", _nearest(name, known))
+
+
+def _nearest(name: str, known: list[str], least: float = 0.6) -> str:
+    """A hint at the names that are most alike: at least so much, of 1."""
     from difflib import get_close_matches
 
-    _ = remote.is_mirror  # NotFoundError where there is no registry any more
-    near: list[str] = []
-    with suppress(UnlistedError):
-        near = get_close_matches(name, list(remote.names()), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
-    return NotFoundError(f"there is no model {name} in {remote.url}", hint)
+    near = get_close_matches(name, known, n=3, cutoff=least)
+    return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
 
 
 def matching(remote: Source, patterns: Collection[str]) -> list[str]:
-    """The models that these names and patterns mean, sorted. NotFoundError where one means none."""
+    """The models that these names and patterns mean, sorted; in a pattern `*` also stands for a `/`.
+
+    NotFoundError, with the nearest names, where a pattern means none. A name may be that of no model.
+    """
     exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
     found = set(exact)
     known = list(remote.names()) if len(exact) < len(patterns) else []
     for pattern in set(patterns) - exact:
         names = {name for name in known if fnmatchcase(name, pattern)}
-        if not names and pattern != "*":
-            raise NotFoundError(
-                f"no model in {remote.url} is called {pattern}", "`reg ls` shows what is there"
-            )
+        if not names:
+            plain = "".join(char for char in pattern if char not in PATTERN)
+            raise NotFoundError(f"no model matches {pattern} in {remote.url}", _nearest(plain, known, 0.4))
         found |= names
     return sorted(found)
 

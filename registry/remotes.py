@@ -68,7 +68,17 @@ def open_url(
         from onnxreg.registry.backends.filesystem import file_remote
 
         return file_remote(url, create, mirror_of)
-    path = _path(url)
+    return _open_path(_path(url), create, mirror_of)
+
+
+def _open_path(path: Path, create: bool, mirror_of: str | None) -> Remote:
+    """The registry in a directory, or in an archive."""
+    if path.is_file():
+        from onnxreg.registry.backends.archive import open_archive
+
+        return open_archive(path)
+    if create and path.suffix == ".onnxreg" and not path.exists():
+        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
     return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
 
@@ -266,6 +276,15 @@ class Remotes:
         return Offline(remote, tracking, tell)
 
 
+def _one_spelling(url: str) -> str:
+    """The URL as it is always written: what a place is known by must not depend on a slash at its end."""
+    if _scheme(url) != "s3":
+        return url
+    from onnxreg.registry.backends.s3client import Place
+
+    return Place.parse(url).url
+
+
 def _texts(value: Any) -> dict[str, str]:
     return {key: text(item) for key, item in mapping(value).items()}
 
@@ -284,5 +303,5 @@ def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
     if len(_scheme(place)) > 1:
         _check_secret(place)
-        return place
+        return _one_spelling(place)
     return os.path.abspath(_path(place))  # noqa: PTH100

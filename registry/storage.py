@@ -203,6 +203,11 @@ class Arriving(Protocol):
         """A stream over its bytes from an offset on; the caller closes it. IntegrityError where there are too many."""
         ...
 
+    @property
+    def path(self) -> Path | None:
+        """The file that it is on this machine, which nobody changes; None where it lies elsewhere."""
+        ...
+
     def pieces(self) -> Sequence[Piece]:
         """Its parts, in order, where their digests are known: so that a bad one is found. Else none."""
         ...

@@ -14,13 +14,14 @@ from email.message import Message
 from functools import cached_property
 from io import BytesIO
 from ipaddress import ip_address
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.backends import tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.readonly import ReadOnly
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
@@ -38,12 +39,11 @@ class RefusedError(RemoteError):
         self.status = status
 
 
-class UnansweredError(RemoteError):
-    """No answer came, or half of one."""
-
-
-class HttpStore:
+class HttpStore(ReadOnly):
     """An `ObjectStore` that refuses to write."""
+
+    what = "a registry on a web server"
+    instead = "push to the place that it is served from"
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
@@ -115,21 +115,6 @@ class HttpStore:
                 return False
             raise
         return True
-
-    def create(self, key: str, source: BinaryIO) -> bool:
-        self._refuse(f"writing {key}")
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        self._refuse(f"writing {key}")
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self._refuse("deleting")
-
-    def _refuse(self, doing: str) -> NoReturn:
-        raise RemoteError(
-            f"{doing} at {self.url}: a registry on a web server is only read",
-            "push to the place that it is served from",
-        )
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         raise UnlistedError(

@@ -70,8 +70,16 @@ class HubPush:
         return digest, size
 
     def fetch(self, blob: Arriving) -> int:
+        """A file of this machine is sent from where it lies."""
+        path = blob.path
         with blob.open(0) as stream:
-            return self.put(stream, blob.digest)[1]
+            if path is None:
+                return self.put(stream, blob.digest)[1]
+            found, size = hashing.pump(stream, None)
+        hashing.check(found, blob.digest, f"blob {blob.digest}")
+        with self._lock:
+            self._staged[blob.digest] = path
+        return size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         temporary = self._directory / secrets.token_hex(8)

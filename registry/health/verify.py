@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
@@ -84,15 +84,21 @@ def unaudited(ledger: Ledger, index: IndexFile) -> Iterable[tuple[str, str]]:
     return ()
 
 
-def verify(remote: Remote, progress: Progress | None = None, audit: Audit = unaudited) -> Report:
+def verify(
+    remote: Remote,
+    progress: Progress | None = None,
+    audit: Audit = unaudited,
+    only: Mapping[str, Collection[Version]] | None = None,
+) -> Report:
     """Read every log and every blob of a registry, referred to or not, and look for files that do not belong there.
 
-    Never stops at the first damage. Each blob is read once, however many versions share it.
+    Never stops at the first damage. Each blob is read once, however many versions share it. With `only` just the files of
+    these versions, by model, must be there.
     """
     report = Report()
     wanted: dict[Digest, Reference] = {}
     for name in list(remote.names()):
-        wanted |= _check_model(remote, name, None, report, audit)
+        wanted |= _check_model(remote, name, None if only is None else only.get(name, ()), report, audit)
     found = list(remote.files())
     keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in wanted for key in keys)
@@ -104,11 +110,11 @@ def verify(remote: Remote, progress: Progress | None = None, audit: Audit = unau
 def verify_model(
     remote: Remote,
     name: str,
-    only: Version | None = None,
+    only: Collection[Version] | None = None,
     progress: Progress | None = None,
     audit: Audit = unaudited,
 ) -> Report:
-    """As `verify`, for what one model (or only one version of it) refers to."""
+    """As `verify`, for what one model (or only these versions of it) refers to."""
     report = Report()
     wanted = _check_model(remote, name, only, report, audit)
     try:
@@ -127,7 +133,7 @@ def _by_digest(remote: Remote) -> Open:
 
 
 def _check_model(
-    remote: Remote, name: str, only: Version | None, report: Report, audit: Audit
+    remote: Remote, name: str, only: Collection[Version] | None, report: Report, audit: Audit
 ) -> dict[Digest, Reference]:
     """The log and manifests of a model; returns the blobs that it refers to."""
     report.models += 1
@@ -141,7 +147,7 @@ def _check_model(
     wanted = _check_log(ledger, index.data, report)
     report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
     for version, entry in present_versions(ledger):
-        if only in (None, version):
+        if only is None or version in only:
             report.versions += 1
             try:
                 wanted |= {file.digest: file for file in files(ledger, version, entry)}

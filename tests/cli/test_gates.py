@@ -145,3 +145,12 @@ def test_a_signed_evaluation(
     assert reg("attest", f"{NAME}:1.0.0", "--report", "field.json", "--key", "lab").status == 0
     assert reg("promote", f"{NAME}:1.0.0", "stable").status == 8
     assert reg("verify").status == 0
+
+
+def test_an_archive_carries_policy_and_evidence(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    reg("promote", f"{NAME}:1.0.0", "stable")
+    made = reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
+    assert made.status == 0
+    assert reg("archive", "verify", "site.onnxreg").status == 0
+    assert reg("resolve", STABLE, "--remote", "./site.onnxreg").status == 0
+    assert reg("--registry", tmp_path / "site", "pull", STABLE, "./site.onnxreg").status == 0

@@ -216,8 +216,9 @@ def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_pat
     source.tag(f"{NAME}:1.0.0", "stable")
     from onnxreg.registry.history.channels import Channels
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
-    copy(source.store, far, NAME, [Version(1, 0, 0)], channels=Channels(["stable"]))
+    copy(source.store, far, Wish(NAME, [Version(1, 0, 0)], channels=Channels(["stable"])))
     asked: list[str] = []
     get = far.store.get
     far.store.get = lambda key, known=None: (asked.append(key), get(key, known))[1]  # type: ignore[method-assign]
