@@ -12,6 +12,7 @@ from onnxreg.cli import (
     VERSION,
     add,
     archive,
+    attest,
     coverage,
     devices,
     diff,
@@ -28,6 +29,8 @@ from onnxreg.cli import (
     ls,
     mirror,
     pin,
+    policy,
+    promote,
     pull,
     purge,
     push,
@@ -81,6 +84,8 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
+        ("attest", attest.command, attest.EXAMPLES),
+        ("promote", promote.command, promote.EXAMPLES),
         ("untag", untag.command, untag.EXAMPLES),
         ("sign", sign.command, sign.EXAMPLES),
         ("yank", yank.command, yank.EXAMPLES),
@@ -118,6 +123,12 @@ GROUPS: dict[str, Group] = {
         "The keys that you sign with.",
         key.EXAMPLES,
         {"new": key.new, "list": key.list_keys, "show": key.show},
+    ),
+    "policy": (
+        "Decide what is in use",
+        "Say what channels demand of versions.",
+        policy.EXAMPLES,
+        {"show": policy.show, "set": policy.set_policy},
     ),
     "trust": (
         OTHERS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli import deep as inside
-from onnxreg.cli import output
+from onnxreg.cli import output, overview
 from onnxreg.cli.deep import Side
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RemoteOption, complete_name
@@ -63,7 +63,7 @@ def command(
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}]}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
     new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
-    operator, what}], equal_nodes}, why_not}]}.
+    operator, what}], equal_nodes}, why_not}]}; where later evaluations were attested, {attested: {old, new}}, each by the path of an artifact.
     """
     session: Session = context.obj
     gate = _severities(fail_on)
@@ -79,13 +79,19 @@ def command(
         with session.progress("reading what differs", as_json) as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
     if as_json:
-        output.write_json(found.to_json() | ({} if opened is None else {"deep": _json(opened)}))
+        later = {"old": _attested(before), "new": _attested(after)}
+        more = ({} if opened is None else {"deep": _json(opened)}) | (
+            {"attested": later} if any(later.values()) else {}
+        )
+        output.write_json(found.to_json() | more)
     elif as_markdown:
         from onnxreg.cli.diff_markdown import markdown
 
         output.write_bytes(markdown(before, after, found, opened).encode())
     elif html != STDOUT:
         _say(session, found, opened)
+        for side in (before, after):
+            session.say(*(f"{side.ref}: {line}" for line in overview.later(side.manifest, side.attested)))
     if html is not None:
         _write_page(session, html, before, after, found, opened)
     _check_gate(found, gate)
@@ -115,6 +121,15 @@ def _read(place: "Source", ref: str) -> Side:
     from onnxreg.registry.facade import read_version
 
     return Side(place, read_version(place, Ref.parse(ref)))
+
+
+def _attested(side: "Published") -> dict[str, str]:
+    """What later evaluations say of artifacts, by their path."""
+    return {
+        item.path: side.attested[item.digest]
+        for item in side.manifest.artifacts
+        if item.digest in side.attested
+    }
 
 
 def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:

@@ -7,10 +7,12 @@ from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
+from onnxreg.schema.summary import ArtifactSummary
 from onnxreg.schema.version import Version
 
 EXAMPLES = (
@@ -55,6 +57,7 @@ def run(
             _explain(session, error.outcome.rejected)
         raise
     check_version(place, resolution.found)
+    check_channel(place, Ref.parse(ref), resolution.found)
     if as_json:
         output.write_json(resolution.to_json())
     else:
@@ -64,7 +67,7 @@ def run(
 def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
-        f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}",
+        f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
         f"manifest  {resolution.found.entry.manifest}",
         f"url       {resolution.files[0][1]}",
         "",
@@ -79,6 +82,11 @@ def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> Non
         _explain(session, rejected if explain else rejected[:FEW], resolution.found.version)
         if len(rejected) > FEW and not explain:
             session.say(f"and {len(rejected) - FEW} more, which --explain lists")
+
+
+def _doubt(artifact: ArtifactSummary) -> str:
+    """What the manifest says, where a later evaluation says otherwise."""
+    return f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
 
 
 def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | None = None) -> None:
@@ -122,11 +130,12 @@ def command() -> Callable[..., None]:
 
         Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
         then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
-        is exit status 3, with the nearest misses.
+        is exit status 3, with the nearest misses. A governed channel that holds what was not promoted, or no longer meets the
+        policy, is exit status 8 (docs/gates.md).
 
         With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
         [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
-        one is that of all files. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
+        one is that of all files; an artifact that a later evaluation refused has stated, what its manifest says. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
         """
         run(
             context.obj,

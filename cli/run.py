@@ -12,6 +12,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.query import Query
@@ -63,6 +64,7 @@ def command(
     place = session.place(remote)
     found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
     check_version(place, found.found)
+    check_channel(place, Ref.parse(ref), found.found)
     with _unpacked(session, place, found, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)

@@ -1,9 +1,9 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -14,11 +14,17 @@ from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
+from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.holding import audit_gates, check_free
+from onnxreg.registry.gates.judging import relied_on
+from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
+from onnxreg.registry.gates.promote import Promoter, Promotion
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import describe, measure, piece_hasher
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Report, verify, verify_model
+from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
 from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
@@ -50,13 +56,14 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import FILENAME, Manifest
 from onnxreg.schema.omsbundle import make_bundle
+from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
 from onnxreg.schema.rebuilt import Rebuilt, compare
-from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
 from onnxreg.schema.trustfile import Trust
@@ -69,7 +76,8 @@ FIRST = Version(0, 1, 0)
 class Published:
     """A version in the registry: its document, the document's exact bytes, and whether this call made it.
 
-    `held` are the paths of the artifacts that are there, where these are not all.
+    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
+    of artifacts, by their digest.
     """
 
     name: str
@@ -79,6 +87,7 @@ class Published:
     data: bytes
     new: bool = False
     held: Held = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
 
     @property
     def ref(self) -> Ref:
@@ -185,8 +194,48 @@ class Registry:
         return version, new
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
-        """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
+        """Move a channel to a version; nothing happens where it is there.
+
+        GateError where a policy governs the channel; ConflictError where another move came first.
+        """
+        check_free(self.store, _ref(ref).name, tag)
         return self._decisions.tag(_ref(ref), tag, reason)
+
+    def promote(
+        self,
+        ref: Ref | str,
+        channel: str,
+        dry_run: bool = False,
+        reason: str | None = None,
+        remote: Remote | None = None,
+    ) -> Promotion:
+        """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        return Promoter(remote or self.store, self.heads, self.actor).promote(
+            _ref(ref), channel, dry_run, reason
+        )
+
+    def attest(
+        self, ref: Ref | str, report: bytes, key: PrivateKey | None = None, reason: str | None = None
+    ) -> Attested:
+        """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        published = self.get(ref)
+        exact = Ref(published.name, str(published.version))
+        return attest(self._decisions, exact, published.manifest, report, key, reason)
+
+    def set_policy(
+        self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
+    ) -> LogLine | None:
+        """Put a policy in force; None where just that one is. See `policies.set_policy`."""
+        place = remote or self.store
+        seen = Watched(place, self.heads)
+        seen.read_index(POLICY_LOG)
+        line = set_policy(place, policy, self.actor, reason)
+        seen.read_index(POLICY_LOG)
+        return line
+
+    def policies(self, remote: Source | None = None) -> PolicyLog:
+        """Every policy that a registry had."""
+        return read_policies(remote or Watched(self.store, self.heads))
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held."""
@@ -263,7 +312,10 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
+        place, parsed = remote or self.store, _ref(ref)
+        resolution = lookup.resolve(place, parsed, query or Query(), device)
+        check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
+        return resolution
 
     def diff(
         self,
@@ -300,11 +352,17 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
-        audit = partial(audited, place, self.heads)
+
+        def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+            yield from audited(place, self.heads, ledger, index)
+            yield from audit_gates(place, ledger, index)
+
         if ref is None:
             if isinstance(place, ArchiveRemote):
                 return verify_archive(place, progress, audit)
-            return verify(place, progress, audit)
+            report = verify(place, progress, audit)
+            report.damages += self._policy_damages(place)
+            return report
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
@@ -313,6 +371,14 @@ class Registry:
         carried = carried_by(place)
         rest = None if carried is None else carried.get(parsed.name, ())
         return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
+
+    def _policy_damages(self, place: Source) -> list[Damage]:
+        """What is wrong with the log of policies, if anything."""
+        try:
+            read_policies(Watched(place, self.heads))
+        except RegError as error:
+            return [Damage("policy", "policy.jsonl", error.message)]
+        return []
 
     def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
@@ -476,6 +542,11 @@ class Registry:
         versions, ledger = steady(tracked, parsed.name, read)
         for each in versions:
             check_version(tracked, each)
+        ask = any(each.version not in self._versions(parsed.name) for each in versions)
+        check_channel(tracked, parsed, versions[0], self.heads, ask)
+        for tag in channels:
+            held = replace(versions[0], channel=ledger.channels[tag])
+            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
@@ -486,8 +557,13 @@ class Registry:
         )
         done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
-            tracking.keep_log(ledger)
+            tracking.keep_log(ledger, relied_on(ledger))
         return done
+
+    def _versions(self, name: str) -> Collection[Version]:
+        """The versions that are here, as far as the index file has them."""
+        index = self.store.read_index(name)
+        return () if index is None else lookup.state_of(self.store, name, index).versions
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
@@ -507,7 +583,7 @@ class Registry:
 
             with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
                 state, ledger = steady(tracked, name, read)
-                tracking.keep_log(ledger)
+                tracking.keep_log(ledger, relied_on(ledger))
             return state
 
         return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
@@ -526,7 +602,9 @@ def read_version(place: Source, ref: Ref) -> Published:
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(found.name, found.version, entry.manifest, manifest, data, held=entry.held)
+    return Published(
+        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
+    )
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onnxreg.registry import lookup
 from onnxreg.registry.facade import Published, Registry
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
@@ -44,6 +45,7 @@ def lock_again(place: Source, before: Lock, names: Collection[str] = ()) -> list
 def _locked(place: Source, asked: Request) -> Locked:
     found = lookup.resolve(place, asked.ref, asked.query, asked.device, verify=True)
     check_version(place, found.found)
+    check_channel(place, asked.ref, found.found)
     return Locked(
         asked,
         place.registry_id,

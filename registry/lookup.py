@@ -16,7 +16,7 @@ from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
-from onnxreg.schema.state import Entry, State, read_entries
+from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a ref means here: one version and its entry."""
+    """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
 
     name: str
     version: Version
     entry: Entry
+    channel: Channel | None = None
 
     @property
     def ref(self) -> Ref:
@@ -155,7 +156,7 @@ def _by_tag(remote: Source, state: State, ref: Ref, yanked: bool) -> Found:
             f"{state.name}:{version} is yanked",
             f"it can still be had by its digest: {state.name}@{entry.manifest}",
         )
-    return Found(state.name, version, entry)
+    return Found(state.name, version, entry, state.channels.get(ref.tag or ""))
 
 
 def _version_of(state: State, tag: str | None) -> Version:
@@ -215,16 +216,17 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
 
 
 def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
-    """The summary of a version: from the index where it holds one, else from the manifest."""
+    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
-        return held
+        return held.after(found.entry.attested)
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
-    return VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    return summary.after(found.entry.attested)
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
@@ -267,6 +269,7 @@ class Resolution:
                 "digest": str(artifact.digest),
                 "size": artifact.size,
                 "state": artifact.state,
+                **({} if artifact.stated is None else {"stated": artifact.stated}),
             },
             "files": [
                 {
@@ -330,7 +333,8 @@ def resolve_in(
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    return Resolution(Found(state.name, version, entry), artifact, outcome.size, files, outcome)
+    found = Found(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(found, artifact, outcome.size, files, outcome)
 
 
 def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:

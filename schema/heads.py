@@ -155,6 +155,24 @@ class Known:
         )
 
 
+def follow(known: Known | None, index: str, lines: Sequence[Skimmed], name: str) -> Known:
+    """What is known after a whole log without a state was seen, such as that of policies.
+
+    IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
+    """
+    if not lines:
+        raise IntegrityError(f"the log of {name} has no line", RESET)
+    _follow(lines, 0, lines[0].prev, name)
+    digests = tuple(line.digest.hex for line in lines)
+    if known is not None and (len(lines) < known.seq or digests[known.seq - 1] != known.head.hex):
+        raise IntegrityError(
+            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
+            RESET,
+        )
+    places = known.places if known else {}
+    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places)
+
+
 @dataclass(frozen=True)
 class Behind:
     """An earlier state of the known log: how many lines it lacks."""
@@ -265,6 +283,10 @@ def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value["seq"] <= seq}
 
 
+_OF_TAG = ("version", "manifest", "policy", "evidence")
+"""What a state says of a channel, as the event that moved it has it."""
+
+
 def _check_channels(
     name: str, known: Mapping[str, Any], found: Mapping[str, Any], lines: Sequence[Skimmed]
 ) -> None:
@@ -275,11 +297,8 @@ def _check_channels(
             event = line.event()
             expected.pop(event["tag"], None)
             if line.kind == "tag":
-                expected[event["tag"]] = {
-                    "version": event["version"],
-                    "manifest": event["manifest"],
-                    "seq": line.seq,
-                }
+                copied = {key: event[key] for key in _OF_TAG if key in event}
+                expected[event["tag"]] = {**copied, "seq": line.seq}
     for tag in sorted(expected.keys() | found.keys()):
         if expected.get(tag) != found.get(tag):
             raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", BROKEN)
@@ -292,10 +311,16 @@ def _check_versions(
     manifests = {version: entry["manifest"] for version, entry in known.items()}
     touched: set[str] = set()
     yanks: dict[str, str] = {}
+    verdicts: list[tuple[str, str, str]] = []
     for line in lines:
-        if line.kind == "attest":
-            continue
         event = line.event()
+        if line.kind == "attest":
+            if "state" in event:
+                verdicts.append((event["manifest"], event["artifact"], event["state"]))
+                touched.update(
+                    version for version, digest in manifests.items() if digest == event["manifest"]
+                )
+            continue
         version = event.get("version", "")
         if line.kind == "publish":
             manifests[version] = event["manifest"]
@@ -314,3 +339,13 @@ def _check_versions(
     for yank, version in yanks.items():
         if version in found and yank not in found[version].get("yanks", ()):
             raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", BROKEN)
+    _check_verdicts(name, found, verdicts)
+
+
+def _check_verdicts(name: str, found: Mapping[str, Any], verdicts: Sequence[tuple[str, str, str]]) -> None:
+    """IntegrityError where a refusal that the lines attest of an artifact is not in the state."""
+    for manifest, artifact, state in verdicts:
+        for version, entry in found.items():
+            said = entry.get("attested", {}).get(artifact)
+            if entry["manifest"] == manifest and (said is None or (state == "refused" and said != state)):
+                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", BROKEN)

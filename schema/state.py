@@ -52,7 +52,8 @@ class Entry:
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
     `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any. `held` are
-    the paths of the artifacts that are here, where these are not all (None).
+    the paths of the artifacts that are here, where these are not all (None). `attested` has the worst verdict of later
+    evaluations on an artifact, by the artifact's digest.
     """
 
     manifest: Digest
@@ -62,6 +63,7 @@ class Entry:
     pinned: bool = False
     gone: Gone | None = None
     held: tuple[str, ...] | None = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
 
     @property
     def yanked(self) -> bool:
@@ -77,10 +79,16 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """One word for people: gone in some way, yanked, pinned, partial, or nothing."""
+        """One word for people: gone in some way, yanked, refused (by a later evaluation), pinned, partial, or nothing."""
         if self.gone is not None:
             return self.gone.how
-        words = {"yanked": self.yanked, "pinned": self.pinned, "partial": self.held is not None}
+        refused = "refused" in self.attested.values()
+        words = {
+            "yanked": self.yanked,
+            "refused": refused,
+            "pinned": self.pinned,
+            "partial": self.held is not None,
+        }
         return next((word for word, holds in words.items() if holds), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -93,6 +101,8 @@ class Entry:
             value["gone"] = {"how": self.gone.how, "event": str(self.gone.event)}
         if self.held is not None:
             value["held"] = list(self.held)
+        if self.attested:
+            value["attested"] = {str(artifact): state for artifact, state in self.attested.items()}
         return value
 
     @classmethod
@@ -106,19 +116,28 @@ class Entry:
             flag(found.get("pinned", False)),
             optional(found.get("gone"), Gone.read),
             optional(found.get("held"), sorted_paths),
+            {Digest.parse(key): text(state) for key, state in mapping(found.get("attested", {})).items()},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a channel holds, and the line that moved it there."""
+    """What a channel holds, and the line that moved it there. `policy`, `evidence`: those of that event, if any."""
 
     version: Version
     manifest: Digest
     seq: int
+    policy: Digest | None = None
+    evidence: Digest | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": str(self.version), "manifest": str(self.manifest), "seq": self.seq}
+        value: dict[str, Any] = {
+            "version": str(self.version),
+            "manifest": str(self.manifest),
+            "seq": self.seq,
+        }
+        proof = {"policy": self.policy, "evidence": self.evidence}
+        return value | {key: str(digest) for key, digest in proof.items() if digest is not None}
 
     @classmethod
     def read(cls, value: Any) -> "Channel":
@@ -127,6 +146,7 @@ class Channel:
             Version.parse(text(required(found, "version"))),
             Digest.parse(required(found, "manifest")),
             count(required(found, "seq")),
+            *(optional(found.get(key), Digest.parse) for key in ("policy", "evidence")),
         )
 
 

@@ -3,8 +3,8 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,8 @@ class ArtifactSummary:
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
     those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
-    measured recall.
+    measured recall. `stated` is what the manifest says, where a later evaluation refused the artifact: then `state` is
+    `refused`. It is no part of the index file's summary.
     """
 
     format: str
@@ -57,6 +58,7 @@ class ArtifactSummary:
     recall: dict[str, float] = field(default_factory=dict)
     ir_version: int | None = None
     domains: tuple[str, ...] = ()
+    stated: str | None = None
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -134,6 +136,20 @@ class VersionSummary:
         """For each artifact the place of the first one of its kind."""
         first: dict[tuple[Any, ...], int] = {}
         return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
+
+    def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
+        """With what later evaluations say of the artifacts: a refusal wins, and nothing else changes a verdict.
+
+        A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could attest it.
+        """
+        refused = {artifact for artifact, state in attested.items() if state == "refused"}
+        if refused.isdisjoint(artifact.digest for artifact in self.artifacts):
+            return self
+        artifacts = (
+            replace(a, state="refused", stated=a.state) if a.digest in refused and a.state != "refused" else a
+            for a in self.artifacts
+        )
+        return replace(self, artifacts=tuple(artifacts))
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":

@@ -29,7 +29,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.keys import PublicKey
 from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
-from onnxreg.schema.ref import REGISTRY_ID
+from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,10 @@ class Trust:
 
     def named(self, name: str) -> TrustedKey | None:
         return next((key for key in self.keys.values() if key.name == name), None)
+
+    def governs(self, registry: str) -> bool:
+        """Whether a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in each.models for each in self.required(registry, POLICY_LOG))
 
     def required(self, registry: str, model: str) -> list[Requirement]:
         """The requirements on a model of a registry."""

@@ -2,6 +2,7 @@
 
 archive.json                   which versions' files it carries
 registry.json                  the id of the registry that it was made from; it is a mirror of that
+policy.jsonl                   verbatim, where there is one
 index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
 trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
@@ -16,16 +17,17 @@ from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.zipped import AGAIN, open_entry, read_directory
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import MAX_DOCUMENT, BlobKey, MissingBlobError, model_of
+from onnxreg.registry.storage import MAX_DOCUMENT, BlobKey, MissingBlobError, index_path, model_of
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.reading import items, mapping, required, text
-from onnxreg.schema.ref import check_name
+from onnxreg.schema.ref import POLICY_LOG, check_name
 from onnxreg.schema.version import Version
 
 SUFFIX = ".onnxreg"
 ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
+POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 
 Carried = Mapping[str, frozenset[Version]]
@@ -36,7 +38,7 @@ def is_part(name: str) -> bool:
     """Whether an archive may have an entry of this name."""
     key = BlobKey.of_path(name)
     plain = key is not None and not key.generation
-    return name in (ABOUT, IDENTITY, TRUST) or plain or model_of(name) is not None
+    return name in (ABOUT, IDENTITY, POLICIES, TRUST) or plain or model_of(name) is not None
 
 
 def encode_about(carried: Carried) -> bytes:

@@ -17,6 +17,7 @@ from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import Arriving, BlobKey, Hasher, index_path, usable_key
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError
+from onnxreg.schema.ref import POLICY_LOG
 
 
 class HubPush:
@@ -131,6 +132,8 @@ class HubPush:
 
     def _card(self, at: Snapshot, name: str, index: bytes) -> list[Operation]:
         """The repository's card, where this changes it. One that is no text is left alone."""
+        if name == POLICY_LOG:
+            return []
         try:
             card = (at.read(repocard.PATH) or b"").decode()
         except UnicodeDecodeError:

@@ -40,7 +40,8 @@ class Damage:
     """One thing that is not as its digest or history says.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (not what was seen
-    before), `signature` (wrong or missing), `manifest` (not one), and of blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
+    before), `signature` (wrong or missing), `gate` (a governed channel that holds what its policy bars), `policy` (the log of
+    policies), `manifest` (not one), and of blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
     lies, or should lie; `wanted` is what refers to it, None where nothing that could be read does.
     """
 

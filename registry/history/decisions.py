@@ -111,14 +111,25 @@ class Decisions:
         self._append(found.name, [self._about(Drop, found, reason)])
         return found
 
-    def attest(self, ref: Ref, statement: bytes, media_type: str, reason: str | None = None) -> lookup.Found:
-        """State something about a version: the statement becomes a blob. Nothing happens where just that was stated."""
+    def attest(
+        self,
+        ref: Ref,
+        statement: bytes,
+        media_type: str,
+        reason: str | None = None,
+        verdict: tuple[Digest, str] | None = None,
+    ) -> lookup.Found:
+        """State something about a version: the statement becomes a blob. Nothing happens where just that was stated.
+
+        An evaluation repeats its `verdict`: the artifact, and the state.
+        """
         found, digest = self._exactly(ref), Digest.of(statement)
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
             if _is_stated(ledger, found.entry.manifest, digest):
                 return None
             about = stamp(found.name, self.actor, reason)
+            about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
             ledger.append(
                 Attest(**about, manifest=found.entry.manifest, statement=digest, media_type=media_type)
             )

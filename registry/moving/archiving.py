@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from onnxreg.registry import hashing, lookup
-from onnxreg.registry.backends.archive import ABOUT, IDENTITY, TRUST, Carried, encode_about, open_archive
+from onnxreg.registry.backends.archive import (
+    ABOUT,
+    IDENTITY,
+    POLICIES,
+    TRUST,
+    Carried,
+    encode_about,
+    open_archive,
+)
 from onnxreg.registry.backends.staging import staging
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.history.commit import load
@@ -25,7 +33,7 @@ from onnxreg.registry.moving.copying import Metered, Progress
 from onnxreg.registry.storage import Source, blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, RegError
-from onnxreg.schema.ref import Ref
+from onnxreg.schema.ref import POLICY_LOG, Ref
 from onnxreg.schema.version import Version
 
 
@@ -130,6 +138,9 @@ def create_archive(
         plan.add_model(name, carried[name])
     blobs = len(plan.entries) - len(carried)
     plan.entries[IDENTITY] = _Entry.of(new_identity(source.registry_id, mirror=True))
+    policies = source.read_index(POLICY_LOG)
+    if policies is not None:
+        plan.entries[POLICIES] = _Entry.of(policies.data)
     plan.entries[ABOUT] = _Entry.of(encode_about(carried))
     if trust is not None:
         plan.entries[TRUST] = _Entry.of(trust)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from onnxreg.registry import stopping
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.history.ledger import Ledger
@@ -81,7 +82,7 @@ def copy(
     destination's may be read; `look` sees the destination's index file before anything is
     added to it, and may refuse it.
 
-    Raises what `make_plan` and the two places raise. Nothing is visible at the destination before all of it is there;
+    Raises what `make_plan` and the two places raise; GateError where a channel to be moved is governed there. Nothing is visible at the destination before all of it is there;
     running it again transfers nothing.
     """
     ours = known or load(source, wish.name, destination)[0]
@@ -90,6 +91,8 @@ def copy(
     work = _Work(
         source, destination, make_plan(wish, ours, theirs), dict(theirs.channels), progress or Progress()
     )
+    for tag in work.plan.moves:
+        check_free(destination, wish.name, tag.tag)
     present = destination.has(work.plan.blobs) if work.plan.blobs else set()
     moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
     if work.plan.changes or moving:

@@ -12,6 +12,7 @@ from typing import Any
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.archive import carried_by
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.gates.policies import copy_policies
 from onnxreg.registry.history.collect import Collected, collect
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger, mirror_error
@@ -110,6 +111,7 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
 
 
 def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: Progress) -> None:
+    copy_policies(source, destination)
     plans: list[_Plan] = []
     buried: set[Digest] = set()
     for name in list(source.names()):

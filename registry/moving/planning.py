@@ -163,7 +163,9 @@ def blobs_of(
         versions
     )
     kept = {reference.digest for reference in documents(ledger)}
-    statements = {event.statement for event in events if isinstance(event, Attest)} & kept
+    statements = {event.statement for event in events if isinstance(event, Attest)}
+    statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
+    statements &= kept
     wanted = {digest: File("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]

@@ -15,6 +15,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.storage import Source
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name
 from onnxreg.schema.state import Entry, State
@@ -122,11 +123,17 @@ class _Model:
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents)[0]
         found = [
-            {**_standing(self._state, version, entry), **artifact}
+            {**_standing(self._state, version, entry), **_after(entry, artifact)}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
         return Told(self._name, str(self._state.head), found, sorted(self._damages))
+
+
+def _after(entry: Entry, artifact: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says of an artifact, but for a refusal after the fact."""
+    refused = entry.attested.get(Digest.parse(artifact["digest"])) == "refused" if entry.attested else False
+    return artifact | {"state": "refused", "certified": False} if refused else artifact
 
 
 def _standing(state: State, version: Version, entry: Entry) -> dict[str, Any]:

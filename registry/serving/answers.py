@@ -31,6 +31,7 @@ STATUS = {
     "not-found": 404,
     "integrity": 500,
     "conflict": 409,
+    "gate": 409,
     "remote": 502,
     "environment": 503,
 }

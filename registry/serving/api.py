@@ -35,7 +35,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](
 class Api:
     """The questions about one registry.
 
-    An answer about one model follows from the request and the model's index file alone, so it is kept by both.
+    An answer to `resolve` follows from the request, the model's index file and the log of policies, so it is kept by these.
     """
 
     def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
@@ -71,7 +71,7 @@ class Api:
     async def resolve(self, request: HttpRequest) -> Response:
         base = self._base(request)
         body = await read_body(request, self._limits)
-        key = sha256(b"%s %s" % (base.encode(), body)).digest()
+        key = sha256(b"%s %s %s" % (base.encode(), self._place.policy_token().encode(), body)).digest()
         answer = self._answers.get(key) or await run_sync(self._resolve, base, body, key)
         return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 

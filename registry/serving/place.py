@@ -15,6 +15,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
@@ -29,6 +30,7 @@ from onnxreg.registry.storage import (
 )
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.request import Request
 from onnxreg.schema.state import State
 
@@ -127,14 +129,22 @@ class Place(LocalRemote):
             self._states.put((name, index.token), state, len(index.data))
         return state
 
+    def policy_token(self) -> str:
+        """Of the log of policies, by which a channel may be barred; "" where there is none."""
+        held = self.held_token(POLICY_LOG)
+        if held is None and (index := self.read_index(POLICY_LOG)) is not None:
+            return index.token
+        return held or ""
+
     def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
-        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`."""
+        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`. GateError."""
 
         def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
+            check_channel(self, request.ref, resolution.found)
             return resolution, index.token
 
         return steady(self, request.ref.name, read)

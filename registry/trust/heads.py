@@ -19,6 +19,7 @@ from onnxreg.registry.home import state_directory
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, IntegrityError
+from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
     from onnxreg.schema.heads import Behind, Known
@@ -60,6 +61,10 @@ class Heads:
     def known(self, registry_id: str, name: str) -> "Known | None":
         """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
         return self._decoded(registry_id, name, self.recall(registry_id, name))
+
+    def knows(self, registry_id: str, name: str) -> bool:
+        """Whether anything of a model was seen before."""
+        return self._path(registry_id, name).is_file()
 
     def recall(self, registry_id: str, name: str) -> Any:
         """What is known, as JSON; None where nothing is.
@@ -132,6 +137,31 @@ class Heads:
             self._behind(place, name, known, seq, found)
             return False
         self._keep(registry_id, name, known, found.at(where, found.seq))
+        return False
+
+    def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
+        """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        from onnxreg.schema.events import Skimmed, genesis
+        from onnxreg.schema.heads import RESET, follow
+
+        registry_id = place.registry_id
+        known = self._decoded(registry_id, POLICY_LOG, before)
+        if index is None:
+            if known is not None:
+                raise IntegrityError(
+                    f"the policy log of {place.url} is gone: it had {known.seq} lines", RESET
+                )
+            return True
+        digest = Digest.of(index.data).hex
+        if known is not None and known.index == digest:
+            return known.policy == policy
+        try:
+            lines = [Skimmed.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
+        except InputError as error:
+            raise IntegrityError(f"the policy log of {place.url} is damaged: {error.message}") from error
+        if lines[0].prev != genesis(registry_id, POLICY_LOG):
+            raise IntegrityError(f"the policy log of {place.url} is another registry's", RESET)
+        self._keep(registry_id, POLICY_LOG, known, follow(known, digest, lines, POLICY_LOG))
         return False
 
     def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:

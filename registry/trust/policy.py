@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.history.commit import load, read_ledger
-from onnxreg.registry.history.ledger import Ledger, replay
+from onnxreg.registry.history.ledger import Ledger, read_line, replay
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.storage import IndexFile, Source
@@ -14,6 +14,7 @@ from onnxreg.registry.trust.judging import Verdict, judge_lines
 from onnxreg.registry.trust.releases import signatures, signatures_of
 from onnxreg.schema.errors import IntegrityError, RegError
 from onnxreg.schema.events import LogLine
+from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.trustfile import Requirement, Trust, read_trust
 
 HINT = "reg log shows who signed which line; do not use it until you know why"
@@ -38,25 +39,31 @@ def enforce(trust: Trust, source: Source, name: str, index: IndexFile) -> None:
         return
     ledger = read_ledger(source, name, index)
     lines = list(ledger.lines())
-    check_lines(trust, ledger, lines)
+    check_lines(trust, registry, name, lines)
     if replay(lines, registry, name, ledger.fetch).encode() != index.data:
         raise IntegrityError(
             f"the state of {name} is not what its log says", "run reg verify to see the extent"
         )
 
 
-def check_lines(trust: Trust, ledger: Ledger, lines: Iterable[LogLine]) -> None:
+def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
+    """IntegrityError where a registry's log of policies is not signed as the trust file says."""
+    lines = (read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n"))
+    check_lines(trust, registry, POLICY_LOG, lines)
+
+
+def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """IntegrityError at the first line whose signature is wrong or missing."""
-    needs = [each for each in trust.required(ledger.registry, ledger.name) if each.lines]
-    for line, verdict in judge_lines(trust, ledger.registry, ledger.name, lines):
+    needs = [each for each in trust.required(registry, name) if each.lines]
+    for line, verdict in judge_lines(trust, registry, name, lines):
         if verdict.status == "invalid":
             raise IntegrityError(
-                f"the signature of line {line.seq} of {ledger.name} is wrong: {verdict.detail}", HINT
+                f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", HINT
             )
         for need in needs:
             if line.seq >= need.since and not _counts(verdict, need):
                 raise IntegrityError(
-                    f"line {line.seq} of {ledger.name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
+                    f"line {line.seq} of {name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
                     HINT,
                 )
 
@@ -69,7 +76,7 @@ def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> It
         yield "history", error.message
     trust = load_trust()
     try:
-        check_lines(trust, ledger, ledger.lines())
+        check_lines(trust, ledger.registry, ledger.name, ledger.lines())
         found = list(signatures(ledger, trust))
     except RegError as error:
         yield "signature", error.message

@@ -7,6 +7,7 @@ from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
     from onnxreg.registry.lookup import Found
@@ -63,9 +64,15 @@ def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     path = trust_file()
     policy = Digest.of(path.read_bytes()).hex if path.is_file() else ""
-    accepted = heads.check(source, name, index, before, policy)
+    if name == POLICY_LOG:
+        accepted = heads.check_policies(source, index, before, policy)
+    else:
+        accepted = heads.check(source, name, index, before, policy)
     if policy and index is not None and not accepted:
-        from onnxreg.registry.trust.policy import enforce, load_trust
+        from onnxreg.registry.trust.policy import enforce, enforce_policies, load_trust
 
-        enforce(load_trust(path), source, name, index)
+        if name == POLICY_LOG:
+            enforce_policies(load_trust(path), source.registry_id, index)
+        else:
+            enforce(load_trust(path), source, name, index)
         heads.approve(source, name, index, policy)

@@ -78,7 +78,9 @@ def expected(vector: Json, states: Json, sets: Json) -> Json:
         last = version
         summary = state["summaries"][version]
         fitting = []
-        for place, artifact in enumerate(summary["artifacts"]):
+        refused = [key for key, word in entries[version].get("attested", {}).items() if word == "refused"]
+        for place, stated in enumerate(summary["artifacts"]):
+            artifact = stated | ({"state": "refused"} if stated["digest"] in refused else {})
             size = download(artifact, summary)
             code = fault_of_query(artifact, size, query, summary, version, state)
             if code is None and artifact["path"] not in entries[version].get("held", [artifact["path"]]):
