@@ -114,7 +114,10 @@ class ArchiveRemote(ObjectRemote):
         if found is None:
             raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", AGAIN)
         self.carried: Carried = read_about(found[0], self.url)
-        _ = self.registry_id
+        try:
+            _ = self.registry_id
+        except NotFoundError:
+            raise IntegrityError(f"{path} has no registry.json, which every archive has", AGAIN) from None
 
     def blob_url(self, digest: Digest) -> str:
         """As fsspec names a file in a zip."""

@@ -144,8 +144,10 @@ def _check_model(
     except RegError as error:
         report.damages.append(Damage("index", name, error.message))
         return {}
+    damages = len(report.damages)
     wanted = _check_log(ledger, index.data, report)
-    report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
+    if len(report.damages) == damages:  # what is damaged is no history to remember
+        report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
     for version, entry in present_versions(ledger):
         if only is None or version in only:
             report.versions += 1

@@ -1,5 +1,6 @@
 """What must hold in every state that a crash leaves."""
 
+import os
 import random
 import shutil
 import tempfile
@@ -172,6 +173,16 @@ class Impatient(FileLock):
         super().__init__(path, timeout=0)
 
 
+@contextmanager
+def stranger() -> Iterator[None]:
+    """A user who saw no other of the states: they have one id, and histories of their own."""
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY) as user,
+        patch.dict(os.environ, {"ONNXREG_STATE": user}),
+    ):
+        yield
+
+
 def check(
     trace: Trace, again: Command, limit: int | None = None, points: Collection[int] | None = None
 ) -> int:
@@ -190,7 +201,7 @@ def check(
     if limit is not None and limit < len(states):
         states = draw.sample(states, limit)
     for state in states:
-        with tempfile.TemporaryDirectory(dir=MEMORY) as directory, on(Careless()):
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory, stranger(), on(Careless()):
             crashes.write(state, Path(directory))
             try:
                 _check(Path(directory), state.point, trace, again)

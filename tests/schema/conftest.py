@@ -126,7 +126,13 @@ def int8() -> dict[str, Any]:
             "state": "certified",
             "rule": "G4/point",
             "reasons": ["every loss is below the limit"],
-            "evidence": {"artifact": sha(2), "parent": sha(80), "suite": sha(90), "report": sha(33)},
+            "evidence": {
+                "artifact": sha(2),
+                "parent": sha(80),
+                "suite": sha(90),
+                "report": sha(33),
+                "synthetic": False,
+            },
         },
     )
 
