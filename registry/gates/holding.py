@@ -11,12 +11,16 @@ from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.events import Tag
 from onnxreg.schema.policy import Rule
+from onnxreg.schema.trustfile import Trust
 
 HINT = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 
 
-def check_holder(place: Source, name: str, channel: str) -> None:
-    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force."""
+def check_holder(place: Source, name: str, channel: str, trust: Trust | None = None) -> None:
+    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force.
+
+    `trust` is by default what the user's trust file says.
+    """
     log = read_policies(place)
     rules = log.policy.covering(name, channel)
     if not rules:
@@ -30,7 +34,7 @@ def check_holder(place: Source, name: str, channel: str) -> None:
         )
     _check_moves(ledger, log, rules, past)
     last = past[-1]
-    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest))
+    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest), trust)
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(f"{name}:{channel} is {last.version}, which does not meet the policy: {faults}", HINT)
@@ -90,11 +94,13 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
         )
 
 
-def audit_gates(place: Source, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+def audit_gates(
+    place: Source, ledger: Ledger, index: IndexFile, trust: Trust | None = None
+) -> Iterator[tuple[str, str]]:
     """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:
-            check_holder(place, ledger.name, channel)
+            check_holder(place, ledger.name, channel, trust)
         except RegError as error:
             yield "gate", error.message
 

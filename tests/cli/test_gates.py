@@ -154,3 +154,28 @@ def test_an_archive_carries_policy_and_evidence(reg: Reg, registry: Registry, tm
     assert reg("archive", "verify", "site.onnxreg").status == 0
     assert reg("resolve", STABLE, "--remote", "./site.onnxreg").status == 0
     assert reg("--registry", tmp_path / "site", "pull", STABLE, "./site.onnxreg").status == 0
+
+
+def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that was promoted with one key in the trust file is barred by a file that knows another."""
+    from onnxreg.registry.signing.crypto import generate
+
+    release, other = generate("ed25519"), generate("ed25519")
+    for name, key in (("mine", release), ("other", other)):
+        (tmp_path / f"{name}.toml").write_text(f'[keys.release]\nkey = "{key.public}"\n')
+    (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "mine.toml"))
+    registry.sign(f"{NAME}:1.0.0", release)
+    reg("policy", "set", "policy.toml")
+    assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
+    reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
+    verify = ("archive", "verify", "site.onnxreg", "--json", "--trust")
+    assert reg(*verify, "mine.toml").json["damages"] == []
+    refused = reg(*verify, "other.toml")
+    assert (refused.status, [each["kind"] for each in refused.json["damages"]]) == (4, ["gate"])
+    demand = '[[require]]\nmodels = [".policy"]\nlines = true\n'
+    (tmp_path / "lines.toml").write_text((tmp_path / "mine.toml").read_text() + demand)
+    unsigned = reg(*verify, "lines.toml")
+    assert (unsigned.status, [each["kind"] for each in unsigned.json["damages"]]) == (4, ["policy"])
