@@ -77,6 +77,7 @@ class Session:
         self._warn(
             f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
         )
+        self._check_age(found.name, found.seconds)
 
     def _warn(self, message: str) -> None:
         if not self.quiet:
@@ -94,7 +95,7 @@ class Session:
 
             raise GateError(
                 f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
-                "ask the remote again, or allow more with --max-age",
+                "ask a place that is up to date, or allow more with --max-age",
             )
 
     def remotes(self) -> "Remotes":
