@@ -312,9 +312,9 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place, parsed = remote or self.store, _ref(ref)
+        place, parsed = Watched(remote or self.store, self.heads), _ref(ref)
         resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
+        check_channel(place, parsed, resolution.found, resolution.index, self.heads)
         return resolution
 
     def diff(
@@ -534,19 +534,19 @@ class Registry:
         tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(Watched(remote, self.heads), tracking)
 
-        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
+        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
             ledger = read_ledger(tracked, parsed.name, index, self.store)
-            return [found, *_holders(ledger, found, channels)], ledger
+            return [found, *_holders(ledger, found, channels)], ledger, index
 
-        versions, ledger = steady(tracked, parsed.name, read)
+        versions, ledger, index = steady(tracked, parsed.name, read)
         for each in versions:
             check_version(tracked, each)
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        check_channel(tracked, parsed, versions[0], self.heads, ask)
+        check_channel(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
             held = replace(versions[0], channel=ledger.channels[tag])
-            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
+            check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
