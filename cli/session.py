@@ -70,16 +70,17 @@ class Session:
         """The known heads of the user; what is told of them goes to stderr."""
         from onnxreg.registry.trust.heads import Heads
 
-        return Heads(stale=self._tell_stale, warn=self._warn)
+        return Heads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, found: "Stale") -> None:
         lacks = output.counted(found.lines, "event")
-        self._warn(
+        self.warn(
             f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
         )
         self._check_age(found.name, found.seconds)
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """A line for people, on stderr."""
         if not self.quiet:
             print(message, file=sys.stderr)
 

@@ -15,6 +15,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.foreseen import Stopped, stopped_by
 from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
@@ -232,6 +233,10 @@ class Registry:
         line = set_policy(place, policy, self.actor, reason)
         seen.read_index(POLICY_LOG)
         return line
+
+    def stopped_by(self, policy: GatePolicy, remote: Source | None = None) -> list[Stopped]:
+        """The channels that will not resolve any more once a policy is in force; see `foreseen.stopped_by`."""
+        return stopped_by(Watched(remote or self.store, self.heads), policy)
 
     def policies(self, remote: Source | None = None) -> PolicyLog:
         """Every policy that a registry had."""

@@ -179,3 +179,39 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
     (tmp_path / "lines.toml").write_text((tmp_path / "mine.toml").read_text() + demand)
     unsigned = reg(*verify, "lines.toml")
     assert (unsigned.status, [each["kind"] for each in unsigned.json["damages"]]) == (4, ["policy"])
+
+
+def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    """One channel that does not meet it, one that was never promoted; one that meets it is not listed."""
+    reg("promote", f"{NAME}:1.0.0", "stable")
+    reg("tag", f"{NAME}:1.1.0", "beta")
+    before = registry.policies()
+    rule = '[[rule]]\nchannel = "{}"\nlicenses = ["{}"]\n'
+    (tmp_path / "new.toml").write_text(rule.format("stable", "MIT") + rule.format("beta", "Apache-2.0"))
+    dry = reg("policy", "set", "new.toml", "--dry-run", "--json")
+    assert dry.status == 0
+    assert (dry.json["rules"], dry.json["seq"]) == (2, None)
+    found = {each["channel"]: each for each in dry.json["stopped"]}
+    assert {channel: each["version"] for channel, each in found.items()} == {
+        "stable": "1.0.0",
+        "beta": "1.1.0",
+    }
+    assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
+    assert registry.policies() == before
+    assert reg("policy", "set", "new.toml", "--dry-run").out == "it would stop 2 channels\n"
+    done = reg("policy", "set", "new.toml")
+    assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
+    for channel, each in found.items():
+        refused = reg("resolve", f"{NAME}:{channel}")
+        assert refused.status == 8 and each["why"] in refused.err
+    (tmp_path / "mild.toml").write_text(rule.format("stable", "Apache-2.0"))
+    assert reg("policy", "set", "mild.toml", "--json").json == {"rules": 1, "seq": 3, "stopped": []}
+    assert reg("resolve", STABLE).status == 0
+
+
+def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    (registry.store.root / "index" / f"{NAME}.jsonl").write_text("damaged\n")
+    (tmp_path / "new.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
+    done = reg("policy", "set", "new.toml", "--json")
+    assert (done.status, done.json["seq"]) == (0, 2)
+    assert [each["channel"] for each in done.json["stopped"]] == [None]
