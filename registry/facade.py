@@ -15,6 +15,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
 from onnxreg.registry.gates.foreseen import Stopped, stopped_by
 from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
@@ -360,6 +361,7 @@ class Registry:
 
         def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
             yield from audited(place, self.heads, ledger, index)
+            yield from audit_evaluations(ledger, load_trust())
             yield from audit_gates(place, ledger, index)
 
         if ref is None:
@@ -413,19 +415,31 @@ class Registry:
 
         `trust` is by default what the user's trust file says.
         """
-        parsed, place = _ref(ref), remote or self.store
-        ledger, index = load(place, parsed.name)
-        if index is None:
-            raise lookup.unknown(parsed.name, place)
-        exact = parsed.tag is not None or parsed.digest is not None
-        only = lookup.find(place, parsed, yanked=True, gone=True).version if exact else None
-        entries = {version: entry for version, entry in ledger.entries.items() if only in (None, version)}
-        manifests = [entry.manifest for entry in entries.values()]
-        found = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        manifests = [version.entry.manifest for version in versions]
+        signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def evaluations(
+        self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.Found, list[SignedEvaluation]]]:
+        """As `signatures`: those on later evaluations of the artifacts of each version."""
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
-            (lookup.Found(ledger.name, version, entry), [each for each in found if each.version == version])
-            for version, entry in entries.items()
+            (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
         ]
+
+    def _asked(self, ref: Ref, place: Source) -> tuple[Ledger, list[lookup.Found]]:
+        """The log of a model, and its versions, or the one that a ref names exactly."""
+        ledger, index = load(place, ref.name)
+        if index is None:
+            raise lookup.unknown(ref.name, place)
+        exact = ref.tag is not None or ref.digest is not None
+        only = lookup.find(place, ref, yanked=True, gone=True).version if exact else None
+        entries = ledger.entries.items()
+        found = [lookup.Found(ledger.name, version, entry) for version, entry in entries]
+        return ledger, [each for each in found if only in (None, each.version)]
 
     def repair(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from onnxreg.registry.backends.archive import POLICIES, ArchiveRemote
+from onnxreg.registry.gates.evaluations import audit_evaluations
 from onnxreg.registry.gates.holding import audit_gates
 from onnxreg.registry.gates.policies import read_policies
 from onnxreg.registry.health.archived import verify_archive
@@ -22,6 +23,7 @@ def verify_trusted(archive: ArchiveRemote, trust: Trust, progress: Progress | No
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
         yield from audit_signatures(trust, ledger)
+        yield from audit_evaluations(ledger, trust)
         yield from audit_gates(archive, ledger, index, trust)
 
     report = verify_archive(archive, progress, audit)

@@ -215,3 +215,56 @@ def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry
     done = reg("policy", "set", "new.toml", "--json")
     assert (done.status, done.json["seq"]) == (0, 2)
     assert [each["channel"] for each in done.json["stopped"]] == [None]
+
+
+def test_signed_evaluations_are_listed_with_who_signed_them(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.registry.signing.crypto import generate
+
+    lab, stranger = generate("ed25519"), generate("ed25519")
+    (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    registry.sign(f"{NAME}:1.0.0", lab)
+    for key in (lab, stranger):
+        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    listed = {each["version"]: each for each in reg("verify", "--signatures", "--json").json["versions"]}
+    found = listed["1.0.0"]["evaluations"]
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    assert [(each["status"], each["key"], each["state"]) for each in found] == [
+        ("trusted", "lab", "refused"),
+        ("unknown", None, "refused"),
+    ]
+    assert {each["artifact"] for each in found} == {str(artifact)}
+    assert [each["status"] for each in listed["1.0.0"]["signatures"]] == ["trusted"]
+    assert listed["1.1.0"]["evaluations"] == [], "an unsigned one is none"
+    shown = reg("verify", "--signatures", f"{NAME}:1.0.0").out
+    assert f"{artifact.short} is refused" in shown
+
+
+def test_a_wrong_signature_on_an_evaluation_is_damage(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.registry.history.decisions import Decisions
+    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.schema.dsse import MEDIA_TYPE, Envelope, Signature, pae
+    from onnxreg.schema.evaluation import statement
+    from onnxreg.schema.ref import Ref
+    from onnxreg.schema.statement import PAYLOAD_TYPE
+
+    lab, thief = generate("ed25519"), generate("ed25519")
+    (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    payload = statement(refusal(registry, "1.0.0"), artifact)
+    signature = Signature(lab.public.id, thief.sign(pae(PAYLOAD_TYPE, payload)).sig)
+    forged = Envelope(PAYLOAD_TYPE, payload, (signature,)).encode()
+    about = (artifact, "refused")
+    Decisions(registry.store).attest(Ref(NAME, "1.0.0"), forged, MEDIA_TYPE, None, about)
+    assert reg("verify").status == 0, "the key is not known yet"
+    reg("archive", "create", "site.onnxreg", "--all")
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    assert reg("verify", "--signatures").status == 4
+    assert [each["kind"] for each in reg("verify", "--json").json["damages"]] == ["signature"]
+    archived = reg("archive", "verify", "site.onnxreg", "--trust", "trust.toml", "--json")
+    assert [each["kind"] for each in archived.json["damages"]] == ["signature"]
