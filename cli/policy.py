@@ -15,6 +15,7 @@ EXAMPLES = (
     "reg policy show",
     "reg policy show --remote origin --json",
     "reg policy set policy.toml --reason 'after the review of March'",
+    "reg policy set policy.toml --dry-run",
 )
 
 
@@ -74,10 +75,18 @@ def set_policy(
         str | None, typer.Option(help="Set it in this remote (a name, path or URL), not in the registry.")
     ] = None,
     reason: Reason = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which channels it would stop, and set nothing.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Put a policy in force. The one before stays on record; channels keep what they hold, if it meets the new one.
 
-    An empty file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
+    Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
+    file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
+
+    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the new line,
+    null where nothing was set.
     """
     from onnxreg.registry.disk import host_errors
 
@@ -85,8 +94,16 @@ def set_policy(
     with host_errors(f"reading {file}"):
         policy = read_policy(file.read_bytes(), str(file))
     registry, place = session.with_remote(remote)
-    line = registry.set_policy(policy, reason, place)
-    if line is None:
+    stopped = registry.stopped_by(policy, place)
+    for each in stopped:
+        session.warn(f"stops: {output.printable(each.why)}")
+    line = None if dry_run else registry.set_policy(policy, reason, place)
+    if as_json:
+        value = {"rules": len(policy.rules), "seq": line and line.seq}
+        output.write_json({**value, "stopped": [each.to_json() for each in stopped]})
+    elif dry_run:
+        session.say(f"it would stop {output.counted(len(stopped), 'channel')}")
+    elif line is None:
         session.say("nothing to do: this policy is in force")
     else:
         session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")

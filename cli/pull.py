@@ -6,7 +6,7 @@ import typer
 
 from onnxreg.cli import pull_locked
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options import Json, Output, RemoteArgument, complete_name
+from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
 from onnxreg.schema.errors import InputError
@@ -18,6 +18,7 @@ EXAMPLES = (
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
     "reg pull --locked app/onnxreg.lock origin --output ./app/models",
+    "reg pull acme/pii-small:stable https://mirror.example --max-age 1d",
 )
 
 
@@ -51,6 +52,7 @@ def command(
             "--locked", help="Exactly what a lock file names, by default onnxreg.lock; see `reg lock`."
         ),
     ] = False,
+    max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
     """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
@@ -67,18 +69,18 @@ def command(
     paths of the artifacts that are here now, null where these are all. With --tag also {channels: [{name, tag,
     version}]}: those that moved. With --locked: {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
+    session: Session = context.obj.limited(max_age)
     if locked:
         if formats or precision or tags or restore:
             raise InputError(
                 "a lock says which artifacts", "leave --format, --precision, --tag and --restore out"
             )
-        pull_locked.run(context.obj, ref, remote, output, as_json)
+        pull_locked.run(session, ref, remote, output, as_json)
         return
     if ref is None:
         raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
     from onnxreg.registry.history.holdings import Selection
 
-    session: Session = context.obj
     if output is not None:
         session.check_target(output)
     registry = session.open(create=True)

@@ -11,7 +11,7 @@ import typer
 
 from onnxreg.cli import output
 from onnxreg.cli.ls import fail, index
-from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.options import Json, MaxAge, RemoteOption, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
 from onnxreg.registry.search import candidates, tables
@@ -47,6 +47,7 @@ def command(
         typer.Option(help="Write them to this file instead: .parquet, .jsonl or .csv, one row for each."),
     ] = None,
     remote: RemoteOption = None,
+    max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
     """Find artifacts in every version of every model, yanked ones and pre-releases too, by name, version and path.
@@ -61,7 +62,7 @@ def command(
     ort_format, providers, recall, min_recall}}]}; models counts those in matches, more says that --limit left some
     out, sizes are bytes, and null is what nobody knows. With --export: {path, rows}.
     """
-    session: Session = context.obj
+    session: Session = context.obj.limited(max_age)
     asked = None if expression is None else where.parse(expression)
     place = session.place(remote, watched=False)
     if is_name(names):

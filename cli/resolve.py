@@ -57,7 +57,7 @@ def run(
             _explain(session, error.outcome.rejected)
         raise
     check_version(place, resolution.found)
-    check_channel(place, Ref.parse(ref), resolution.found)
+    check_channel(place, Ref.parse(ref), resolution.found, resolution.index, session.heads())
     if as_json:
         output.write_json(resolution.to_json())
     else:

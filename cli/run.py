@@ -64,7 +64,7 @@ def command(
     place = session.place(remote)
     found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
     check_version(place, found.found)
-    check_channel(place, Ref.parse(ref), found.found)
+    check_channel(place, Ref.parse(ref), found.found, found.index)
     with _unpacked(session, place, found, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)

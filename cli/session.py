@@ -70,15 +70,17 @@ class Session:
         """The known heads of the user; what is told of them goes to stderr."""
         from onnxreg.registry.trust.heads import Heads
 
-        return Heads(stale=self._tell_stale, warn=self._warn)
+        return Heads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, found: "Stale") -> None:
         lacks = output.counted(found.lines, "event")
-        self._warn(
+        self.warn(
             f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
         )
+        self._check_age(found.name, found.seconds)
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """A line for people, on stderr."""
         if not self.quiet:
             print(message, file=sys.stderr)
 
@@ -94,7 +96,7 @@ class Session:
 
             raise GateError(
                 f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
-                "ask the remote again, or allow more with --max-age",
+                "ask a place that is up to date, or allow more with --max-age",
             )
 
     def remotes(self) -> "Remotes":

@@ -1,6 +1,7 @@
-"""`reg verify --signatures`: who signed which version."""
+"""`reg verify --signatures`: who signed which version, and which later evaluation."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import output
 from onnxreg.cli.session import Session
@@ -8,7 +9,12 @@ from onnxreg.schema.errors import IntegrityError
 
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Registry
+    from onnxreg.registry.gates.evaluations import SignedEvaluation
+    from onnxreg.registry.lookup import Found
     from onnxreg.registry.storage import Remote
+    from onnxreg.registry.trust.releases import Signed
+
+    Listed = tuple[Found, list[Signed], list[SignedEvaluation]]
 
 
 def run(
@@ -16,33 +22,45 @@ def run(
 ) -> None:
     """For the shape of the JSON see `reg verify`."""
     names = [ref] if ref is not None else list((place or registry.store).names())
-    found = [each for name in names for each in registry.signatures(name, place)]
-    wrong = [signed for _, signs in found for signed in signs if signed.verdict.status == "invalid"]
+    found = [each for name in names for each in _listed(registry, name, place)]
+    wrong = sum(_wrong(signs) + _wrong(said) for _, signs, said in found)
     if as_json:
-        versions = [
-            {
-                "name": version.name,
-                "version": str(version.version),
-                "manifest": str(version.entry.manifest),
-                "signatures": [{**signed.verdict.to_json(), "seq": signed.seq} for signed in signs],
-            }
-            for version, signs in found
-        ]
-        output.write_json({"ok": not wrong, "versions": versions})
+        output.write_json({"ok": not wrong, "versions": list(map(_to_json, found))})
     else:
-        rows = [
-            (version.ref, version.entry.manifest.short, each.verdict.status, str(each.verdict))
-            for version, signs in found
-            for each in signs
-        ]
-        rows += [
-            (version.ref, version.entry.manifest.short, "unsigned", "")
-            for version, signs in found
-            if not signs
-        ]
-        session.table(("VERSION", "MANIFEST", "SIGNATURE", "BY"), sorted(rows, key=lambda row: str(row[0])))
+        rows = [row for each in found for row in _rows(each)]
+        session.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows))
     if wrong:
         raise IntegrityError(
-            f"{output.counted(len(wrong), 'signature')} {'is' if len(wrong) == 1 else 'are'} invalid",
+            f"{output.counted(wrong, 'signature')} {'is' if wrong == 1 else 'are'} invalid",
             "do not use these versions until you know why",
         )
+
+
+def _listed(registry: "Registry", name: str, place: "Remote | None") -> "list[Listed]":
+    said = {found.version: evaluations for found, evaluations in registry.evaluations(name, place)}
+    return [(found, signs, said.get(found.version, [])) for found, signs in registry.signatures(name, place)]
+
+
+def _wrong(signed: "Sequence[Signed] | Sequence[SignedEvaluation]") -> int:
+    return sum(each.verdict.status == "invalid" for each in signed)
+
+
+def _rows(listed: "Listed") -> list[tuple[str, ...]]:
+    version, signs, said = listed
+    found = [("version", each.verdict.status, str(each.verdict)) for each in signs]
+    found = found or [("version", "unsigned", "")]
+    found += [
+        (f"{each.artifact.short} is {each.state}", each.verdict.status, str(each.verdict)) for each in said
+    ]
+    return [(str(version.ref), version.entry.manifest.short, *row) for row in found]
+
+
+def _to_json(listed: "Listed") -> dict[str, Any]:
+    version, signs, said = listed
+    return {
+        "name": version.name,
+        "version": str(version.version),
+        "manifest": str(version.entry.manifest),
+        "signatures": [{**signed.verdict.to_json(), "seq": signed.seq} for signed in signs],
+        "evaluations": [each.to_json() for each in said],
+    }

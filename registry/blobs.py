@@ -27,13 +27,18 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> 
     return data
 
 
-def steady(remote: IndexReader, name: str, read: Callable[[IndexFile | None], Value]) -> Value:
+def steady(
+    remote: IndexReader,
+    name: str,
+    read: Callable[[IndexFile | None], Value],
+    first: IndexFile | None = None,
+) -> Value:
     """Read a model's index file and blobs that it names; anew where one is missing and the index has moved on.
 
     A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the manifest of
-    a dropped version) while somebody still reads by the one before.
+    a dropped version) while somebody still reads by the one before. `first` is an index file that was read already: it is not asked for again.
     """
-    index = remote.read_index(name)
+    index = first or remote.read_index(name)
     while True:
         try:
             return read(index)

@@ -39,7 +39,7 @@ def coverage(remote: Source, ref: Ref, query: Query, devices: Sequence[Device]) 
     def read(index: IndexFile | None) -> list[Covered]:
         state = state_of(remote, ref.name, index)
         if ref.tag is not None:
-            check_channel(remote, ref, find_in(remote, state, ref))
+            check_channel(remote, ref, find_in(remote, state, ref), index)
         found = []
         for device in devices:
             try:

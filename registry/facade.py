@@ -15,6 +15,8 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
+from onnxreg.registry.gates.foreseen import Stopped, stopped_by
 from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
@@ -233,6 +235,10 @@ class Registry:
         seen.read_index(POLICY_LOG)
         return line
 
+    def stopped_by(self, policy: GatePolicy, remote: Source | None = None) -> list[Stopped]:
+        """The channels that will not resolve any more once a policy is in force; see `foreseen.stopped_by`."""
+        return stopped_by(Watched(remote or self.store, self.heads), policy)
+
     def policies(self, remote: Source | None = None) -> PolicyLog:
         """Every policy that a registry had."""
         return read_policies(remote or Watched(self.store, self.heads))
@@ -312,9 +318,9 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place, parsed = remote or self.store, _ref(ref)
+        place, parsed = Watched(remote or self.store, self.heads), _ref(ref)
         resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
+        check_channel(place, parsed, resolution.found, resolution.index, self.heads)
         return resolution
 
     def diff(
@@ -355,6 +361,7 @@ class Registry:
 
         def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
             yield from audited(place, self.heads, ledger, index)
+            yield from audit_evaluations(ledger, load_trust())
             yield from audit_gates(place, ledger, index)
 
         if ref is None:
@@ -408,19 +415,31 @@ class Registry:
 
         `trust` is by default what the user's trust file says.
         """
-        parsed, place = _ref(ref), remote or self.store
-        ledger, index = load(place, parsed.name)
-        if index is None:
-            raise lookup.unknown(parsed.name, place)
-        exact = parsed.tag is not None or parsed.digest is not None
-        only = lookup.find(place, parsed, yanked=True, gone=True).version if exact else None
-        entries = {version: entry for version, entry in ledger.entries.items() if only in (None, version)}
-        manifests = [entry.manifest for entry in entries.values()]
-        found = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        manifests = [version.entry.manifest for version in versions]
+        signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def evaluations(
+        self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.Found, list[SignedEvaluation]]]:
+        """As `signatures`: those on later evaluations of the artifacts of each version."""
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
-            (lookup.Found(ledger.name, version, entry), [each for each in found if each.version == version])
-            for version, entry in entries.items()
+            (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
         ]
+
+    def _asked(self, ref: Ref, place: Source) -> tuple[Ledger, list[lookup.Found]]:
+        """The log of a model, and its versions, or the one that a ref names exactly."""
+        ledger, index = load(place, ref.name)
+        if index is None:
+            raise lookup.unknown(ref.name, place)
+        exact = ref.tag is not None or ref.digest is not None
+        only = lookup.find(place, ref, yanked=True, gone=True).version if exact else None
+        entries = ledger.entries.items()
+        found = [lookup.Found(ledger.name, version, entry) for version, entry in entries]
+        return ledger, [each for each in found if only in (None, each.version)]
 
     def repair(
         self,
@@ -534,19 +553,19 @@ class Registry:
         tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(Watched(remote, self.heads), tracking)
 
-        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
+        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
             ledger = read_ledger(tracked, parsed.name, index, self.store)
-            return [found, *_holders(ledger, found, channels)], ledger
+            return [found, *_holders(ledger, found, channels)], ledger, index
 
-        versions, ledger = steady(tracked, parsed.name, read)
+        versions, ledger, index = steady(tracked, parsed.name, read)
         for each in versions:
             check_version(tracked, each)
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        check_channel(tracked, parsed, versions[0], self.heads, ask)
+        check_channel(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
             held = replace(versions[0], channel=ledger.channels[tag])
-            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
+            check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],

@@ -45,7 +45,7 @@ def lock_again(place: Source, before: Lock, names: Collection[str] = ()) -> list
 def _locked(place: Source, asked: Request) -> Locked:
     found = lookup.resolve(place, asked.ref, asked.query, asked.device, verify=True)
     check_version(place, found.found)
-    check_channel(place, asked.ref, found.found)
+    check_channel(place, asked.ref, found.found, found.index)
     return Locked(
         asked,
         place.registry_id,

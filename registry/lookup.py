@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -241,7 +241,8 @@ def held_summary(state: State, version: Version) -> VersionSummary | None:
 class Resolution:
     """The artifact that answers a query, with every file it needs, and why the others do not.
 
-    `size`: bytes of all files, equal ones counted once.
+    `size`: bytes of all files, equal ones counted once. `index` is the index file that it was found in, where that was read
+    for it.
     """
 
     found: Found
@@ -249,6 +250,7 @@ class Resolution:
     size: int
     files: tuple[tuple[FileSummary, str], ...]
     outcome: Outcome
+    index: IndexFile | None = field(default=None, repr=False)
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
@@ -314,7 +316,7 @@ def resolve(
         resolution = resolve_in(remote, state, ref, query, device)
         if verify:
             check_index(remote, state, resolution.found)
-        return resolution
+        return replace(resolution, index=index)
 
     return steady(remote, ref.name, read)
 

@@ -93,7 +93,8 @@ class Known:
     `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was checked by;
     `lines` are digests of the newest lines, the last one the head (all hex); `channels` and `versions` are tables of the
     state as JSON, and `files` what it says of each version's artifacts, as a digest; `sealed` are the segments and at last
-    the catalog; `places` says how far the log had come at each URL.
+    the catalog; `places` says how far the log had come at each URL; `gates` are proofs that a governed channel of this index
+    file met its policy (`registry/gates/watch.py`).
     """
 
     seq: int
@@ -105,6 +106,7 @@ class Known:
     sealed: tuple[str, ...]
     places: Mapping[str, int] = field(default_factory=dict)
     policy: str = ""
+    gates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> Digest:
@@ -133,6 +135,7 @@ class Known:
             "files": dict(self.files),
             "sealed": list(self.sealed),
             "places": dict(self.places),
+            "gates": dict(self.gates),
         }
 
     @classmethod
@@ -152,6 +155,7 @@ class Known:
             items(required(found, "sealed"), text),
             {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
             text(found.get("policy", "")),
+            {channel: text(proof) for channel, proof in mapping(found.get("gates", {})).items()},
         )
 
 

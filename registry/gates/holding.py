@@ -2,26 +2,39 @@
 
 from collections.abc import Iterator, Sequence
 
+from onnxreg.registry.blobs import steady
 from onnxreg.registry.gates.evidence import Evidence
 from onnxreg.registry.gates.judging import compared_with, judge_version, moves
 from onnxreg.registry.gates.policies import PolicyLog, read_policies
-from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.commit import read_ledger
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.events import Tag
 from onnxreg.schema.policy import Rule
+from onnxreg.schema.trustfile import Trust
 
 HINT = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 
 
-def check_holder(place: Source, name: str, channel: str) -> None:
-    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force."""
-    log = read_policies(place)
+def check_holder(
+    place: Source, name: str, channel: str, index: IndexFile | None, policies: IndexFile
+) -> None:
+    """As `check_held`, of index files that were read."""
+    log = PolicyLog.decode(policies.data, place.registry_id)
+    if log.policy.covering(name, channel):
+        steady(place, name, lambda read: check_held(read_ledger(place, name, read), log, channel), index)
+
+
+def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:
+    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force.
+
+    `trust` is by default what the user's trust file says.
+    """
+    name = ledger.name
     rules = log.policy.covering(name, channel)
     if not rules:
         return
-    ledger, _ = load(place, name)
     past = moves(ledger, channel)
     held = ledger.channels.get(channel)
     if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
@@ -30,7 +43,7 @@ def check_holder(place: Source, name: str, channel: str) -> None:
         )
     _check_moves(ledger, log, rules, past)
     last = past[-1]
-    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest))
+    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest), trust)
     if judged.failed:
         faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
         raise GateError(f"{name}:{channel} is {last.version}, which does not meet the policy: {faults}", HINT)
@@ -90,11 +103,13 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
         )
 
 
-def audit_gates(place: Source, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+def audit_gates(
+    place: Source, ledger: Ledger, index: IndexFile, trust: Trust | None = None
+) -> Iterator[tuple[str, str]]:
     """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:
-            check_holder(place, ledger.name, channel)
+            check_held(ledger, read_policies(place), channel, trust)
         except RegError as error:
             yield "gate", error.message
 

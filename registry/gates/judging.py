@@ -17,6 +17,7 @@ from onnxreg.schema.gate import Candidate, Finding, evaluate
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.policy import Rule
 from onnxreg.schema.statement import PAYLOAD_TYPE
+from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
 
 
@@ -33,8 +34,17 @@ class Judged:
         return tuple(finding for finding in self.findings if finding.verdict == "fail")
 
 
-def judge_version(ledger: Ledger, rules: Sequence[Rule], version: Version, before: Digest | None) -> Judged:
-    """Hold a version against rules. IntegrityError or NotFoundError where a document cannot be read."""
+def judge_version(
+    ledger: Ledger,
+    rules: Sequence[Rule],
+    version: Version,
+    before: Digest | None,
+    trust: Trust | None = None,
+) -> Judged:
+    """Hold a version against rules. IntegrityError or NotFoundError where a document cannot be read.
+
+    `trust` is by default what the user's trust file says.
+    """
     entry = ledger.entries[version]
     data = ledger.fetch(entry.manifest)
     attests = attestations(ledger, entry.manifest)
@@ -43,7 +53,7 @@ def judge_version(ledger: Ledger, rules: Sequence[Rule], version: Version, befor
         entry.manifest,
         len(data),
         tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
-        _signers(ledger, version) if any(rule.signed_by for rule in rules) else (),
+        _signers(ledger, version, trust) if any(rule.signed_by for rule in rules) else (),
         None if before is None else manifest_at(ledger, before),
         entry.held,
     )
@@ -94,9 +104,10 @@ def _read(media_type: str, data: bytes) -> Evaluation | None:
     )
 
 
-def _signers(ledger: Ledger, version: Version) -> tuple[frozenset[str], ...]:
+def _signers(ledger: Ledger, version: Version, trust: Trust | None) -> tuple[frozenset[str], ...]:
     """The names and ids of each trusted key that signed a version."""
-    found = signatures(ledger, load_trust(), [ledger.entries[version].manifest])
+    trust = load_trust() if trust is None else trust
+    found = signatures(ledger, trust, [ledger.entries[version].manifest])
     verdicts = [each.verdict for each in found if each.version == version]
     good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
     return tuple(dict.fromkeys(frozenset(names) for names in good))

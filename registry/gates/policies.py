@@ -11,7 +11,7 @@ from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, IntegrityError, LostRaceError
 from onnxreg.schema.events import LogLine, genesis
-from onnxreg.schema.linesig import sign_line
+from onnxreg.schema.linesig import SignLine, sign_line
 from onnxreg.schema.policy import Policy
 from onnxreg.schema.ref import POLICY_LOG
 
@@ -88,12 +88,24 @@ def set_policy(
     log = PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
     if log.lines and log.policy == policy:
         return None
-    event = events.Policy(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
     signer = line_signer()
     sign = partial(sign_line, place.registry_id, signer) if signer else None
+    longer = with_policy(log, policy, actor, reason, sign)
+    _publish(place, longer, index)
+    return longer.lines[-1]
+
+
+def with_policy(
+    log: PolicyLog,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
+    sign: SignLine | None = None,
+) -> PolicyLog:
+    """The log with a further policy; nothing is written."""
+    event = events.Policy(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
-    _publish(place, PolicyLog(log.registry, (*log.lines, line)), index)
-    return line
+    return PolicyLog(log.registry, (*log.lines, line))
 
 
 def copy_policies(source: Source, destination: Remote) -> int:

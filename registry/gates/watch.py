@@ -7,36 +7,63 @@ so, or the registry lies on this machine, where to look costs nothing.
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import Source
+from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import trust_digest
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import GateError
 from onnxreg.schema.ref import POLICY_LOG, Ref
 
+EDITION = "1"
+"""Raised when gates are judged in another way, so that what passed before is looked at again."""
+
 
 def check_channel(
-    place: Source, ref: Ref, found: Found, heads: Heads | None = None, ask: bool = False
+    place: Source,
+    ref: Ref,
+    found: Found,
+    index: IndexFile | None,
+    heads: Heads | None = None,
+    ask: bool = False,
 ) -> None:
     """GateError where a ref names a governed channel, and what it holds was not promoted or does not meet the policy.
 
+    Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file are the same; on
+    this machine it always is, since that costs nothing.
+
     Args:
+        index: the index file that it was found in, where that was read already.
         ask: look for a policy even where none is known of (one more request).
     """
     if ref.tag is None or found.channel is None:
         return
     needed = _must_be_governed(place)
-    known = needed or found.channel.policy is not None or ask or _is_near(place)
-    if not known and not (heads or Heads()).knows(place.registry_id, POLICY_LOG):
+    near, heads = _is_near(place), heads or Heads()
+    known = needed or found.channel.policy is not None or ask or near
+    if not known and not heads.knows(place.registry_id, POLICY_LOG):
         return
-    if place.read_index(POLICY_LOG) is None:
+    policies = place.read_index(POLICY_LOG)
+    if policies is None:
         if needed or found.channel.policy is not None:
             raise GateError(
                 f"{place.url} has no policy, and must have one",
                 "somebody took policy.jsonl away: ask whoever runs the registry",
             )
         return
+    proof = _proof(index, policies) if index is not None and not near else ""
+    if proof and heads.passed(place.registry_id, ref.name, ref.tag, proof):
+        return
     from onnxreg.registry.gates.holding import check_holder
 
-    check_holder(place, ref.name, ref.tag)
+    check_holder(place, ref.name, ref.tag, index, policies)
+    if proof and index is not None:
+        heads.keep_passed(place.registry_id, ref.name, ref.tag, index, proof)
+
+
+def _proof(index: IndexFile, policies: IndexFile) -> str:
+    """Of what a channel was held against: everything that is read besides is named by digests in these."""
+    held = (Digest.of(index.data).hex, Digest.of(policies.data).hex, trust_digest())
+    return Digest.of("\n".join((EDITION, *held)).encode()).hex
 
 
 def _must_be_governed(place: Source) -> bool:

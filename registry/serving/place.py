@@ -144,7 +144,7 @@ class Place(LocalRemote):
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
-            check_channel(self, request.ref, resolution.found)
+            check_channel(self, request.ref, resolution.found, index)
             return resolution, index.token
 
         return steady(self, request.ref.name, read)

@@ -176,6 +176,18 @@ class Heads:
         if known is not None and known.index == Digest.of(index.data).hex:
             self._keep(place.registry_id, name, known, replace(known, policy=policy))
 
+    def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
+        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_channel`."""
+        known = self.recall(registry_id, name)
+        return known is not None and known.get("gates", {}).get(channel) == proof
+
+    def keep_passed(self, registry_id: str, name: str, channel: str, index: IndexFile, proof: str) -> None:
+        """Remember that a governed channel meets its policy, where the index file is the newest that is known."""
+        known = self.known(registry_id, name)
+        if known is not None and known.index == Digest.of(index.data).hex:
+            gates = {**known.gates, channel: proof}
+            self._keep(registry_id, name, known, replace(known, gates=gates))
+
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
         """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
         import shutil

@@ -23,8 +23,11 @@ HINT = "reg log shows who signed which line; do not use it until you know why"
 def load_trust(path: Path | None = None) -> Trust:
     """What the user trusts: nothing, and no requirement, where there is no trust file. InputError where it is malformed."""
     path = path or trust_file()
-    if not path.is_file():
-        return Trust()
+    return read_trust_file(path) if path.is_file() else Trust()
+
+
+def read_trust_file(path: Path) -> Trust:
+    """HostError where it cannot be read, InputError where it is malformed."""
     with host_errors(f"reading {path}"):
         return read_trust(path.read_bytes(), str(path))
 
@@ -74,7 +77,11 @@ def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> It
         _check_head(place, heads, ledger.name, index)
     except RegError as error:
         yield "history", error.message
-    trust = load_trust()
+    yield from audit_signatures(load_trust(), ledger)
+
+
+def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """Every signature of a model that is wrong, and every one that a trust file demands and is missing."""
     try:
         check_lines(trust, ledger.registry, ledger.name, ledger.lines())
         found = list(signatures(ledger, trust))

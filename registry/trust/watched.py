@@ -52,6 +52,12 @@ class Watched:
         return self.source.blob_url(digest)
 
 
+def trust_digest() -> str:
+    """The digest (hex) of the user's trust file; "" where there is none."""
+    path = trust_file()
+    return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+
+
 def check_version(source: Source, found: "Found") -> None:
     """IntegrityError where the trust file wants this version signed, and it is not."""
     if trust_file().is_file():
@@ -62,8 +68,7 @@ def check_version(source: Source, found: "Found") -> None:
 
 def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
-    path = trust_file()
-    policy = Digest.of(path.read_bytes()).hex if path.is_file() else ""
+    path, policy = trust_file(), trust_digest()
     if name == POLICY_LOG:
         accepted = heads.check_policies(source, index, before, policy)
     else:

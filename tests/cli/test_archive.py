@@ -87,3 +87,48 @@ def test_exit_statuses(reg: Reg) -> None:
     broken = reg("archive", "verify", "x.onnxreg")
     assert broken.status == 4 and "damaged" in broken.out
     assert reg("push", "acme/pii", "./x.onnxreg").status == 6
+
+
+def test_verify_by_the_readers_own_keys(reg: Reg, registry: Registry) -> None:
+    """What is demanded and missing is 4; a copy of the trust file in the archive changes nothing."""
+    from onnxreg.registry.signing.crypto import generate
+
+    release, thief = generate("ed25519"), generate("ed25519")
+    demand = '[[require]]\nmodels = ["acme/*"]\nversions = true\n'
+    Path("mine.toml").write_text(f'[keys.release]\nkey = "{release.public}"\n{demand}')
+    Path("copy.toml").write_text(f'[keys.release]\nkey = "{thief.public}"\n{demand}')
+    make = ("archive", "create", "all.onnxreg", "--all", "--trust", "copy.toml")
+    verify = ("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
+    for version in ("0.1.0", "0.2.0"):
+        registry.sign(f"acme/pii:{version}", thief)
+    reg(*make)
+    refused = reg(*verify)
+    assert refused.status == 4
+    assert [each["kind"] for each in refused.json["damages"]] == ["signature"] * 2
+    assert reg("archive", "verify", "all.onnxreg").status == 0
+    for version in ("0.1.0", "0.2.0"):
+        registry.sign(f"acme/pii:{version}", release)
+    reg(*make)
+    assert reg(*verify).json["damages"] == []
+    assert reg("archive", "verify", "all.onnxreg", "--trust", "none.toml").status == 9
+    Path("odd.toml").write_text("[key.release]\n")
+    assert reg("archive", "verify", "all.onnxreg", "--trust", "odd.toml").status == 2
+
+
+def test_verify_finds_a_wrong_signature(reg: Reg, registry: Registry) -> None:
+    from onnxreg.registry.history.decisions import Decisions
+    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.registry.signing.release import sign_release
+    from onnxreg.schema.dsse import MEDIA_TYPE, Envelope, Signature
+
+    release = generate("ed25519")
+    Path("mine.toml").write_text(f'[keys.release]\nkey = "{release.public}"\n')
+    found = registry.get("acme/pii:0.1.0")
+    made = sign_release(found.name, found.version, found.data, generate("ed25519"))
+    forged = Envelope(
+        made.payload_type, made.payload, (Signature(release.public.id, made.signatures[0].sig),)
+    )
+    Decisions(registry.store).attest(found.ref, forged.encode(), MEDIA_TYPE)
+    reg("archive", "create", "all.onnxreg", "--all")
+    refused = reg("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
+    assert (refused.status, [each["kind"] for each in refused.json["damages"]]) == (4, ["signature"])

@@ -154,3 +154,117 @@ def test_an_archive_carries_policy_and_evidence(reg: Reg, registry: Registry, tm
     assert reg("archive", "verify", "site.onnxreg").status == 0
     assert reg("resolve", STABLE, "--remote", "./site.onnxreg").status == 0
     assert reg("--registry", tmp_path / "site", "pull", STABLE, "./site.onnxreg").status == 0
+
+
+def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that was promoted with one key in the trust file is barred by a file that knows another."""
+    from onnxreg.registry.signing.crypto import generate
+
+    release, other = generate("ed25519"), generate("ed25519")
+    for name, key in (("mine", release), ("other", other)):
+        (tmp_path / f"{name}.toml").write_text(f'[keys.release]\nkey = "{key.public}"\n')
+    (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "mine.toml"))
+    registry.sign(f"{NAME}:1.0.0", release)
+    reg("policy", "set", "policy.toml")
+    assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
+    reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
+    verify = ("archive", "verify", "site.onnxreg", "--json", "--trust")
+    assert reg(*verify, "mine.toml").json["damages"] == []
+    refused = reg(*verify, "other.toml")
+    assert (refused.status, [each["kind"] for each in refused.json["damages"]]) == (4, ["gate"])
+    demand = '[[require]]\nmodels = [".policy"]\nlines = true\n'
+    (tmp_path / "lines.toml").write_text((tmp_path / "mine.toml").read_text() + demand)
+    unsigned = reg(*verify, "lines.toml")
+    assert (unsigned.status, [each["kind"] for each in unsigned.json["damages"]]) == (4, ["policy"])
+
+
+def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    """One channel that does not meet it, one that was never promoted; one that meets it is not listed."""
+    reg("promote", f"{NAME}:1.0.0", "stable")
+    reg("tag", f"{NAME}:1.1.0", "beta")
+    before = registry.policies()
+    rule = '[[rule]]\nchannel = "{}"\nlicenses = ["{}"]\n'
+    (tmp_path / "new.toml").write_text(rule.format("stable", "MIT") + rule.format("beta", "Apache-2.0"))
+    dry = reg("policy", "set", "new.toml", "--dry-run", "--json")
+    assert dry.status == 0
+    assert (dry.json["rules"], dry.json["seq"]) == (2, None)
+    found = {each["channel"]: each for each in dry.json["stopped"]}
+    assert {channel: each["version"] for channel, each in found.items()} == {
+        "stable": "1.0.0",
+        "beta": "1.1.0",
+    }
+    assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
+    assert registry.policies() == before
+    assert reg("policy", "set", "new.toml", "--dry-run").out == "it would stop 2 channels\n"
+    done = reg("policy", "set", "new.toml")
+    assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
+    for channel, each in found.items():
+        refused = reg("resolve", f"{NAME}:{channel}")
+        assert refused.status == 8 and each["why"] in refused.err
+    (tmp_path / "mild.toml").write_text(rule.format("stable", "Apache-2.0"))
+    assert reg("policy", "set", "mild.toml", "--json").json == {"rules": 1, "seq": 3, "stopped": []}
+    assert reg("resolve", STABLE).status == 0
+
+
+def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    (registry.store.root / "index" / f"{NAME}.jsonl").write_text("damaged\n")
+    (tmp_path / "new.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
+    done = reg("policy", "set", "new.toml", "--json")
+    assert (done.status, done.json["seq"]) == (0, 2)
+    assert [each["channel"] for each in done.json["stopped"]] == [None]
+
+
+def test_signed_evaluations_are_listed_with_who_signed_them(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.registry.signing.crypto import generate
+
+    lab, stranger = generate("ed25519"), generate("ed25519")
+    (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    registry.sign(f"{NAME}:1.0.0", lab)
+    for key in (lab, stranger):
+        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    listed = {each["version"]: each for each in reg("verify", "--signatures", "--json").json["versions"]}
+    found = listed["1.0.0"]["evaluations"]
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    assert [(each["status"], each["key"], each["state"]) for each in found] == [
+        ("trusted", "lab", "refused"),
+        ("unknown", None, "refused"),
+    ]
+    assert {each["artifact"] for each in found} == {str(artifact)}
+    assert [each["status"] for each in listed["1.0.0"]["signatures"]] == ["trusted"]
+    assert listed["1.1.0"]["evaluations"] == [], "an unsigned one is none"
+    shown = reg("verify", "--signatures", f"{NAME}:1.0.0").out
+    assert f"{artifact.short} is refused" in shown
+
+
+def test_a_wrong_signature_on_an_evaluation_is_damage(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.registry.history.decisions import Decisions
+    from onnxreg.registry.signing.crypto import generate
+    from onnxreg.schema.dsse import MEDIA_TYPE, Envelope, Signature, pae
+    from onnxreg.schema.evaluation import statement
+    from onnxreg.schema.ref import Ref
+    from onnxreg.schema.statement import PAYLOAD_TYPE
+
+    lab, thief = generate("ed25519"), generate("ed25519")
+    (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    payload = statement(refusal(registry, "1.0.0"), artifact)
+    signature = Signature(lab.public.id, thief.sign(pae(PAYLOAD_TYPE, payload)).sig)
+    forged = Envelope(PAYLOAD_TYPE, payload, (signature,)).encode()
+    about = (artifact, "refused")
+    Decisions(registry.store).attest(Ref(NAME, "1.0.0"), forged, MEDIA_TYPE, None, about)
+    assert reg("verify").status == 0, "the key is not known yet"
+    reg("archive", "create", "site.onnxreg", "--all")
+    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    assert reg("verify", "--signatures").status == 4
+    assert [each["kind"] for each in reg("verify", "--json").json["damages"]] == ["signature"]
+    archived = reg("archive", "verify", "site.onnxreg", "--trust", "trust.toml", "--json")
+    assert [each["kind"] for each in archived.json["damages"]] == ["signature"]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,6 +73,38 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registr
     look(mirror, told.append)
     assert [(found.name, found.url, found.lines) for found in told] == [(NAME, mirror.store.url, 1)] * 2
     assert all(found.seconds >= 0 for found in told)
+
+
+def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
+    published: Registry,
+    tmp_path: Path,
+    own_user: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago."""
+    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    look(mirror)
+    published.tag(NAME, "stable")
+    look(published)
+    then = time.time() - 3 * 3600 - 5
+    os.utime(own_user / "state" / "heads" / published.id / f"{NAME}.json", (then, then))
+    reader = Registry(tmp_path / "reader").store.root
+    place = str(mirror.store.root)
+    for words in (
+        ("resolve", NAME, "--remote", place),
+        ("log", NAME, "--remote", place),
+        ("ls", "--remote", place),
+        ("query", "--remote", place),
+        ("pull", NAME, place),
+    ):
+        capfd.readouterr()
+        assert main(["--registry", str(reader), *words, "--max-age", "2h"]) == 8, words
+        assert f"what is known of {NAME} is 3 hours old" in capfd.readouterr().err
+        monkeypatch.setenv("REG_MAX_AGE", "2h")
+        assert main(["--registry", str(reader), *words]) == 8, words
+        monkeypatch.delenv("REG_MAX_AGE")
+        assert main(["--registry", str(reader), *words, "--max-age", "4h"]) == 0, words
 
 
 def test_one_place_that_goes_back_is_refused_and_another_is_not(published: Registry, tmp_path: Path) -> None:

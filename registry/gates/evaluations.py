@@ -1,0 +1,71 @@
+"""Who signed which later evaluation, and what each signature is worth."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxreg.registry.gates.judging import evaluation_of
+from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.trust.judging import Verdict
+from onnxreg.registry.trust.releases import judge_for
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.dsse import MEDIA_TYPE, Envelope
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.events import Attest
+from onnxreg.schema.trustfile import Trust
+
+
+@dataclass(frozen=True, slots=True)
+class SignedEvaluation:
+    """One signature on an evaluation of an artifact: what that says, the line that announced it, and what it is worth."""
+
+    manifest: Digest
+    artifact: Digest
+    state: str
+    seq: int
+    verdict: Verdict
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """As `reg verify --signatures --json` has it."""
+        about = {"artifact": str(self.artifact), "state": self.state}
+        return {**about, **self.verdict.to_json(), "seq": self.seq}
+
+
+def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluation]:
+    """Every signature on an evaluation in a log, oldest first; those of statements that were taken down are left out.
+
+    A statement that is missing, damaged, or says other things than its event is `invalid`.
+    """
+    judge = judge_for(ledger, trust)
+    for event, artifact, seq in _attested(ledger):
+        try:
+            envelope = Envelope.decode(ledger.fetch(event.statement))
+            evaluation_of(ledger, event)
+        except (InputError, IntegrityError, NotFoundError) as error:
+            verdicts = [Verdict("invalid", detail=error.message)]
+        else:
+            signatures = envelope.signatures
+            verdicts = [judge.verdict(each.keyid, each.sig, envelope.signed, seq) for each in signatures]
+        for verdict in verdicts:
+            yield SignedEvaluation(event.manifest, artifact, event.state or "", seq, verdict)
+
+
+def _attested(ledger: Ledger) -> Iterator[tuple[Attest, Digest, int]]:
+    """The events of signed evaluations, each with its artifact and the number of its line."""
+    for line in ledger.skim():
+        event = read_line(line.raw, ledger.name).event if line.kind == Attest.kind else None
+        if not isinstance(event, Attest) or event.media_type != MEDIA_TYPE:
+            continue
+        if event.artifact is not None and event.statement not in ledger.tombstones:
+            yield event, event.artifact, line.seq
+
+
+def audit_evaluations(ledger: Ledger, trust: Trust) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of the signatures on evaluations; see `verify.Audit`."""
+    try:
+        found = list(signed_evaluations(ledger, trust))
+    except RegError:
+        return  # the log cannot be read, which is said of the log
+    for each in found:
+        if each.verdict.status == "invalid":
+            what = f"the evaluation of {each.artifact.short}... in line {each.seq}"
+            yield "signature", f"the signature on {what} is wrong: {each.verdict.detail}"
