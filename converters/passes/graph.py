@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from onnxreg.converters.inspection.weightless import without_weights
+from onnxreg.converters.inspection.weightless import replace_but_weights, without_weights
 
 
 def containers(model: Any) -> Iterator[Any]:
@@ -53,3 +53,48 @@ def clear_value_info(model: Any) -> None:
     """Drop the inferred types of intermediate values: a rewritten graph makes them stale."""
     for container in containers(model):
         del container.value_info[:]
+
+
+def inline_functions(model: Any) -> int:
+    """Put the bodies of local functions where they are called, in place; how many functions there were.
+
+    No large weight is copied. For tools that leave functions as they are, or do not know them.
+    """
+    import onnx.inliner
+
+    count = len(model.functions)
+    if count:
+        replace_but_weights(model, onnx.inliner.inline_local_functions(without_weights(model)))
+        drop_unused_imports(model)
+    return count
+
+
+def drop_unused_imports(model: Any) -> None:
+    """Drop the opset imports of domains that no node is of, in place; the default domain's stays."""
+    used = {"", "ai.onnx", *(node.domain for body in containers(model) for node in body.node)}
+    kept = [entry for entry in model.opset_import if entry.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def rename_value(model: Any, old: str, new: str) -> None:
+    """Give a value of the main graph another name wherever nodes make or read it, subgraphs included."""
+    for body in within(model.graph):
+        for node in body.node:
+            for names in (node.input, node.output):
+                for index, name in enumerate(names):
+                    if name == old:
+                        names[index] = new
+        for value in body.output if body is not model.graph else ():
+            if value.name == old:
+                value.name = new
+
+
+def fresh_name(model: Any, wanted: str) -> str:
+    """`wanted`, or that with a number behind it, whichever no value of the model is called yet."""
+    taken = {
+        name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
+    }
+    taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    names = (wanted, *(f"{wanted}_{number}" for number in range(1, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
