@@ -1,10 +1,13 @@
 """Small helpers over ONNX protobufs that several passes share."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
+from itertools import count
 from typing import Any
 
 from onnxreg.converters.inspection.weightless import replace_but_weights, without_weights
+from onnxreg.schema.errors import ConversionError, InputError
 
 
 def containers(model: Any) -> Iterator[Any]:
@@ -33,6 +36,17 @@ def count_operators(model: Any) -> dict[str, int]:
         for node in container.node
     )
     return dict(sorted(Counter(names).items()))
+
+
+def node_names(model: Any) -> set[str]:
+    """The names of all nodes that have one."""
+    return {node.name for body in containers(model) for node in body.node if node.name}
+
+
+def refuse_unknown(what: str, asked: Collection[str] | None, known: Collection[str]) -> None:
+    """Raise InputError for a name that was asked for and that the graph does not have."""
+    if unknown := sorted(set(asked or ()) - set(known)):
+        raise InputError(f"the graph has no {what} called {', '.join(unknown)[:200]}")
 
 
 def default_opset(model: Any) -> int | None:
@@ -98,3 +112,69 @@ def fresh_name(model: Any, wanted: str) -> str:
     taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
     names = (wanted, *(f"{wanted}_{number}" for number in range(1, len(taken) + 2)))
     return next(name for name in names if name not in taken)
+
+
+def name_nodes(model: Any) -> None:
+    """Give every node without a name one of its own, from its operator and its place; the others keep theirs."""
+    taken = {node.name for body in containers(model) for node in body.node}
+    numbers = count()
+    for body in containers(model):
+        for node in body.node:
+            while not node.name:
+                name = f"{node.op_type}_{next(numbers)}"
+                node.name = "" if name in taken else name
+
+
+def drop_repeated_nodes(model: Any) -> None:
+    """Keep one of the nodes of a graph that make the same values in the same way, in place.
+
+    ONNX Runtime's float16 converter adds one Cast for each reader of a value, all of one name.
+    """
+    for body in within(model.graph):
+        first: dict[tuple[str, ...], Any] = {}
+        repeated = [
+            index
+            for index, node in enumerate(body.node)
+            if node.output and first.setdefault(tuple(node.output), node) is not node
+        ]
+        for index in reversed(repeated):
+            if body.node[index] == first[tuple(body.node[index].output)]:
+                del body.node[index]
+
+
+def sort_nodes(model: Any) -> None:
+    """Put each node of a graph behind those whose values it reads, in place; an order that is right stays.
+
+    Raises ConversionError for a graph in a circle.
+    """
+    for body in within(model.graph):
+        nodes = list(body.node)
+        makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+        needs = {
+            index: sorted({makers[name] for name in _read(node) if name in makers})
+            for index, node in enumerate(nodes)
+        }
+        if all(needed[-1] < index for index, needed in needs.items() if needed):
+            continue
+        try:
+            ordered = [copy(nodes[index]) for index in TopologicalSorter(needs).static_order()]
+        except CycleError as error:
+            raise ConversionError("the graph reads a value before it is made, in a circle") from error
+        del body.node[:]
+        body.node.extend(ordered)
+
+
+def copy(message: Any) -> Any:
+    """A protobuf detached from what it is part of, so that clearing that does not clear it."""
+    detached = type(message)()
+    detached.CopyFrom(message)
+    return detached
+
+
+def _read(node: Any) -> list[str]:
+    """The names that a node reads, its subgraphs' nodes included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names += [name for inner in within(body) for one in inner.node for name in one.input]
+    return names
