@@ -22,6 +22,7 @@ class OnnxFloatToFloat16(GraphPass):
     """
 
     id = "OnnxFloatToFloat16"
+    version = 2
     keeps_types = False
 
     class Params(base.PassParams):
@@ -45,7 +46,9 @@ class OnnxFloatToFloat16(GraphPass):
         super().requires(subject)
         asked = self.params
         graph.refuse_unknown("operator", asked.op_include_list, graph.count_operators(subject))
-        graph.refuse_unknown("node", asked.node_block_list or asked.node_include_list, graph.node_names(subject))
+        graph.refuse_unknown(
+            "node", asked.node_block_list or asked.node_include_list, graph.node_names(subject)
+        )
         if isinstance(asked.keep_io_types, tuple):
             graph.refuse_unknown("input or output", asked.keep_io_types, public_types(subject))
 

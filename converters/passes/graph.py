@@ -1,7 +1,7 @@
 """Small helpers over ONNX protobufs that several passes share."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any
@@ -91,17 +91,26 @@ def drop_unused_imports(model: Any) -> None:
     model.opset_import.extend(kept)
 
 
-def rename_value(model: Any, old: str, new: str) -> None:
-    """Give a value of the main graph another name wherever nodes make or read it, subgraphs included."""
+def drop_unread_weights(model: Any) -> None:
+    """Drop initializers of the main graph that nothing reads, and the second of two that share a name, in place."""
+    read = {name for body in within(model.graph) for node in body.node for name in node.input}
+    read |= {value.name for value in model.graph.output}
+    names = [tensor.name for tensor in model.graph.initializer]
+    for index in reversed(range(len(names))):
+        if names[index] not in read or names[index] in names[:index]:
+            del model.graph.initializer[index]
+
+
+def rename_values(model: Any, names: Mapping[str, str]) -> None:
+    """Give values of the main graph other names wherever nodes make or read them, subgraphs included."""
     for body in within(model.graph):
         for node in body.node:
-            for names in (node.input, node.output):
-                for index, name in enumerate(names):
-                    if name == old:
-                        names[index] = new
+            for values in (node.input, node.output):
+                for index, name in enumerate(values):
+                    if name in names:
+                        values[index] = names[name]
         for value in body.output if body is not model.graph else ():
-            if value.name == old:
-                value.name = new
+            value.name = names.get(value.name, value.name)
 
 
 def fresh_name(model: Any, wanted: str) -> str:

@@ -50,4 +50,6 @@ def emptied_weights(model: Any, smallest: float = SMALLEST, largest: float = LAR
             tensor, dims, data = emptied.pop()
             tensor.dims[:] = dims
             halved = tensor.data_type == tensor.FLOAT16
-            tensor.raw_data = to_half(np.frombuffer(data, "<f4"), smallest, largest).tobytes() if halved else data
+            tensor.raw_data = (
+                to_half(np.frombuffer(data, "<f4"), smallest, largest).tobytes() if halved else data
+            )

@@ -50,8 +50,44 @@ def to_float16(
         )
     graph.clear_value_info(half)
     graph.drop_repeated_nodes(half)
+    _join_float32(half)
     graph.sort_nodes(half)
     return half
+
+
+def _join_float32(model: Any) -> None:
+    """Let a node that stays float32 read what another one made, in place, without a float16 value between them.
+
+    The converter casts every value of such a node to float16 and back, which loses what float32 was kept for.
+    """
+    halved = {node.output[0]: node.input[0] for node in model.graph.node if _is_cast(node, FLOAT16)}
+    widened = {
+        node.output[0]: halved[node.input[0]]
+        for node in model.graph.node
+        if _is_cast(node, FLOAT) and node.input[0] in halved
+    }
+    public = {value.name for value in model.graph.output}
+    for index in reversed(range(len(model.graph.node))):
+        node = model.graph.node[index]
+        if node.output and node.output[0] in widened:
+            if node.output[0] in public:
+                node.op_type, node.input[0] = "Identity", widened[node.output[0]]
+                del node.attribute[:]
+            else:
+                del model.graph.node[index]
+    graph.rename_values(model, {name: origin for name, origin in widened.items() if name not in public})
+    read = {name for body in graph.within(model.graph) for node in body.node for name in node.input} | public
+    for index in reversed(range(len(model.graph.node))):
+        if model.graph.node[index].op_type == "Cast" and not read & set(model.graph.node[index].output):
+            del model.graph.node[index]
+
+
+def _is_cast(node: Any, element: int) -> bool:
+    """Whether a node is a Cast to this type that the converter, which names its nodes so, has put in."""
+    ours = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
+        ("graph_input_cast", "graph_output_cast")
+    )
+    return ours and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
 
 
 def count_halves(model: Any) -> dict[str, int]:

@@ -95,13 +95,13 @@ class OnnxIODataTypeConverter(GraphPass):
 
     def _cast_input(self, subject: Any, value: Any) -> None:
         inside = graph.fresh_name(subject, f"{value.name}_as_{element_name(self.params.source_dtype)}")
-        graph.rename_value(subject, value.name, inside)
+        graph.rename_values(subject, {value.name: inside})
         subject.graph.node.insert(0, _cast(value.name, inside, self.params.source_dtype))
         value.type.tensor_type.elem_type = self.params.target_dtype
 
     def _cast_output(self, subject: Any, value: Any) -> None:
         inside = graph.fresh_name(subject, f"{value.name}_as_{element_name(self.params.source_dtype)}")
-        graph.rename_value(subject, value.name, inside)
+        graph.rename_values(subject, {value.name: inside})
         subject.graph.node.append(_cast(inside, value.name, self.params.target_dtype))
         value.type.tensor_type.elem_type = self.params.target_dtype
 

@@ -109,7 +109,9 @@ def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
 def test_bounds_are_those_of_onnx_runtime(bounds: tuple[float, float]) -> None:
     every = np.random.default_rng(1).integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
     edges = np.array([*bounds, -bounds[0], -bounds[1], 0, -0.0, np.inf, -np.inf, 2**-24, 65519], np.float32)
-    values = np.concatenate([every[~np.isnan(every)], edges, np.nextafter(edges, 1), np.nextafter(edges, 9e9)])
+    values = np.concatenate(
+        [every[~np.isnan(every)], edges, np.nextafter(edges, 1), np.nextafter(edges, 9e9)]
+    )
     with np.errstate(all="ignore"):
         expected = convert_np_to_float16(values, *bounds)
     assert to_half(values, *bounds).tobytes() == expected.tobytes()
