@@ -55,7 +55,7 @@ class OrtMixedPrecision(GraphPass):
         def within(names: frozenset[str]) -> bool:
             trial = self._convert(graph.copy(subject), names | forced)
             found[names] = self._distance(expected, trial, feeds)
-            return found[names] <= self.params.atol
+            return bool(found[names] <= self.params.atol)
 
         trials = Trials(within, self.params.max_trials)
         kept, minimal = self._search(subject, trials)

@@ -57,6 +57,4 @@ def minimize(names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> t
 def _complements(names: Sequence[str], parts: int) -> list[list[str]]:
     """The names without each of so many consecutive parts, the last part left out first."""
     edges = [len(names) * index // parts for index in range(parts + 1)]
-    return [
-        [*names[:start], *names[end:]] for start, end in pairwise(edges) if start < end
-    ][::-1]
+    return [[*names[:start], *names[end:]] for start, end in pairwise(edges) if start < end][::-1]

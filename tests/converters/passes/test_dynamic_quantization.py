@@ -21,7 +21,9 @@ def model(body: str = "h = MatMul(x, first) y = MatMul(h, second)", **shapes: tu
         node.name = f"node{index}"
     draw = np.random.default_rng(0)
     for name, shape in (shapes or {"first": (40, 40), "second": (40, 40)}).items():
-        value = draw.normal(size=shape).astype(np.float32) * np.geomspace(0.01, 1, shape[-1], dtype=np.float32)
+        value = draw.normal(size=shape).astype(np.float32) * np.geomspace(
+            0.01, 1, shape[-1], dtype=np.float32
+        )
         parsed.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     return parsed
 

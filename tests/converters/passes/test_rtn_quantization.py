@@ -43,7 +43,9 @@ def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, 
     work = OnnxBlockWiseRtnQuantization(
         bits=bits, is_symmetric=symmetric, block_size=block_size, accuracy_level=1
     )
-    after, step = proof.run("int4", work, model("y = MatMul(x, first)"), feeds=[{"x": np.eye(72, dtype=np.float32)}])
+    after, step = proof.run(
+        "int4", work, model("y = MatMul(x, first)"), feeds=[{"x": np.eye(72, dtype=np.float32)}]
+    )
     weight = onnx.numpy_helper.to_array(model().graph.initializer[0])
     session = proof.model.session(after)
     got = session.run(None, {"x": np.eye(72, dtype=np.float32)})[0]
@@ -68,7 +70,9 @@ def test_what_is_in_the_file() -> None:
 
 
 def test_a_weight_that_two_nodes_share_is_stored_once() -> None:
-    after, _ = proof.run("int4", OnnxBlockWiseRtnQuantization(), model("h = MatMul(x, first) y = MatMul(h, first)"))
+    after, _ = proof.run(
+        "int4", OnnxBlockWiseRtnQuantization(), model("h = MatMul(x, first) y = MatMul(h, first)")
+    )
     names = [tensor.name for tensor in after.graph.initializer]
     assert len(names) == len(set(names)) == 2
 
