@@ -187,3 +187,21 @@ def _read(node: Any) -> list[str]:
         for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             names += [name for inner in within(body) for one in inner.node for name in one.input]
     return names
+
+
+def drop_notes(model: Any) -> None:
+    """Drop doc strings and metadata of the model and everything in it, in place: exporters write paths there."""
+    for message in _noted(model):
+        for field in ("doc_string", "metadata_props"):
+            if field in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(field)
+
+
+def _noted(model: Any) -> Iterator[Any]:
+    yield model
+    for body in containers(model):
+        yield body
+        yield from body.node
+        yield from body.value_info
+        if hasattr(body, "initializer"):
+            yield from (*body.initializer, *body.input, *body.output)

@@ -9,8 +9,9 @@ import pytest
 
 from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.conversion import OnnxConversion, TokenModel
+from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.testing import PassContract
+from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
 from onnxreg.schema.errors import InputError
 
@@ -48,7 +49,7 @@ def encoder(bert: Path) -> bytes:
     module = AutoModelForTokenClassification.from_pretrained(bert, attn_implementation="eager").eval()
     ids = torch.ones(2, 8, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids}
-    converted, _ = run("fp32", OnnxConversion(), TokenModel(module, inputs))
+    converted, _ = run("fp32", OnnxConversion(), TorchModel(module, inputs))
     return bytes(converted.SerializeToString())
 
 
