@@ -25,6 +25,7 @@ from onnxreg.cli import (
     log,
     ls,
     mirror,
+    passes,
     pin,
     pull,
     purge,
@@ -50,6 +51,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("export", export.command, export.EXAMPLES),
         ("import", importing.command, importing.EXAMPLES),
         ("add", add.command, add.EXAMPLES),
+        ("passes", passes.command, passes.EXAMPLES),
     ),
     "Move it": (
         ("push", push.command, push.EXAMPLES),

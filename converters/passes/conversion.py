@@ -81,10 +81,15 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                 refused[name] = error.message
                 continue
             if distance <= TOLERANCE:
-                self._taken = {"exporter": name, **{f"{other}_refused": why for other, why in refused.items()}}
+                self._taken = {
+                    "exporter": name,
+                    **{f"{other}_refused": why for other, why in refused.items()},
+                }
                 return found
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
-        raise ConversionError("no exporter agrees with the module: " + "; ".join(map(": ".join, refused.items())))
+        raise ConversionError(
+            "no exporter agrees with the module: " + "; ".join(map(": ".join, refused.items()))
+        )
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:

@@ -61,7 +61,9 @@ def names_a_directory(exported: Any) -> str | None:
 
     text = without_weights(exported).SerializeToString()
     places = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
-    return next((place.name for place in sorted(places) if len(place.parts) > 1 and str(place).encode() in text), None)
+    return next(
+        (place.name for place in sorted(places) if len(place.parts) > 1 and str(place).encode() in text), None
+    )
 
 
 def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:

@@ -137,5 +137,11 @@ def test_no_exporter_can() -> None:
         def forward(self, x: Any) -> Any:
             raise ValueError("no such thing")
 
-    with pytest.raises(ConversionError, match=r"no exporter agrees with the module: torchscript: .*; dynamo: "):
-        run("fp32", OnnxConversion(use_dynamo_exporter="auto"), TorchModel(Broken(False), {"x": torch.ones(1, 2, 4)}))
+    with pytest.raises(
+        ConversionError, match=r"no exporter agrees with the module: torchscript: .*; dynamo: "
+    ):
+        run(
+            "fp32",
+            OnnxConversion(use_dynamo_exporter="auto"),
+            TorchModel(Broken(False), {"x": torch.ones(1, 2, 4)}),
+        )

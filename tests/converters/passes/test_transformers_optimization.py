@@ -70,7 +70,8 @@ def test_onnx_runtime_alone(encoder: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{"model_type": "brt"}, {"opt_level": 3}, {"only_onnxruntime": True, "opt_level": 0}, {"num_heads": -1}]
+    "params",
+    [{"model_type": "brt"}, {"opt_level": 3}, {"only_onnxruntime": True, "opt_level": 0}, {"num_heads": -1}],
 )
 def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
     with pytest.raises(InputError):
