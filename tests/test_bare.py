@@ -24,6 +24,7 @@ EXTRAS = (
     "transformers",
     "onnx",
     "onnxruntime",
+    "onnxruntime_genai",
     "onnxscript",
     "numpy",
     "safetensors",

@@ -39,7 +39,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
-        if field.message_type is None:
+        if isinstance(value, str | bytes | int | float):
             setattr(target, field.name, value)
         else:
             getattr(target, field.name).MergeFrom(value)

@@ -14,6 +14,7 @@ from onnxreg.converters.passes.golden_vectors import GoldenVectors
 from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
+from onnxreg.converters.passes.model_builder import ModelBuilder
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
 from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
@@ -36,6 +37,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         OnnxStaticQuantization,
         OnnxBlockWiseRtnQuantization,
         OrtTransformersOptimization,
+        ModelBuilder,
         OrtFormat,
         GoldenVectors,
     )

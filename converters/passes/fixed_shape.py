@@ -21,6 +21,7 @@ class DynamicToFixedShape(GraphPass):
     """
 
     id = "DynamicToFixedShape"
+    tolerance = 1e-3
 
     class Params(base.PassParams):
         dim_param: tuple[str, ...] | None = Field(

@@ -21,6 +21,8 @@ class GraphPass(base.Pass[Any, Any]):
 
     keeps_opset: ClassVar[bool] = True
     keeps_types: ClassVar[bool] = True
+    tolerance: ClassVar[float | None] = None
+    """How far an output may be from the parent's, in parts of its largest value, where the pass changes no number."""
 
     def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
         """Args:

@@ -25,6 +25,7 @@ class OnnxOpVersionConversion(GraphPass):
     """
 
     id = "OnnxOpVersionConversion"
+    tolerance = 1e-3
     keeps_opset = False
 
     class Params(base.PassParams):

@@ -42,6 +42,7 @@ def run(
         [outputs(parent, feed, "the parent") for feed in feeds],
         [outputs(child, feed, f"what {work.id} made") for feed in feeds],
         work.id,
+        getattr(work, "tolerance", None),
     )
     parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": found}
     recorded = done.to_json()
@@ -67,21 +68,28 @@ def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
 
 
 def compare(
-    expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], what: str
+    expected: Sequence[Mapping[str, Any]],
+    got: Sequence[Mapping[str, Any]],
+    what: str,
+    tolerance: float | None = None,
 ) -> dict[str, dict[str, float]]:
     """How far outputs are apart over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
 
-    Raises ConversionError, naming `what`, for an output that is lost or has another shape, NaN on either side, or a
-    cosine below `FLOOR`.
+    Raises ConversionError, naming `what`, for an output that is lost or has another shape, NaN on either side, a
+    cosine below `FLOOR`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
     """
-    return {
-        name: _compare(name, expected, got, what) for name in expected[0] if _is_number(expected[0][name])
-    }
+    found = {}
+    for name in (name for name, array in expected[0].items() if _is_number(array)):
+        parent, child = _values(name, expected, got, what)
+        found[name] = _distance(parent, child)
+        _judge(found[name], parent, f"{what}: the output {name}", tolerance)
+    return found
 
 
-def _compare(
+def _values(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], what: str
-) -> dict[str, float]:
+) -> tuple[Any, Any]:
+    """All values of one output on both sides, float64, without those that are infinite in the parent."""
     import numpy as np
 
     if any(name not in found for found in got):
@@ -97,15 +105,31 @@ def _compare(
     finite = np.isfinite(parent)
     if np.isnan(child).any() or not np.isfinite(child[finite]).all():
         raise ConversionError(f"{what}: NaN or infinity in the output {name}")
-    parent, child = parent[finite], child[finite]
+    return parent[finite], child[finite]
+
+
+def _distance(parent: Any, child: Any) -> dict[str, float]:
+    """Six significant digits."""
+    import numpy as np
+
     norms = float(np.linalg.norm(parent) * np.linalg.norm(child))
     cosine = float(parent @ child) / norms if norms else float(np.array_equal(parent, child))
-    if cosine < FLOOR:
-        raise ConversionError(
-            f"{what}: the output {name} is not the parent's: their cosine is {cosine:.3g}, the least is {FLOOR}"
-        )
     largest = float(np.abs(parent - child).max(initial=0.0))
     return {"max_abs_diff": float(f"{largest:.6g}"), "cosine": float(f"{cosine:.6g}")}
+
+
+def _judge(found: Mapping[str, float], parent: Any, what: str, tolerance: float | None) -> None:
+    import numpy as np
+
+    if found["cosine"] < FLOOR:
+        raise ConversionError(
+            f"{what} is not the parent's: their cosine is {found['cosine']:.3g}, the least is {FLOOR}"
+        )
+    scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
+    if tolerance is not None and found["max_abs_diff"] > tolerance * scale:
+        raise ConversionError(
+            f"{what} is {found['max_abs_diff']:.3g} from the parent's, the most is {tolerance * scale:.3g}"
+        )
 
 
 def _is_number(array: Any) -> bool:

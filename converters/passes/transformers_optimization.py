@@ -21,6 +21,7 @@ class OrtTransformersOptimization(GraphPass):
     """
 
     id = "OrtTransformersOptimization"
+    tolerance = 1e-3
 
     class Params(base.PassParams):
         model_type: str = "bert"
