@@ -13,6 +13,7 @@ from onnxreg.schema.version import Version
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
+    "reg add model.onnx model.onnx.golden.json --name acme/ner",
     "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
 )
 

@@ -1,7 +1,7 @@
 """All verbs as one typer application, grouped by task."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,8 @@ from typer.exceptions import TyperException
 from onnxreg.cli import (
     VERSION,
     add,
+    archive,
+    attest,
     coverage,
     devices,
     diff,
@@ -21,23 +23,30 @@ from onnxreg.cli import (
     fetch_index,
     gc,
     importing,
+    key,
     lock,
     log,
     ls,
     mirror,
     passes,
     pin,
+    policy,
+    promote,
     pull,
     purge,
     push,
     query,
+    rebuild,
     remote,
     resolve,
     run,
+    sbom,
     schema,
     serve,
     show,
+    sign,
     tag,
+    trust,
     untag,
     verify,
     yank,
@@ -72,10 +81,15 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("coverage", coverage.command, coverage.EXAMPLES),
         ("devices", devices.command, devices.EXAMPLES),
         ("diff", diff.command, diff.EXAMPLES),
+        ("sbom", sbom.command, sbom.EXAMPLES),
+        ("rebuild", rebuild.command, rebuild.EXAMPLES),
     ),
     "Decide what is in use": (
         ("tag", tag.command, tag.EXAMPLES),
+        ("attest", attest.command, attest.EXAMPLES),
+        ("promote", promote.command, promote.EXAMPLES),
         ("untag", untag.command, untag.EXAMPLES),
+        ("sign", sign.command, sign.EXAMPLES),
         ("yank", yank.command, yank.EXAMPLES),
         ("pin", pin.command, pin.EXAMPLES),
     ),
@@ -92,6 +106,40 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
 }
 OTHERS = "Set up"
+Group = tuple[str, str, Sequence[str], Mapping[str, Callable[..., None]]]
+GROUPS: dict[str, Group] = {
+    "archive": (
+        "Move it",
+        "Versions in one file, for a site without network.",
+        archive.EXAMPLES,
+        {"create": archive.create, "verify": archive.verify},
+    ),
+    "remote": (
+        OTHERS,
+        "Give registries elsewhere a name.",
+        remote.EXAMPLES,
+        {"add": remote.add, "list": remote.list_remotes, "remove": remote.remove},
+    ),
+    "key": (
+        OTHERS,
+        "The keys that you sign with.",
+        key.EXAMPLES,
+        {"new": key.new, "list": key.list_keys, "show": key.show},
+    ),
+    "policy": (
+        "Decide what is in use",
+        "Say what channels demand of versions.",
+        policy.EXAMPLES,
+        {"show": policy.show, "set": policy.set_policy},
+    ),
+    "trust": (
+        OTHERS,
+        "Whose signatures count for you, and what you saw of registries.",
+        trust.EXAMPLES,
+        {"show": trust.show, "add": trust.add, "revoke": trust.revoke, "reset": trust.reset},
+    ),
+}
+"""Verbs with verbs of their own: panel, help, examples, commands."""
 
 
 def build() -> typer.Typer:
@@ -109,14 +157,17 @@ def build() -> typer.Typer:
     for panel, verbs in PANELS.items():
         for name, command, examples in verbs:
             app.command(name, rich_help_panel=panel, epilog=_epilog(examples))(command)
-    remotes = typer.Typer(epilog=_epilog(remote.EXAMPLES))
-    for name, command in (("add", remote.add), ("list", remote.list_remotes), ("remove", remote.remove)):
-        remotes.command(name, epilog=_epilog([line for line in remote.EXAMPLES if f" {name}" in line]))(
-            command
-        )
-    app.add_typer(remotes, name="remote", help="Give registries elsewhere a name.", rich_help_panel=OTHERS)
+    for name, (panel, text, examples, commands) in GROUPS.items():
+        app.add_typer(_group(examples, commands), name=name, help=text, rich_help_panel=panel)
     app.command("schema", rich_help_panel=OTHERS, epilog=_epilog(schema.EXAMPLES))(schema.command)
     return app
+
+
+def _group(examples: Sequence[str], commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
+    group = typer.Typer(epilog=_epilog(examples))
+    for name, command in commands.items():
+        group.command(name, epilog=_epilog([line for line in examples if f" {name}" in line]))(command)
+    return group
 
 
 def _epilog(examples: Sequence[str]) -> str:

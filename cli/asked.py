@@ -7,12 +7,12 @@ from onnxreg.schema.query import Query, share
 
 
 def query(
-    formats: Sequence[str],
-    precision: str | None,
-    certified: bool,
-    max_size: str | None,
-    min_recall: Sequence[str],
-    where: str | None,
+    formats: Sequence[str] | None = None,
+    precision: str | None = None,
+    certified: bool = False,
+    max_size: str | None = None,
+    min_recall: Sequence[str] | None = None,
+    where: str | None = None,
 ) -> Query:
     """InputError, naming the option, where one of them cannot be read."""
     size, expression = None, None
@@ -24,8 +24,8 @@ def query(
         from onnxreg.schema.where import parse
 
         expression = parse(where)
-    recalls = dict(_recall(text) for text in min_recall)
-    return Query(tuple(formats), precision, certified, size, recalls, expression)
+    recalls = dict(_recall(text) for text in min_recall or ())
+    return Query(tuple(formats or ()), precision, certified, size, recalls, expression)
 
 
 def _recall(text: str) -> tuple[str, float]:

@@ -1,8 +1,14 @@
 """The options that make up a query, for typer; `asked` reads them."""
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from onnxreg.cli.asked import query
+from onnxreg.schema.query import Query
 
 if TYPE_CHECKING:
     from onnxreg.schema.device import Device
@@ -34,6 +40,41 @@ OneDevice = Annotated[
         "--device", help="Where it must run: a preset (see `reg devices`) or a JSON file of one device."
     ),
 ]
+
+
+ANYTHING = Query()
+"""Stands for the default of a parameter that `asks` replaces."""
+
+
+def options(
+    formats: Formats = None,
+    precision: Precision = None,
+    certified: Certified = False,
+    max_size: MaxSize = None,
+    min_recall: MinRecall = None,
+    where: Where = None,
+) -> Query:
+    """What they ask."""
+    return query(formats, precision, certified, max_size, min_recall, where)
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `asked` is a Query, with these options in its place."""
+    signature, ours = inspect.signature(command), inspect.signature(options).parameters
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        asked = options(**{name: given.pop(name) for name in ours})
+        command(asked=asked, **given)
+
+    parameters = [
+        parameter
+        for each in signature.parameters.values()
+        for parameter in (ours.values() if each.name == "asked" else [each])
+    ]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def read_one_device(place: str | None) -> "Device | None":

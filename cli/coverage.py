@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import asking, output
-from onnxreg.cli.asked import query
 from onnxreg.cli.fleet import read_devices
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry.coverage import Covered, coverage
 from onnxreg.schema.errors import GateError, InputError
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 
 EXAMPLES = (
@@ -19,6 +19,7 @@ EXAMPLES = (
 )
 
 
+@asking.asks
 def command(
     context: typer.Context,
     ref: RefArgument,
@@ -28,12 +29,7 @@ def command(
             help="A preset (see `reg devices`) or a JSON file of one device or an array; may be repeated."
         ),
     ],
-    formats: asking.Formats = None,
-    precision: asking.Precision = None,
-    certified: asking.Certified = False,
-    max_size: asking.MaxSize = None,
-    min_recall: asking.MinRecall = None,
-    where: asking.Where = None,
+    asked: Query = asking.ANYTHING,
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +41,6 @@ def command(
     the rest as in `reg resolve --json`, null for a device that gets nothing.
     """
     session: Session = context.obj
-    asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
     fleet = [device for place in devices for device in read_devices(place)]
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")

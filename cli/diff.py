@@ -1,38 +1,180 @@
 """`reg diff`: what changed between two versions."""
 
-from typing import Annotated
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxreg.cli import output
-from onnxreg.cli.options import Json, complete_name
+from onnxreg.cli import deep as inside
+from onnxreg.cli import output, overview
+from onnxreg.cli.deep import Side
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options import Json, RemoteOption, complete_name
 from onnxreg.cli.session import Session
+from onnxreg.schema.deep import DeepDiff
+from onnxreg.schema.diff import SEVERITIES, ManifestDiff, diff
+from onnxreg.schema.errors import GateError, InputError
+from onnxreg.schema.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.facade import Published
+    from onnxreg.registry.storage import Source
 
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
     "reg diff acme/pii-small:stable acme/pii-small --json",
+    "reg diff acme/pii-small:stable acme/pii-small --html diff.html --deep",
+    "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
+STDOUT = Path("-")
+NAMED = 3
+"""Changes that the message of a failed gate names."""
 
 
 def command(
     context: typer.Context,
     old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_name)],
     new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_name)],
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(help=f"Exit status 8 where a change has one of these: {','.join(SEVERITIES)}."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Open the files: which weights, by how much, which nodes.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Where OLD is, if elsewhere than NEW: a name, path or URL.")
+    ] = None,
+    remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
     """Compare two versions: every change of the manifest, the worst first, and whether an app can go on unchanged.
 
+    Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic; docs/diff.md has the
+    rules. With --deep, of artifacts whose bytes differ the files are fetched for this run and compared, unless their
+    semantic digests are equal. --html replaces an earlier file.
+
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message}]}.
+    severity, artifact?, old, new, message, note?}]}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
+    new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
+    operator, what}], equal_nodes}, why_not}]}; where later evaluations were attested, {attested: {old, new}}, each by the path of an artifact.
     """
     session: Session = context.obj
-    found = session.open().diff(old, new)
+    gate = _severities(fail_on)
+    if as_json + as_markdown + (html == STDOUT) > 1:
+        raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
+    _check_page(html)
+    place = session.place(remote)
+    sides = [_read(place if source is None else session.place(source), old), _read(place, new)]
+    before, after = (side.version for side in sides)
+    found = diff(before.manifest, after.manifest)
+    opened = None
+    if deep:
+        with session.progress("reading what differs", as_json) as progress:
+            opened = inside.open_pairs(sides[0], sides[1], progress)
     if as_json:
-        output.write_json(found.to_json())
+        later = {"old": _attested(before), "new": _attested(after)}
+        more = ({} if opened is None else {"deep": _json(opened)}) | (
+            {"attested": later} if any(later.values()) else {}
+        )
+        output.write_json(found.to_json() | more)
+    elif as_markdown:
+        from onnxreg.cli.diff_markdown import markdown
+
+        output.write_bytes(markdown(before, after, found, opened).encode())
+    elif html != STDOUT:
+        _say(session, found, opened)
+        for side in (before, after):
+            session.say(*(f"{side.ref}: {line}" for line in overview.later(side.manifest, side.attested)))
+    if html is not None:
+        _write_page(session, html, before, after, found, opened)
+    _check_gate(found, gate)
+
+
+def _severities(text: str | None) -> Collection[str]:
+    wanted = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in wanted:
+        if word not in SEVERITIES:
+            raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
+    return wanted
+
+
+def _check_page(html: Path | None) -> None:
+    """What would fail after the work fails before."""
+    if html is None:
         return
+    with needs("serve", "reg diff --html"):
+        import jinja2  # noqa: F401
+    if html != STDOUT:
+        from onnxreg.registry.outfile import check_outfile
+
+        check_outfile(html)
+
+
+def _read(place: "Source", ref: str) -> Side:
+    from onnxreg.registry.facade import read_version
+
+    return Side(place, read_version(place, Ref.parse(ref)))
+
+
+def _attested(side: "Published") -> dict[str, str]:
+    """What later evaluations say of artifacts, by their path."""
+    return {
+        item.path: side.attested[item.digest]
+        for item in side.manifest.artifacts
+        if item.digest in side.attested
+    }
+
+
+def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
+    return [pair.model_dump(mode="json") for pair in deep]
+
+
+def _say(session: Session, found: ManifestDiff, deep: list[DeepDiff] | None) -> None:
     session.say(found.summary)
     for severity, count in found.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")
             changes = [change for change in found.changes if change.severity == severity]
             session.say(*(f"  {output.printable(change.message)}" for change in changes))
+    session.say(*inside.lines(deep or []))
+
+
+def _write_page(
+    session: Session,
+    target: Path,
+    old: "Published",
+    new: "Published",
+    found: ManifestDiff,
+    deep: list[DeepDiff] | None,
+) -> None:
+    from onnxreg.registry.outfile import outfile
+    from onnxreg.registry.serving.report import report
+
+    page = report(old, new, found, deep)
+    if target == STDOUT:
+        output.write_bytes(page)
+        return
+    replaced = " in place of an earlier file" if target.exists() else ""
+    with outfile(target) as file:
+        file.write(page)
+    if not session.quiet:
+        print(f"written to {target}{replaced}", file=sys.stderr)
+
+
+def _check_gate(found: ManifestDiff, gate: Collection[str]) -> None:
+    """GateError, naming the worst changes, where one has a severity of the gate."""
+    failed = [change for change in found.changes if change.severity in gate]
+    if failed:
+        first = "; ".join(change.message for change in failed[:NAMED])
+        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        raise GateError(
+            f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}{more}",
+            "keep the old version for apps in the field, or take the severity out of --fail-on",
+        )

@@ -25,6 +25,7 @@ VERBS: dict[str, Options] = {
         "--certified": ("certified", FLAG),
         "--remote": ("remote", VALUE),
         "--offline": ("offline", FLAG),
+        "--max-age": ("max_age", VALUE),
     },
     "resolve": {
         "--json": ("as_json", FLAG),
@@ -37,6 +38,7 @@ VERBS: dict[str, Options] = {
         "--device": ("device", VALUE),
         "--remote": ("remote", VALUE),
         "--offline": ("offline", FLAG),
+        "--max-age": ("max_age", VALUE),
         "--explain": ("explain", FLAG),
         "--verify": ("verify", FLAG),
     },

@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import asking, output
-from onnxreg.cli.asked import query
 from onnxreg.cli.options import Json, RemoteOption, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.registry import locking
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.lock import FILENAME, Change, Lock, Locked
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.request import Request
 
@@ -24,6 +24,7 @@ EXAMPLES = (
 )
 
 
+@asking.asks
 def command(
     context: typer.Context,
     refs: Annotated[
@@ -34,12 +35,7 @@ def command(
             autocompletion=complete_name,
         ),
     ] = None,
-    formats: asking.Formats = None,
-    precision: asking.Precision = None,
-    certified: asking.Certified = False,
-    max_size: asking.MaxSize = None,
-    min_recall: asking.MinRecall = None,
-    where: asking.Where = None,
+    asked: Query = asking.ANYTHING,
     device: asking.OneDevice = None,
     remote: RemoteOption = None,
     path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
@@ -61,7 +57,6 @@ def command(
     are entries of it or null.
     """
     session: Session = context.obj
-    asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
     known = asking.read_one_device(device)
     if not refs and (asked.to_json() or known):
         raise InputError(
@@ -80,7 +75,7 @@ def command(
     lock = before.with_entries(found)
     changes = lock.changes(before)
     if not check:
-        _write(path, lock)
+        output.write_file(path, lock.encode())
     if as_json:
         output.write_json(_as_json(path, lock, changes))
     else:
@@ -107,17 +102,6 @@ def _read(path: Path, needed: bool) -> Lock:
         if needed:
             raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
         return Lock.of([])
-
-
-def _write(path: Path, lock: Lock) -> None:
-    """All of it or nothing; a file that is right already is not touched."""
-    data = lock.encode()
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
 
 
 def _show(session: Session, path: Path, lock: Lock, changes: list[Change], check: bool) -> None:

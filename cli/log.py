@@ -1,13 +1,16 @@
 """`reg log`: a model's history."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, NameArgument, Offline, RemoteOption
+from onnxreg.cli.options import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.events import LogLine
+
+if TYPE_CHECKING:
+    from onnxreg.registry.trust.judging import Verdict
 
 EXAMPLES = (
     "reg log acme/pii-small",
@@ -21,31 +24,42 @@ def command(
     name: NameArgument,
     remote: RemoteOption = None,
     offline: Offline = False,
+    max_age: MaxAge = None,
     as_json: Json = False,
 ) -> None:
-    """Show every event of a model, oldest first; the chain is verified. Actors are shown as they claimed to be.
+    """Show every event of a model, oldest first; the chain is verified.
 
-    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?}]}.
+    Actors are shown as they claimed to be; SIGNED BY is whose key signed the line, by the names of your trust file. The
+    last signed line is the signed head: it vouches for all lines before it.
+
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid, key}}]}; status is
+    trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.facade import read_log
+    from onnxreg.registry.trust.judging import judge_lines
+    from onnxreg.registry.trust.policy import load_trust
 
     session: Session = context.obj
-    place = session.place(remote, offline)
-    lines = read_log(place, name)
+    place = session.limited(max_age).place(remote, offline)
+    log = read_log(place, name)
+    lines = list(judge_lines(load_trust(), place.registry_id, name, log))
     if as_json:
-        head = str(lines[-1].digest)
+        head = str(log[-1].digest)
         value = {
             "name": name,
             "registry": place.registry_id,
             "head": head,
-            "lines": [_json(line) for line in lines],
+            "lines": [_json(line, verdict) for line, verdict in lines],
         }
         output.write_json(value)
         return
-    session.table(("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"), [_row(line) for line in lines])
+    session.table(
+        ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
+        [_row(line, verdict) for line, verdict in lines],
+    )
 
 
-def _json(line: LogLine) -> dict[str, Any]:
+def _json(line: LogLine, verdict: "Verdict") -> dict[str, Any]:
     value = {
         "seq": line.seq,
         "prev": str(line.prev),
@@ -54,10 +68,10 @@ def _json(line: LogLine) -> dict[str, Any]:
     }
     if line.via is not None:
         value["via"] = {"registry": line.via.registry, "seq": line.via.seq, "head": str(line.via.head)}
-    return value
+    return {**value, "signed": verdict.to_json()}
 
 
-def _row(line: LogLine) -> tuple[object, ...]:
+def _row(line: LogLine, verdict: "Verdict") -> tuple[object, ...]:
     event = line.event.to_json()
     what = [str(event[key]) for key in ("tag", "version") if key in event]
     if "manifest" in event:
@@ -70,5 +84,6 @@ def _row(line: LogLine) -> tuple[object, ...]:
         event["kind"],
         " ".join(what),
         event.get("actor", ""),
+        str(verdict),
         event.get("reason", ""),
     )

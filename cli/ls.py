@@ -38,10 +38,11 @@ def run(
     certified: bool = False,
     remote: str | None = None,
     offline: bool = False,
+    max_age: str | None = None,
     as_json: bool = False,
 ) -> None:
     """Both lanes end here; for the shape of the JSON see `command`."""
-    place = session.place(remote, offline)
+    place = session.limited(max_age).place(remote, offline, watched=False)
     one = name is not None and not lookup.PATTERN & set(name)
     if formats or precision or certified:
         if not isinstance(place, LocalRemote):
@@ -166,7 +167,7 @@ def command() -> Callable[..., None]:
 
     import typer
 
-    from onnxreg.cli.options import Json, Offline, RemoteOption, complete_name
+    from onnxreg.cli.options import Json, MaxAge, Offline, RemoteOption, complete_name
 
     def ls(
         context: typer.Context,
@@ -185,6 +186,7 @@ def command() -> Callable[..., None]:
         certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
         remote: RemoteOption = None,
         offline: Offline = False,
+        max_age: MaxAge = None,
         as_json: Json = False,
     ) -> None:
         """List the models of the registry, or the versions of one of them, newest first.
@@ -193,11 +195,11 @@ def command() -> Callable[..., None]:
         artifacts; the newest four releases of a model and what its channels hold are looked at.
 
         With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, channels}]}; state
-        is empty, yanked, pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
+        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, attested?, channels}]}; state
+        is empty, yanked, refused (by a later evaluation), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
         where these are all. The size is that of all files that are held in bytes, where the index file knows it. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
-        run(context.obj, name, formats or (), precision, certified, remote, offline, as_json)
+        run(context.obj, name, formats or (), precision, certified, remote, offline, max_age, as_json)
 
     return ls

@@ -14,7 +14,7 @@ from onnxreg.schema.errors import RegError
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
     """The models of the registry, for the shell's completion, which has no place for an error."""
     with suppress(RegError, OSError):
-        place = Session(context.find_root().params.get("registry")).place()
+        place = Session(context.find_root().params.get("registry")).place(watched=False)
         yield from (name for name in place.names() if name.startswith(incomplete))
 
 
@@ -42,6 +42,13 @@ Offline = Annotated[
     bool,
     typer.Option(
         "--offline", help="What was last seen of the remote, without asking it; says how old it is."
+    ),
+]
+MaxAge = Annotated[
+    str | None,
+    typer.Option(
+        help="The oldest answer that is allowed: 12h, 7d. Older is exit status 8. Default: REG_MAX_AGE.",
+        metavar="DURATION",
     ),
 ]
 NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]

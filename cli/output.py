@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 COLOURS = {
@@ -20,9 +21,23 @@ NUMBERS = frozenset(
 """Columns that are aligned to the right."""
 
 
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2)
+
+
 def write_json(value: Any) -> None:
     """One JSON document on stdout."""
-    print(json.dumps(value, indent=2))
+    print(json_text(value))
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of it or nothing; a file that is right already is not touched."""
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(data)
+    fresh.replace(path)
 
 
 def write_bytes(data: bytes) -> None:

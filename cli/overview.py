@@ -1,9 +1,10 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from textwrap import wrap
 
 from onnxreg.cli.output import printable, size, table
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import NOT_EVALUATED
 from onnxreg.schema.evidence import Check
 from onnxreg.schema.manifest import Artifact, Manifest
@@ -35,7 +36,7 @@ def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterat
             item.path,
             item.format,
             item.precision,
-            size(item.download_size),
+            size(item.own_size),
             item.certification.state,
             "" if held is None else "yes" if item.path in held else "no",
         )
@@ -53,6 +54,14 @@ def remarks(manifest: Manifest) -> Iterator[str]:
             yield f"note: {item.path}: its bytes may differ when it is converted again"
     for step in _skipped(manifest):
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
+
+
+def later(manifest: Manifest, attested: Mapping[Digest, str]) -> Iterator[str]:
+    """What later evaluations say of artifacts, beside what the manifest says. A refusal wins."""
+    for item in manifest.artifacts:
+        if item.digest in attested:
+            stated = item.certification.state
+            yield f"{attested[item.digest]} by a later evaluation: {item.path} (its manifest says {stated})"
 
 
 def _verdict(item: Artifact) -> Iterator[str]:

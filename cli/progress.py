@@ -43,6 +43,9 @@ class Drawn(Progress):
         self._planned += size
         self._all.update(self._task, total=self._planned)
 
+    def step(self, what: str) -> None:
+        self._all.update(self._task, description=_fit(what, self._room))
+
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
         if not self._free.acquire(blocking=False):

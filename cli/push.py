@@ -168,7 +168,7 @@ def _say(session: Session, url: str, sent: "Sequence[Sent]", watch: Stopwatch) -
     )
     skipped = [item for model in sent for item in model.skipped]
     session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
-    current = sum(model.moved is None and bool(model.versions) for model in sent)
+    current = sum(model.is_current for model in sent)
     blobs, size = sum(done.blobs for _, done in moved), sum(done.size for _, done in moved)
     if moved:
         what = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"

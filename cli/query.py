@@ -63,7 +63,7 @@ def command(
     """
     session: Session = context.obj
     asked = None if expression is None else where.parse(expression)
-    place = session.place(remote)
+    place = session.place(remote, watched=False)
     if is_name(names):
         lookup.read_state(place, names)
 

@@ -1,13 +1,18 @@
 """`reg resolve`: which file an app should load."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.trust.watched import check_version
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
+from onnxreg.schema.summary import ArtifactSummary
 from onnxreg.schema.version import Version
 
 EXAMPLES = (
@@ -16,7 +21,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --device ort-android-1.23 --certified --max-size 30MB",
     "reg resolve acme/pii-small --device ./pixel.json --min-recall PHONE=0.95 --explain",
     "reg resolve acme/pii-small --precision int8 --remote origin --json",
-    "reg resolve acme/pii-small --remote origin --offline",
+    "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 FEW = 10
 """So many rejections are shown unasked."""
@@ -25,27 +30,24 @@ FEW = 10
 def run(
     session: Session,
     ref: str,
-    formats: Sequence[str] = (),
-    precision: str | None = None,
-    certified: bool = False,
-    max_size: str | None = None,
-    min_recall: Sequence[str] = (),
-    where: str | None = None,
+    asked: Query | None = None,
     device: str | None = None,
     remote: str | None = None,
     offline: bool = False,
+    max_age: str | None = None,
     explain: bool = False,
     verify: bool = False,
     as_json: bool = False,
+    **options: Any,
 ) -> None:
-    """Both lanes end here; for the shape of the JSON see `command`."""
-    asked = query(formats, precision, certified, max_size, min_recall, where)
+    """Both lanes end here; for the shape of the JSON see `command`. `options` are those of `asked.query`."""
+    asked = asked or query(**options)
     known = None
     if device is not None:
         from onnxreg.cli.fleet import read_device
 
         known = read_device(device)
-    place = session.place(remote, offline)
+    place = session.limited(max_age).place(remote, offline)
     try:
         resolution = lookup.resolve(place, Ref.parse(ref), asked, known, verify)
     except lookup.NoAnswerError as error:
@@ -54,6 +56,8 @@ def run(
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
+    check_version(place, resolution.found)
+    check_channel(place, Ref.parse(ref), resolution.found)
     if as_json:
         output.write_json(resolution.to_json())
     else:
@@ -63,7 +67,7 @@ def run(
 def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
-        f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}",
+        f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
         f"manifest  {resolution.found.entry.manifest}",
         f"url       {resolution.files[0][1]}",
         "",
@@ -78,6 +82,11 @@ def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> Non
         _explain(session, rejected if explain else rejected[:FEW], resolution.found.version)
         if len(rejected) > FEW and not explain:
             session.say(f"and {len(rejected) - FEW} more, which --explain lists")
+
+
+def _doubt(artifact: ArtifactSummary) -> str:
+    """What the manifest says, where a later evaluation says otherwise."""
+    return f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
 
 
 def _explain(session: Session, rejected: Sequence[Rejection], chosen: Version | None = None) -> None:
@@ -98,20 +107,17 @@ def command() -> Callable[..., None]:
     import typer
 
     from onnxreg.cli import asking
-    from onnxreg.cli.options import Json, Offline, RefArgument, RemoteOption
+    from onnxreg.cli.options import Json, MaxAge, Offline, RefArgument, RemoteOption
 
+    @asking.asks
     def resolve(
         context: typer.Context,
         ref: RefArgument,
-        formats: asking.Formats = None,
-        precision: asking.Precision = None,
-        certified: asking.Certified = False,
-        max_size: asking.MaxSize = None,
-        min_recall: asking.MinRecall = None,
-        where: asking.Where = None,
+        asked: Query = asking.ANYTHING,
         device: asking.OneDevice = None,
         remote: RemoteOption = None,
         offline: Offline = False,
+        max_age: MaxAge = None,
         explain: Annotated[
             bool, typer.Option("--explain", help="List every artifact that was not chosen, and why.")
         ] = False,
@@ -124,24 +130,21 @@ def command() -> Callable[..., None]:
 
         Without a tag: of the newest release that has one. Certified artifacts come first, then the preferred formats,
         then the smallest download. An artifact that the registry does not hold is none (not-held). Nothing that answers
-        is exit status 3, with the nearest misses.
+        is exit status 3, with the nearest misses. A governed channel that holds what was not promoted, or no longer meets the
+        policy, is exit status 8 (docs/gates.md).
 
         With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state}, files:
         [{role, path, digest, size, url}], rejected: [{artifact, version, code, detail}]}; sizes are bytes, the outer
-        one is that of all files. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
+        one is that of all files; an artifact that a later evaluation refused has stated, what its manifest says. Where nothing answers, the same with nulls. docs/resolve.md lists the codes.
         """
         run(
             context.obj,
             ref,
-            formats or (),
-            precision,
-            certified,
-            max_size,
-            min_recall or (),
-            where,
+            asked,
             device,
             remote,
             offline,
+            max_age,
             explain,
             verify,
             as_json,

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli import asking, output
-from onnxreg.cli.asked import query
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ FEW = 6
 """Values of an output that people are shown."""
 
 
+@asking.asks
 def command(
     context: typer.Context,
     ref: RefArgument,
@@ -41,12 +44,7 @@ def command(
         Path | None,
         typer.Option("--input", help="Run on these tensors: .npz, or JSON of nested lists by input name."),
     ] = None,
-    formats: asking.Formats = None,
-    precision: asking.Precision = None,
-    certified: asking.Certified = False,
-    max_size: asking.MaxSize = None,
-    min_recall: asking.MinRecall = None,
-    where: asking.Where = None,
+    asked: Query = asking.ANYTHING,
     device: asking.OneDevice = None,
     remote: RemoteOption = None,
     as_json: Json = False,
@@ -63,9 +61,10 @@ def command(
     if [self_test, text is not None, feeds is not None].count(True) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text and --input")
     session: Session = context.obj
-    asked = query(formats or (), precision, certified, max_size, min_recall or (), where)
     place = session.place(remote)
     found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
+    check_version(place, found.found)
+    check_channel(place, Ref.parse(ref), found.found)
     with _unpacked(session, place, found, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)
@@ -108,7 +107,7 @@ def _self_test(session: Session, files: "Unpacked", as_json: bool) -> dict[str, 
     if vectors is None:
         raise NotFoundError(
             f"{files.artifact.path} has no golden vectors",
-            "`reg export` makes them; run it on tensors of your own with --input",
+            "`reg export` makes them, `reg add` takes MODEL.golden.json along; or run it on tensors of your own: --input",
         )
     compared = running.self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(each.passed for each in compared)

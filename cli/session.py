@@ -1,9 +1,10 @@
 """What the global options say, and how every verb opens its registry and talks."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,40 +13,97 @@ from onnxreg.cli import output
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Registry
     from onnxreg.registry.moving.copying import Progress
+    from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.storage import Remote, Source
+    from onnxreg.registry.trust.heads import Heads, Stale
 
 
 @dataclass(frozen=True)
 class Session:
-    """One run of `reg`. `registry` is the directory of `--registry`, None for the default one."""
+    """One run of `reg`.
+
+    `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
+    known of a remote may be old, None for any.
+    """
 
     registry: Path | None = None
     quiet: bool = False
+    max_age: int | None = None
+
+    def limited(self, max_age: str | None) -> "Session":
+        """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
+        wanted = max_age or os.environ.get("REG_MAX_AGE")
+        if not wanted:
+            return self
+        from onnxreg.schema.durations import parse_duration
+
+        return replace(self, max_age=parse_duration(wanted))
 
     def open(self, create: bool = False) -> "Registry":
         """The registry. NotFoundError where there is none, unless one is to be made."""
         from onnxreg.registry.facade import Registry
 
-        return Registry(self.registry, create)
+        registry = Registry(self.registry, create)
+        registry.heads = self.heads()
+        return registry
 
-    def place(self, remote: str | None = None, offline: bool = False) -> "Source":
+    def place(self, remote: str | None = None, offline: bool = False, watched: bool = True) -> "Source":
         """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
 
-        `offline`: the remote as it was last seen; how long ago that was is said on stderr.
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr. What is not `watched` is the
+        registry itself, not held against known heads.
         """
         from onnxreg.registry.backends.local import LocalRemote
         from onnxreg.registry.home import default_root
 
         root = self.registry or default_root()
         if remote is None and not offline:
-            return LocalRemote.open(root)
+            from onnxreg.registry.trust.watched import Watched
+
+            own = LocalRemote.open(root)
+            return Watched(own, self.heads()) if watched else own
         from onnxreg.registry.remotes import Remotes
 
-        return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age)
+        return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age, self.heads())
+
+    def heads(self) -> "Heads":
+        """The known heads of the user; what is told of them goes to stderr."""
+        from onnxreg.registry.trust.heads import Heads
+
+        return Heads(stale=self._tell_stale, warn=self._warn)
+
+    def _tell_stale(self, found: "Stale") -> None:
+        lacks = output.counted(found.lines, "event")
+        self._warn(
+            f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
+        )
+
+    def _warn(self, message: str) -> None:
+        if not self.quiet:
+            print(message, file=sys.stderr)
 
     def _tell_age(self, name: str, age: float) -> None:
         if not self.quiet:
             print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
+        self._check_age(name, age)
+
+    def _check_age(self, name: str, age: float) -> None:
+        """GateError where what is known of a model is older than it may be."""
+        if self.max_age is not None and age > self.max_age:
+            from onnxreg.schema.errors import GateError
+
+            raise GateError(
+                f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
+                "ask the remote again, or allow more with --max-age",
+            )
+
+    def remotes(self) -> "Remotes":
+        """The configured remotes, of a registry that need not be there."""
+        from onnxreg.registry.backends.local import LocalRemote
+        from onnxreg.registry.home import default_root
+        from onnxreg.registry.remotes import Remotes
+
+        return Remotes.load(LocalRemote(self.registry or default_root()))
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, Remote | None]":
         """The registry, and a remote of it to be worked on; for that there need be no registry here yet."""

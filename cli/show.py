@@ -36,6 +36,9 @@ def command(
     if found.held is not None:
         session.say(f"held      partial: reg pull {found.ref} fetches the rest")
     session.say("", *overview.artifacts(manifest, found.held))
+    doubts = list(overview.later(manifest, found.attested))
+    if doubts:
+        session.say("", *doubts)
     for part in (overview.remarks, overview.checks, overview.files):
         lines = list(part(manifest))
         if lines:

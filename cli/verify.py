@@ -19,6 +19,7 @@ EXAMPLES = (
     "reg verify acme/pii-small:1.2.0 --json",
     "reg verify --repair --from /mnt/share/models",
     "reg verify --remote origin",
+    "reg verify --signatures acme/pii-small:1.2.0",
     "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
 )
 
@@ -44,6 +45,9 @@ def command(
             help="Verify this remote (a name, path or URL) instead; good copies are here, by default."
         ),
     ] = None,
+    signatures: Annotated[
+        bool, typer.Option("--signatures", help="Only list who signed which version, and check that.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Read every byte and every log line again, and list all damage. Damage that is left is exit status 4.
@@ -55,6 +59,10 @@ def command(
 
     With --remote every byte of that registry is fetched. What a web server has is verified model by model: it lists none.
 
+    History is held against what you saw before, and signatures against your trust file (`reg trust show`). With
+    --signatures only those on versions are listed: an invalid one is exit status 4. With --json then: {ok, versions:
+    [{name, version, manifest, signatures: [{status, keyid, key, seq}]}]}.
+
     With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state
     after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
     """
@@ -62,6 +70,13 @@ def command(
         raise InputError("--from says where a repair fetches from", "add --repair")
     session: Session = context.obj
     registry, place = session.with_remote(remote)
+    if signatures:
+        if repair:
+            raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
+        from onnxreg.cli import signatures as listing
+
+        listing.run(session, registry, place, ref, as_json)
+        return
     with session.progress("verifying", as_json) as progress:
         if repair:
             repaired = registry.repair(ref, source, progress, place)

@@ -36,6 +36,10 @@ class LoadedCheckpoint:
         """The same checkpoint once its torch model is no longer needed, so that its memory is free."""
         return replace(self, model=None)
 
+    def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
+        """The same checkpoint under another id and revision; the digest stays that of its files."""
+        return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
+
 
 def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
     """Load a token-classification checkpoint.

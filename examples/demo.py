@@ -86,7 +86,7 @@ def summary(stage: Path) -> None:
     registry = Registry(stage / "home")
     for version in VERSIONS:
         for artifact in registry.get(f"{NAME}:{version}").manifest.artifacts:
-            size = f"{artifact.download_size / 1e6:.1f}"
+            size = f"{artifact.own_size / 1e6:.1f}"
             table.add_row(version, artifact.path, size, artifact.certification.state)
     console.print("\n", table, recall(stage / f"export-{VERSIONS[-1]}" / "recall_delta.json"))
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.lookup import NoAnswerError, Resolution, resolve_in, state_of
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.lookup import NoAnswerError, Resolution, find_in, resolve_in, state_of
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.device import Device
 from onnxreg.schema.query import Query
@@ -33,10 +34,12 @@ _KEYS = ("version", "manifest", "size", "artifact", "rejected")
 
 
 def coverage(remote: Source, ref: Ref, query: Query, devices: Sequence[Device]) -> list[Covered]:
-    """Resolve for each device, in order. NotFoundError where there is no such model or version."""
+    """Resolve for each device, in order. NotFoundError where there is no such model or version; GateError as `watch.check_channel`."""
 
     def read(index: IndexFile | None) -> list[Covered]:
         state = state_of(remote, ref.name, index)
+        if ref.tag is not None:
+            check_channel(remote, ref, find_in(remote, state, ref))
         found = []
         for device in devices:
             try:

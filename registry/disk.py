@@ -37,10 +37,23 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
+    """Write a small file of the user's own, whole or not at all; its directory is made. It need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        scratch.write_bytes(data)
+        if times is not None:
+            os.utime(scratch, times)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 MANY = 32
-"""From so many files on, one syncfs(2) is cheaper than an fsync(2) for each."""
+"""From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 
 class Disk:
@@ -105,6 +118,12 @@ class Disk:
             for path in paths:
                 self.sync_file(path)
 
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        """Make the names in many directories of one file system durable, in this order or all at once."""
+        if len(paths) < MANY or not _sync_file_system(paths[0]):
+            for path in paths:
+                self.sync_directory(path)
+
     def sync_all(self, path: Path) -> None:
         """Make everything durable that any process wrote to the file system that a path lies on."""
         if not _sync_file_system(path) and hasattr(os, "sync"):
@@ -139,10 +158,8 @@ class Disk:
                 self.mkdir(directory)
         for source, target in pairs:
             self.rename(source, target)
-        for directory in sorted(
-            {above for target in (*relied, *targets) for above in _between(target, root)}, reverse=True
-        ):
-            self.sync_directory(directory)
+        directories = {above for target in (*relied, *targets) for above in _between(target, root)}
+        self.sync_directories(sorted(directories, reverse=True))
 
 
 def _between(path: Path, root: Path) -> Iterator[Path]:

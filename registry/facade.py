@@ -1,26 +1,35 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
-from onnxreg.registry.disk import MACHINE, host_errors
-from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.disk import MACHINE, host_errors, replace_file
+from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.holding import audit_gates, check_free
+from onnxreg.registry.gates.judging import relied_on
+from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
+from onnxreg.registry.gates.promote import Promoter, Promotion
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.hashing import describe, measure, piece_hasher
+from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Report, verify, verify_model
+from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
 from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
 from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection
+from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files
 from onnxreg.registry.history.ledger import Ledger, mirror_error
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.retention import Policy
@@ -30,22 +39,34 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
-from onnxreg.registry.moving.pushing import check_channels, matching, push_many
+from onnxreg.registry.moving.planning import Wish
+from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.releases import Signed, signatures
+from onnxreg.registry.trust.watched import Watched, check_index, check_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
-from onnxreg.schema.digest import PIECE, Descriptor, Digest, piece_size
+from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.manifest import FILENAME, Manifest
+from onnxreg.schema.omsbundle import make_bundle
+from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
-from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.rebuilt import Rebuilt, compare
+from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
 from onnxreg.schema.summary import operator_set
+from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
 
 FIRST = Version(0, 1, 0)
@@ -55,7 +76,8 @@ FIRST = Version(0, 1, 0)
 class Published:
     """A version in the registry: its document, the document's exact bytes, and whether this call made it.
 
-    `held` are the paths of the artifacts that are there, where these are not all.
+    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
+    of artifacts, by their digest.
     """
 
     name: str
@@ -65,6 +87,7 @@ class Published:
     data: bytes
     new: bool = False
     held: Held = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
 
     @property
     def ref(self) -> Ref:
@@ -88,13 +111,16 @@ class Registry:
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
         create: make an empty registry where there is none (else NotFoundError).
-        actor: who signs for events, as claimed; default: `REG_ACTOR`, else nobody.
+        actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
+
+    `heads` are what the user saw of registries before.
     """
 
     def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
         path = default_root() if root is None else Path(root)
         self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
         self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self.heads = Heads()
         self._decisions = Decisions(self.store, self.actor)
 
     @property
@@ -107,9 +133,15 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter on the registry's own disk; gone at the end, or after a kill swept."""
+        """A fresh directory for a converter whose draft will be added; see `scratch`."""
         if self.store.is_mirror:
             raise mirror_error(self.id)
+        with self.scratch() as directory:
+            yield directory
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 
@@ -162,8 +194,48 @@ class Registry:
         return version, new
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
-        """Move a channel to a version; nothing happens where it is there. ConflictError where another move came first."""
+        """Move a channel to a version; nothing happens where it is there.
+
+        GateError where a policy governs the channel; ConflictError where another move came first.
+        """
+        check_free(self.store, _ref(ref).name, tag)
         return self._decisions.tag(_ref(ref), tag, reason)
+
+    def promote(
+        self,
+        ref: Ref | str,
+        channel: str,
+        dry_run: bool = False,
+        reason: str | None = None,
+        remote: Remote | None = None,
+    ) -> Promotion:
+        """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        return Promoter(remote or self.store, self.heads, self.actor).promote(
+            _ref(ref), channel, dry_run, reason
+        )
+
+    def attest(
+        self, ref: Ref | str, report: bytes, key: PrivateKey | None = None, reason: str | None = None
+    ) -> Attested:
+        """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        published = self.get(ref)
+        exact = Ref(published.name, str(published.version))
+        return attest(self._decisions, exact, published.manifest, report, key, reason)
+
+    def set_policy(
+        self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
+    ) -> LogLine | None:
+        """Put a policy in force; None where just that one is. See `policies.set_policy`."""
+        place = remote or self.store
+        seen = Watched(place, self.heads)
+        seen.read_index(POLICY_LOG)
+        line = set_policy(place, policy, self.actor, reason)
+        seen.read_index(POLICY_LOG)
+        return line
+
+    def policies(self, remote: Source | None = None) -> PolicyLog:
+        """Every policy that a registry had."""
+        return read_policies(remote or Watched(self.store, self.heads))
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held."""
@@ -240,11 +312,33 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        return lookup.resolve(remote or self.store, _ref(ref), query or Query(), device)
+        place, parsed = remote or self.store, _ref(ref)
+        resolution = lookup.resolve(place, parsed, query or Query(), device)
+        check_channel(Watched(place, self.heads), parsed, resolution.found, self.heads)
+        return resolution
 
-    def diff(self, old: Ref | str, new: Ref | str) -> ManifestDiff:
-        """What changed from one version to another."""
-        return diff(self.get(old).manifest, self.get(new).manifest)
+    def diff(
+        self,
+        old: Ref | str,
+        new: Ref | str,
+        old_from: Source | None = None,
+        new_from: Source | None = None,
+    ) -> ManifestDiff:
+        """What changed from one version to another, each here or in the registry that it is said to be from."""
+        return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
+
+    def compare(self, published: Published, draft: Draft) -> Rebuilt:
+        """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
+
+        def contents(path: str) -> tuple[bytes, bytes] | None:
+            try:
+                return read_blob(self.store, recorded[path]), (draft.root / path).read_bytes()
+            except NotFoundError:
+                return None
+
+        rebuilt = draft.manifest(measure(draft.root, draft.paths()))
+        return compare(published.manifest, rebuilt, contents)
 
     def log(self, name: str) -> list[LogLine]:
         """The model's whole log, its chain verified."""
@@ -258,14 +352,75 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
+
+        def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+            yield from audited(place, self.heads, ledger, index)
+            yield from audit_gates(place, ledger, index)
+
         if ref is None:
-            return verify(place, progress)
+            if isinstance(place, ArchiveRemote):
+                return verify_archive(place, progress, audit)
+            report = verify(place, progress, audit)
+            report.damages += self._policy_damages(place)
+            return report
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
         exact = parsed.tag is not None or parsed.digest is not None
         found = lookup.find(place, parsed, yanked=True) if exact else None
-        return verify_model(place, parsed.name, found.version if found else None, progress)
+        carried = carried_by(place)
+        rest = None if carried is None else carried.get(parsed.name, ())
+        return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
+
+    def _policy_damages(self, place: Source) -> list[Damage]:
+        """What is wrong with the log of policies, if anything."""
+        try:
+            read_policies(Watched(place, self.heads))
+        except RegError as error:
+            return [Damage("policy", "policy.jsonl", error.message)]
+        return []
+
+    def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
+        """Hold what a place says against what was seen of it before."""
+        check_index(place, name, index, self.heads, before)
+
+    def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
+        """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        published = self.get(ref)
+        envelope = sign_release(published.name, published.version, published.data, key)
+        exact = Ref(published.name, str(published.version))
+        return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
+
+    def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
+        """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
+        kind than ECDSA P-256."""
+        published = self.get(ref)
+        files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+        data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+        with host_errors(f"writing {path}"):
+            replace_file(path, data)
+        return published
+
+    def signatures(
+        self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.Found, list[Signed]]]:
+        """The signatures on each version of a model (or on the one that a ref names exactly), and what they are worth.
+
+        `trust` is by default what the user's trust file says.
+        """
+        parsed, place = _ref(ref), remote or self.store
+        ledger, index = load(place, parsed.name)
+        if index is None:
+            raise lookup.unknown(parsed.name, place)
+        exact = parsed.tag is not None or parsed.digest is not None
+        only = lookup.find(place, parsed, yanked=True, gone=True).version if exact else None
+        entries = {version: entry for version, entry in ledger.entries.items() if only in (None, version)}
+        manifests = [entry.manifest for entry in entries.values()]
+        found = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [
+            (lookup.Found(ledger.name, version, entry), [each for each in found if each.version == version])
+            for version, entry in entries.items()
+        ]
 
     def repair(
         self,
@@ -327,17 +482,15 @@ class Registry:
         for each in versions:
             pushed.record(self.store, each, remote.registry_id)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        done = copy(
-            self.store,
-            remote,
+        wish = Wish(
             found.name,
             [each.version for each in versions],
-            progress,
-            self._decisions.restore if restore else None,
             channels=Channels(channels, self.actor),
+            restore=self._decisions.restore if restore else None,
             heal=heal or isinstance(remote, LocalRemote),
-            near=[tracking.store],
         )
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -353,8 +506,8 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = matching(self.store, glob)
-        check_channels(self.store, names, channels)
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
@@ -379,7 +532,7 @@ class Registry:
         remote = self.remotes.open(source)
         _check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        tracked = Tracked(remote, tracking)
+        tracked = Tracked(Watched(remote, self.heads), tracking)
 
         def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger]:
             found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
@@ -387,28 +540,37 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger
 
         versions, ledger = steady(tracked, parsed.name, read)
-        done = copy(
-            tracked,
-            self.store,
+        for each in versions:
+            check_version(tracked, each)
+        ask = any(each.version not in self._versions(parsed.name) for each in versions)
+        check_channel(tracked, parsed, versions[0], self.heads, ask)
+        for tag in channels:
+            held = replace(versions[0], channel=ledger.channels[tag])
+            check_channel(tracked, Ref(parsed.name, tag), held, self.heads, ask)
+        wish = Wish(
             parsed.name,
             [each.version for each in versions],
-            progress,
+            selection,
+            Channels(channels, self.actor),
             self._decisions.restore if restore else None,
-            selection=selection,
-            channels=Channels(channels, self.actor),
             actor=self.actor,
-            known=ledger,
         )
+        done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
-            tracking.keep_log(ledger)
+            tracking.keep_log(ledger, relied_on(ledger))
         return done
+
+    def _versions(self, name: str) -> Collection[Version]:
+        """The versions that are here, as far as the index file has them."""
+        index = self.store.read_index(name)
+        return () if index is None else lookup.state_of(self.store, name, index).versions
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
 
         Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
         """
-        tracked = self.remotes.read(source)
+        tracked = self.remotes.read(source, heads=self.heads)
         tracking = Tracking(self.store, tracked.registry_id, tracked.url)
 
         def fetch(name: str) -> State:
@@ -421,10 +583,10 @@ class Registry:
 
             with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
                 state, ledger = steady(tracked, name, read)
-                tracking.keep_log(ledger)
+                tracking.keep_log(ledger, relied_on(ledger))
             return state
 
-        return [fetch(name) for name in lookup.matching(tracked, names or ["*"])]
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
@@ -440,7 +602,9 @@ def read_version(place: Source, ref: Ref) -> Published:
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(found.name, found.version, entry.manifest, manifest, data, held=entry.held)
+    return Published(
+        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
+    )
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:
@@ -497,10 +661,8 @@ def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
     import threading
 
     def store(path: str) -> Descriptor:
-        large = (draft.root / path).stat().st_size
-        hasher = PieceHasher(piece_size(large)) if large > PIECE else None
-        digest, size = push.put_file(draft.root / path, hasher)
-        return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+        hasher = piece_hasher((draft.root / path).stat().st_size)
+        return describe(*push.put_file(draft.root / path, hasher), hasher)
 
     paths = draft.paths()
     return dict(zip(paths, copying.run_parallel(store, paths, threading.Event()), strict=True))

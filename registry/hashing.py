@@ -1,11 +1,13 @@
 """Hash while you copy: bytes are read once on their way in and once on their way out."""
 
 import hashlib
-from collections.abc import Callable
+import mmap
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.storage import CHUNK, Hasher
-from onnxreg.schema.digest import Digest, Pieces
+from onnxreg.schema.digest import PIECE, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.errors import IntegrityError
 
 
@@ -40,6 +42,27 @@ class PieceHasher:
         return Pieces(self._size, (*self._done, *rest))
 
 
+def piece_hasher(size: int) -> PieceHasher | None:
+    """What hashes a file of so many bytes by its pieces, where it is large enough to have any."""
+    return PieceHasher(piece_size(size)) if size > PIECE else None
+
+
+def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
+    """A file that was hashed."""
+    return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+
+
+def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
+    """The descriptors of files below a directory."""
+
+    def one(path: str) -> Descriptor:
+        hasher = piece_hasher((root / path).stat().st_size)
+        with (root / path).open("rb") as source:
+            return describe(*pump(source, None, hasher=hasher), hasher)
+
+    return {path: one(path) for path in paths}
+
+
 def pump(
     source: BinaryIO,
     sink: Sink | None,
@@ -49,22 +72,12 @@ def pump(
     """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
 
     `tick` is told the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
-    size. Memory: one block of 1 MiB.
+    size. Memory: one block of 1 MiB. The sink is given whole blocks, which begin at a page of memory, and then the rest.
     """
     hasher = hasher or hashlib.sha256()
-    block = bytearray(CHUNK)
-    view = memoryview(block)
-    total = 0
-    readinto = getattr(source, "readinto", None)
-    while True:
-        if readinto is not None:
-            count = readinto(block)
-        else:
-            data = source.read(CHUNK)
-            count = len(data)
-            view[:count] = data
-        if not count:
-            return Digest(hasher.hexdigest()), total
+    view = memoryview(mmap.mmap(-1, CHUNK))
+    total, count = 0, CHUNK
+    while count == CHUNK and (count := _fill(view, source)):
         piece = view[:count]
         hasher.update(piece)
         if sink is not None:
@@ -72,6 +85,24 @@ def pump(
         total += count
         if tick is not None:
             tick(count)
+    return Digest(hasher.hexdigest()), total
+
+
+def _fill(view: memoryview, source: BinaryIO) -> int:
+    """Read as much of a stream as there is room for; returns the bytes, fewer only at its end."""
+    readinto = getattr(source, "readinto", None)
+    end = 0
+    while end < len(view):
+        if readinto is not None:
+            count = readinto(view[end:])
+        else:
+            data = source.read(len(view) - end)
+            count = len(data)
+            view[end : end + count] = data
+        if not count:
+            break
+        end += count
+    return end
 
 
 def check(found: Digest, expected: Digest, what: str) -> None:

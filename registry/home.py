@@ -1,6 +1,7 @@
-"""Where the default registry lives."""
+"""Where the default registry lives, and beside it what is the user's own: keys, trust, known heads."""
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -12,3 +13,38 @@ def default_root() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("onnxreg", appauthor=False)
+
+
+def trust_file() -> Path:
+    """`ONNXREG_TRUST`, else `trust.toml` in the user's configuration directory."""
+    return _named("ONNXREG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
+
+
+def key_directory() -> Path:
+    """`ONNXREG_KEYS`, else `keys` in the user's configuration directory."""
+    return _named("ONNXREG_KEYS") or _own("config", "XDG_CONFIG_HOME", ".config") / "keys"
+
+
+def state_directory() -> Path:
+    """`ONNXREG_STATE`, else the user's state directory."""
+    return _named("ONNXREG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
+
+
+def _named(variable: str) -> Path | None:
+    named = os.environ.get(variable)
+    return Path(named).expanduser() if named else None
+
+
+def _own(kind: str, variable: str, below_home: str) -> Path:
+    """A directory of the user's, never the default registry's: on some platforms one directory serves all kinds.
+
+    Linux is done by hand (XDG Base Directory): importing platformdirs takes longer than a `reg resolve`.
+    """
+    if sys.platform == "linux":
+        base = os.environ.get(variable, "")
+        above = Path(base) if base.startswith("/") else Path.home() / below_home
+        return above / "onnxreg"
+    import platformdirs
+
+    find = {"config": platformdirs.user_config_path, "state": platformdirs.user_state_path}[kind]
+    return find("onnxreg-user", appauthor=False)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
@@ -16,7 +16,7 @@ from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
-from onnxreg.schema.state import Entry, State, read_entries
+from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a ref means here: one version and its entry."""
+    """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
 
     name: str
     version: Version
     entry: Entry
+    channel: Channel | None = None
 
     @property
     def ref(self) -> Ref:
@@ -49,7 +50,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
         raise unknown(name, remote)
     first, _, rest = index.data.partition(b"\n")
     try:
-        state = State.decode(first)
+        state = _decode(first)
     except InputError as error:
         raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
     if state.registry != remote.registry_id:
@@ -63,29 +64,40 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     return state
 
 
+_decode = lru_cache(2)(State.decode)
+"""A state line that is asked again is not parsed again, nor are its summaries."""
+
+
 def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are."""
+    _ = remote.is_mirror  # NotFoundError where there is no registry any more
+    known: list[str] = []
+    with suppress(UnlistedError):
+        known = list(remote.names())
+    return NotFoundError(f"there is no model {name} in {remote.url}", _nearest(name, known))
+
+
+def _nearest(name: str, known: list[str], least: float = 0.6) -> str:
+    """A hint at the names that are most alike: at least so much, of 1."""
     from difflib import get_close_matches
 
-    _ = remote.is_mirror  # NotFoundError where there is no registry any more
-    near: list[str] = []
-    with suppress(UnlistedError):
-        near = get_close_matches(name, list(remote.names()), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
-    return NotFoundError(f"there is no model {name} in {remote.url}", hint)
+    near = get_close_matches(name, known, n=3, cutoff=least)
+    return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
 
 
 def matching(remote: Source, patterns: Collection[str]) -> list[str]:
-    """The models that these names and patterns mean, sorted. NotFoundError where one means none."""
+    """The models that these names and patterns mean, sorted; in a pattern `*` also stands for a `/`.
+
+    NotFoundError, with the nearest names, where a pattern means none. A name may be that of no model.
+    """
     exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
     found = set(exact)
     known = list(remote.names()) if len(exact) < len(patterns) else []
     for pattern in set(patterns) - exact:
         names = {name for name in known if fnmatchcase(name, pattern)}
-        if not names and pattern != "*":
-            raise NotFoundError(
-                f"no model in {remote.url} is called {pattern}", "`reg ls` shows what is there"
-            )
+        if not names:
+            plain = "".join(char for char in pattern if char not in PATTERN)
+            raise NotFoundError(f"no model matches {pattern} in {remote.url}", _nearest(plain, known, 0.4))
         found |= names
     return sorted(found)
 
@@ -144,7 +156,7 @@ def _by_tag(remote: Source, state: State, ref: Ref, yanked: bool) -> Found:
             f"{state.name}:{version} is yanked",
             f"it can still be had by its digest: {state.name}@{entry.manifest}",
         )
-    return Found(state.name, version, entry)
+    return Found(state.name, version, entry, state.channels.get(ref.tag or ""))
 
 
 def _version_of(state: State, tag: str | None) -> Version:
@@ -204,16 +216,17 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
 
 
 def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
-    """The summary of a version: from the index where it holds one, else from the manifest."""
+    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
-        return held
+        return held.after(found.entry.attested)
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
-    return VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    return summary.after(found.entry.attested)
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
@@ -256,6 +269,7 @@ class Resolution:
                 "digest": str(artifact.digest),
                 "size": artifact.size,
                 "state": artifact.state,
+                **({} if artifact.stated is None else {"stated": artifact.stated}),
             },
             "files": [
                 {
@@ -319,7 +333,8 @@ def resolve_in(
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    return Resolution(Found(state.name, version, entry), artifact, outcome.size, files, outcome)
+    found = Found(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(found, artifact, outcome.size, files, outcome)
 
 
 def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:

@@ -18,6 +18,8 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.identity import other_registry
 from onnxreg.registry.storage import Remote, Source
 from onnxreg.registry.tracking import Offline, Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import (
     ConflictError,
@@ -28,6 +30,7 @@ from onnxreg.schema.errors import (
     missing_extra,
 )
 from onnxreg.schema.reading import mapping, required, text
+from onnxreg.schema.ref import REGISTRY_ID
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MEMORY: dict[str, Remote] = {}
@@ -65,7 +68,17 @@ def open_url(
         from onnxreg.registry.backends.filesystem import file_remote
 
         return file_remote(url, create, mirror_of)
-    path = _path(url)
+    return _open_path(_path(url), create, mirror_of)
+
+
+def _open_path(path: Path, create: bool, mirror_of: str | None) -> Remote:
+    """The registry in a directory, or in an archive."""
+    if path.is_file():
+        from onnxreg.registry.backends.archive import open_archive
+
+        return open_archive(path)
+    if create and path.suffix == ".onnxreg" and not path.exists():
+        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
     return LocalRemote.create(path, mirror_of=mirror_of) if create else LocalRemote.open(path)
 
 
@@ -203,6 +216,13 @@ class Remotes:
             )
         return _absolute(place)
 
+    def id_of(self, place: str) -> str:
+        """The id of a registry: given as such, as a remote that was used before, or as a place that is asked."""
+        if REGISTRY_ID.fullmatch(place):
+            return place
+        url = self.url_of(place)
+        return self.pins.get(url) or open_url(url).registry_id
+
     def open(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
         """Open a remote and check that it is the registry that was there before; a new one is remembered.
 
@@ -230,11 +250,21 @@ class Remotes:
             remember(remote, self.registry)
         return remote
 
-    def read(self, place: str | None, offline: bool = False, tell: Tell = lambda name, age: None) -> Source:
-        """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`."""
+    def read(
+        self,
+        place: str | None,
+        offline: bool = False,
+        tell: Tell = lambda name, age: None,
+        heads: Heads | None = None,
+    ) -> Source:
+        """A remote to read from, its index files remembered; `offline` as it was last seen, see `Offline`.
+
+        What it says is held against the known `heads`.
+        """
         if not offline:
             remote = self.open(place)
-            return Tracked(remote, Tracking(self.registry, remote.registry_id, remote.url))
+            tracking = Tracking(self.registry, remote.registry_id, remote.url)
+            return Tracked(Watched(remote, heads or Heads()), tracking)
         url = self.url_of(place)
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
@@ -244,6 +274,15 @@ class Remotes:
         path = _scheme(url) in ("", "file") or len(_scheme(url)) == 1
         remote = LocalRemote(_path(url)) if path else open_url(url, known_id=self.pins[url])
         return Offline(remote, tracking, tell)
+
+
+def _one_spelling(url: str) -> str:
+    """The URL as it is always written: what a place is known by must not depend on a slash at its end."""
+    if _scheme(url) != "s3":
+        return url
+    from onnxreg.registry.backends.s3client import Place
+
+    return Place.parse(url).url
 
 
 def _texts(value: Any) -> dict[str, str]:
@@ -264,5 +303,5 @@ def _absolute(place: str) -> str:
     """Paths are kept absolute, so that a remote means the same from every working directory."""
     if len(_scheme(place)) > 1:
         _check_secret(place)
-        return place
+        return _one_spelling(place)
     return os.path.abspath(_path(place))  # noqa: PTH100

@@ -3,6 +3,7 @@
 registry.json               which registry this is
 blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` where a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
+policy.jsonl                the registry's own log of policies
 gc/intents/<note>           a push under way
 gc/condemned/<note>         what a collector is about to delete
 """
@@ -16,7 +17,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError, RemoteError
-from onnxreg.schema.ref import is_name
+from onnxreg.schema.ref import POLICY_LOG, is_name
 
 LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
@@ -83,8 +84,8 @@ def note_path(kind: Kind, note: str) -> str:
 
 
 def index_path(name: str) -> str:
-    """Where a model's index file lies in the tree."""
-    return f"index/{name}.jsonl"
+    """Where a model's index file lies in the tree; the registry's log of policies is read and swapped as one too."""
+    return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
 def model_of(path: str) -> str | None:
@@ -200,6 +201,11 @@ class Arriving(Protocol):
 
     def open(self, start: int) -> BinaryIO:
         """A stream over its bytes from an offset on; the caller closes it. IntegrityError where there are too many."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it is on this machine, which nobody changes; None where it lies elsewhere."""
         ...
 
     def pieces(self) -> Sequence[Piece]:

@@ -14,6 +14,7 @@ import pytest
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, LostRaceError, NotFoundError
+from onnxreg.schema.ref import POLICY_LOG
 
 
 def put(
@@ -84,6 +85,16 @@ class RemoteContract:
                 put(remote, name="org/m", index=b"3\n", expected=stale)
         second = remote.read_index("org/m")
         assert second is not None and second.data == b"2\n"
+
+    def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: Remote) -> None:
+        assert remote.read_index(POLICY_LOG) is None
+        put(remote, name=POLICY_LOG, index=b"1\n")
+        first = remote.read_index(POLICY_LOG)
+        assert first is not None and first.data == b"1\n"
+        with pytest.raises(LostRaceError):
+            put(remote, name=POLICY_LOG, index=b"2\n")
+        put(remote, name=POLICY_LOG, index=b"2\n", expected=first.token)
+        assert list(remote.names()) == []
 
     def test_a_missing_index_cannot_be_swapped_with_a_token(self, remote: Remote) -> None:
         with pytest.raises(LostRaceError):

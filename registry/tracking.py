@@ -7,7 +7,7 @@ with the token that an index file had there, the next one is only sent where it 
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from onnxreg.registry.storage import IndexFile, Source, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
     from onnxreg.registry.history.ledger import Ledger
@@ -75,12 +76,12 @@ class Tracking:
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
 
-    def keep_log(self, ledger: "Ledger") -> None:
-        """Keep the sealed parts of a log too, its chain verified."""
+    def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
+        """Keep the sealed parts of a log too, its chain verified, and more small documents."""
         for _ in ledger.skim():
             pass
         made = {Digest.of(blob): blob for blob in ledger.blobs}
-        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else [])}
+        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
         missing = wanted - self.store.has(wanted)
         if missing:
             LocalRemote.create(self.store.root, mirror_of=self._id)
@@ -94,7 +95,7 @@ class Tracked:
     """A registry elsewhere, whose index files are sent only where they changed, and remembered."""
 
     def __init__(self, remote: Source, tracking: Tracking) -> None:
-        self._remote = remote
+        self.source = self._remote = remote
         self._tracking = tracking
 
     @property
@@ -117,7 +118,8 @@ class Tracked:
         found = self._remote.read_index(name, known or self._tracking.seen(name))
         if found is not None:
             with suppress(RegError, OSError):
-                state_of(self._remote, name, found)
+                if name != POLICY_LOG:
+                    state_of(self._remote, name, found)
                 self._tracking.keep(name, found)
         return found
 
@@ -161,7 +163,7 @@ class Offline:
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         found = self._tracking.seen(name)
-        if found is not None:
+        if found is not None and name != POLICY_LOG:
             self._tell(name, self._tracking.age(name))
         return found
 

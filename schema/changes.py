@@ -8,8 +8,8 @@ added and removed, old and new exchanged.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Op = Literal["added", "removed", "changed", "reordered"]
@@ -45,7 +45,8 @@ class Tables:
 class Delta:
     """One difference. `path` names the items (`labels[O]`), `place` does not (`labels[]`), `names` are these names.
 
-    `old` is None where added, `new` is None where removed; for reordered they are the whole lists.
+    `old` is None where added, `new` is None where removed; for reordered they are the whole lists. `within` are the two
+    items of a named list that it was found in, the innermost ones; None at the top.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Delta:
     op: Op
     old: Any
     new: Any
+    within: tuple[Any, Any] | None = None
 
 
 def same(old: Any, new: Any) -> bool:
@@ -75,15 +77,17 @@ class _Spot:
     path: str = ""
     place: str = ""
     names: tuple[str, ...] = ()
+    within: tuple[Any, Any] | None = None
 
     def key(self, key: str) -> "_Spot":
-        return _Spot(_join(self.path, key), _join(self.place, key), self.names)
+        return replace(self, path=_join(self.path, key), place=_join(self.place, key))
 
     def item(self, name: str) -> "_Spot":
-        return _Spot(f"{self.path}[{_quote(name)}]", f"{self.place}[]", (*self.names, name))
+        path, place = f"{self.path}[{_quote(name)}]", f"{self.place}[]"
+        return replace(self, path=path, place=place, names=(*self.names, name))
 
     def delta(self, op: Op, old: Any, new: Any) -> Delta:
-        return Delta(self.path, self.place, self.names, op, old, new)
+        return Delta(self.path, self.place, self.names, op, old, new, self.within)
 
 
 def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
@@ -113,22 +117,25 @@ def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
 
 def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[Delta]:
     how = tables.lists[at.place]
-    pairs, removed, added = _match(old, new, how.namers)
+    pairs, removed, added = match(old, new, how.namers)
     for name, i in removed:
         yield at.item(name).delta("removed", old[i], None)
     for name, j in added:
         yield at.item(name).delta("added", None, new[j])
     for name, i, j in pairs:
-        yield from _compare(old[i], new[j], tables, at.item(name))
+        yield from _compare(old[i], new[j], tables, replace(at.item(name), within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
     if order != sorted(order) or (how.positions and any(i != j for _, i, j in pairs)):
         yield at.delta("reordered", old, new)
 
 
-def _match(
-    old: list[Any], new: list[Any], namers: tuple[Namer, ...]
+def match(
+    old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """The pairs of positions, and those that stay alone on either side; the k-th of a name matches the k-th."""
+    """The pairs of positions, and those that stay alone on either side; the k-th of a name matches the k-th.
+
+    Items are paired by the first namer, those that are left by the second, and so on.
+    """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))
     old_names, new_names = _names(old, left, namers[0]), _names(new, right, namers[0])
@@ -142,7 +149,7 @@ def _match(
     return pairs, [(old_names[i], i) for i in sorted(left)], [(new_names[j], j) for j in sorted(right)]
 
 
-def _names(items: list[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
+def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
     """The name of the item at each position; the second of a name is called `name#2`."""
     seen: dict[str, int] = defaultdict(int)
     names = {}

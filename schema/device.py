@@ -114,17 +114,17 @@ class Device:
         Operators come last: only then is an operator set read.
         """
         found = [
-            Requirement("runtime", _runtime_problem, True),
-            Requirement("ort-format", self._format_problem, True),
-            Requirement("opset", self._opset_problem, True),
-            Requirement("ir-version", self._ir_problem, True),
-            Requirement("domain", self._domain_problem, True),
-            Requirement("provider", self._provider_problem, True),
+            Requirement("runtime", _runtime_problem),
+            Requirement("ort-format", self._format_problem),
+            Requirement("opset", self._opset_problem),
+            Requirement("ir-version", self._ir_problem),
+            Requirement("domain", self._domain_problem),
+            Requirement("provider", self._provider_problem),
         ]
         if self.ram is not None:
-            found.append(Requirement("ram", self._ram_problem))
+            found.append(_in_memory(self.ram))
         if self.free_space is not None:
-            found.append(Requirement("space", self._space_problem))
+            found.append(_on_disk(self.free_space))
         return found if self.built is None else found + _containment(self.built, operator_sets)
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -170,18 +170,6 @@ class Device:
     def _providers(self) -> frozenset[str]:
         return frozenset(map(provider, self.providers))
 
-    def _ram_problem(self, artifact: ArtifactSummary, _: int) -> str:
-        """Weights must fit at least: the main file and its external data."""
-        if self.ram is None:
-            return ""
-        weights = artifact.size + sum(f.size for f in artifact.files if f.role == "external-data")
-        return "" if weights <= self.ram else f"has {weights} bytes to hold in {self.ram} bytes of memory"
-
-    def _space_problem(self, _: ArtifactSummary, download: int) -> str:
-        if self.free_space is None or download <= self.free_space:
-            return ""
-        return f"needs {download} bytes of {self.free_space} that are free"
-
 
 def is_ort_format(artifact: ArtifactSummary) -> bool:
     """Whether the main file is in ORT format (`.ort`), not in ONNX's."""
@@ -198,6 +186,28 @@ def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
     return f"is {artifact.format}, which is not for ONNX Runtime" if artifact.format in FOREIGN else ""
 
 
+def _in_memory(ram: int) -> Requirement:
+    """Weights must fit at least: the main file and its external data."""
+
+    def weights(artifact: ArtifactSummary) -> int:
+        beside = artifact.files and sum(file.size for file in artifact.files if file.role == "external-data")
+        return artifact.size + (beside or 0)
+
+    return Requirement(
+        "ram",
+        lambda artifact, _: f"has {weights(artifact)} bytes to hold in {ram} bytes of memory",
+        lambda summary, places: [place for place in places if weights(summary.artifacts[place]) <= ram],
+    )
+
+
+def _on_disk(space: int) -> Requirement:
+    return Requirement(
+        "space",
+        lambda _, download: f"needs {download} bytes of {space} that are free",
+        lambda summary, places: [place for place in places if summary.download_sizes[place] <= space],
+    )
+
+
 def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:
     """The tests of a reduced build. Artifacts of one operator set are judged once."""
     known: dict[Digest | None, Shortfall | None] = {
@@ -212,7 +222,7 @@ def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]
             found = known[digest]
             return found.detail if found is not None and found.code == code else ""
 
-        return Requirement(code, problem, True)
+        return Requirement(code, problem)
 
     return [requirement("operators"), requirement("types")]
 

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from onnxreg.schema.changes import Delta, compare, same
+from onnxreg.schema.changes import Delta, compare, match, same
 from onnxreg.schema.diff_rules import TABLES, Rule, Severity, rule_for
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.model import Count, Document, First, Items, JsonValue
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -25,7 +25,8 @@ class Change(Document):
     `kind` is `<noun>-<verb>`; the verb is `added`, `removed`, `reordered` or `changed` (of a tensor: `renamed`,
     `retyped`, `reshaped`), the noun of a field without a rule is `field`. `path` leads to the field, with a list's
     item by its name: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name
-    in the first brackets, for changes of an artifact. `old` is null where added, `new` where removed.
+    in the first brackets, for changes of an artifact. `old` is null where added, `new` where removed. `note` says what
+    follows, where something is known; the message ends in it.
     """
 
     kind: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -35,6 +36,7 @@ class Change(Document):
     old: JsonValue
     new: JsonValue
     message: str
+    note: str | None = None
 
 
 class ManifestDiff(Document):
@@ -68,16 +70,25 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     )
 
 
+def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
+    """The artifacts that stand for each other in both, each by the name that it has in the changes' paths."""
+    before, after = ([artifact.to_json() for artifact in side.artifacts] for side in (old, new))
+    pairs, _, _ = match(before, after, TABLES.lists["artifacts"].namers)
+    return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in pairs]
+
+
 def _change(delta: Delta) -> Change:
     rule = rule_for(delta.place)
+    note = rule.remark(delta)
     return Change(
         kind=rule.kind(delta),
         path=delta.path,
         severity=rule.severity(delta),
         old=delta.old,
         new=delta.new,
-        message=_message(delta, rule),
+        message=_message(delta, rule) + (f" ({note})" if note else ""),
         **({"artifact": delta.names[0]} if delta.place.startswith("artifacts[]") else {}),
+        **({"note": note} if note else {}),
     )
 
 
@@ -85,16 +96,15 @@ def _message(delta: Delta, rule: Rule) -> str:
     """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
     inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
     what = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
-    why = f" ({rule.why})" if rule.why and rule.severity(delta) in ("breaking", "degrading") else ""
     if delta.op == "reordered":
         index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
-        return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}{why}"
+        return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
     if delta.place.endswith("[]") and delta.op != "changed":
-        return f"{what}: {_clip(delta.names[-1])}{why}"
+        return f"{what}: {_clip(delta.names[-1])}"
     where = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
     if delta.op == "changed":
-        return f"{what}: {_clip(where)} {_show(delta.old)} -> {_show(delta.new)}{why}"
-    return f"{what}: {_clip(where)} {_show(delta.old if delta.op == 'removed' else delta.new)}{why}"
+        return f"{what}: {_clip(where)} {_show(delta.old)} -> {_show(delta.new)}"
+    return f"{what}: {_clip(where)} {_show(delta.old if delta.op == 'removed' else delta.new)}"
 
 
 def _show(value: Any) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxreg.schema.changes import Delta, Named, Tables
+from onnxreg.schema.changes import Delta, Named, Tables, same
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 Judge = Callable[[Delta], Severity]
@@ -52,7 +52,10 @@ TABLES = Tables(
 
 @dataclass(frozen=True)
 class Rule:
-    """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another."""
+    """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
+
+    A message ends in the `note` of the change, if any; else, where it is breaking or degrading, in `why`.
+    """
 
     noun: str
     added: Severity | Judge = "notable"
@@ -61,12 +64,18 @@ class Rule:
     reordered: Severity | Judge = "cosmetic"
     changed_is: str = "changed"
     why: str = ""
+    note: Callable[[Delta], str] = lambda delta: ""
 
     def severity(self, delta: Delta) -> Severity:
         """An empty value that appears or goes says nothing, whatever the field."""
         empty = delta.op in ("added", "removed") and _nothing(delta.old) and _nothing(delta.new)
         verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
         return verdict if isinstance(verdict, str) else verdict(delta)
+
+    def remark(self, delta: Delta) -> str:
+        """What a message says in brackets at its end."""
+        severe = self.severity(delta) in ("breaking", "degrading")
+        return self.note(delta) or (self.why if severe else "")
 
     def kind(self, delta: Delta) -> str:
         return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
@@ -76,6 +85,15 @@ _QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORE
 _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 _CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
 _VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
+
+
+SEMANTICS = {
+    frozenset({"graph", "weights"}): "same graph and weights, other producer",
+    frozenset({"weights"}): "same weights, other graph",
+    frozenset({"graph"}): "same graph, other weights",
+    frozenset(): "other graph and weights",
+}
+"""What is said of two files by what their semantic digests share."""
 
 
 def _nothing(value: Any) -> bool:
@@ -123,6 +141,20 @@ def _measure(delta: Delta) -> Severity:
     return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
 
 
+def _semantics(delta: Delta) -> str:
+    """What two artifacts have in common, by their semantic digests; "" where one of these is not known."""
+    known = [artifact.get("semantic") for artifact in delta.within or ()]
+    if len(known) != 2 or not all(isinstance(side, dict) for side in known):
+        return ""
+    shared = {half for half in ("graph", "weights") if same(known[0].get(half), known[1].get(half))}
+    return SEMANTICS[frozenset(shared)]
+
+
+def _file_only(delta: Delta) -> Severity:
+    """Other bytes that compute the same are only another way to write them down."""
+    return "cosmetic" if _semantics(delta) == SEMANTICS[frozenset({"graph", "weights"})] else "notable"
+
+
 def _in_minimal_build(delta: Delta) -> Severity:
     """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
     return "breaking" if delta.names[0].startswith("ort") else "notable"
@@ -168,6 +200,7 @@ _LOADER = Rule("loader", "notable", "notable", _rises("breaking"), why="an older
 _PIECES = Rule("pieces", "cosmetic", "cosmetic", "cosmetic")
 """They follow from the bytes, whose digest is reported."""
 _STATE = _rank(_CERTIFICATION)
+_lost: Judge = lambda delta: "degrading" if delta.new is False else "notable"
 _CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable"
 
 RULES: dict[str, Rule] = {
@@ -175,7 +208,10 @@ RULES: dict[str, Rule] = {
     "artifacts[]": Rule("artifact", removed="breaking"),
     "artifacts[].precision": Rule("artifact-precision", changed="breaking"),
     "artifacts[].path": Rule("artifact-path", changed="breaking", why="an app may open the file by its name"),
-    "artifacts[].digest": Rule("artifact-bytes"),
+    "artifacts[].digest": Rule("artifact-bytes", changed=_file_only, note=_semantics),
+    "artifacts[].semantic*": Rule("semantic-digest", "cosmetic", "cosmetic"),
+    "artifacts[].semantic.graph": Rule("graph", "cosmetic", "cosmetic"),
+    "artifacts[].semantic.weights": Rule("weights", "cosmetic", "cosmetic"),
     "artifacts[].size": Rule("artifact-size"),
     "artifacts[].pieces*": _PIECES,
     "artifacts[].files[].pieces*": _PIECES,
@@ -201,6 +237,11 @@ RULES: dict[str, Rule] = {
     "artifacts[].metadata.execution_providers*": Rule("execution-provider", reordered="notable"),
     "artifacts[].metadata.warnings*": Rule("warning", "cosmetic", "cosmetic", "cosmetic"),
     "artifacts[].quantization*": Rule("quantization"),
+    "artifacts[].quantization.requested*": Rule("quantization-asked"),
+    "artifacts[].quantization.measured*": Rule("quantization-got"),
+    "artifacts[].reproducible": Rule(
+        "reproducible", _lost, _lost, _lost, why="it cannot be rebuilt byte for byte"
+    ),
     "artifacts[].checks": Rule("check"),
     "artifacts[].checks[]": Rule(
         "check",
@@ -223,6 +264,10 @@ RULES: dict[str, Rule] = {
     "files[]": Rule("companion", removed=_companion_gone),
     "files[]*": Rule("companion", changed=_companion("degrading"), why="fetch it together with the model"),
     "tokenizer*": Rule("tokenizer"),
+    "segmenter*": Rule(
+        "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
+    ),
+    "task": Rule("task", removed="notable", changed="breaking", why="its outputs mean something else"),
     "recipe.tools*": Rule("tool", "cosmetic", "cosmetic", "cosmetic"),
     "recipe.steps*": Rule("step", reordered="notable"),
     "recipe*": Rule("recipe"),

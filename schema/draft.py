@@ -20,13 +20,17 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A certification before its artifact has a digest. `report` is the path of the report in the workspace."""
+    """A certification before its artifact has a digest. `report` is the path of the report in the workspace.
+
+    `synthetic` is what the suite says of its texts; None where it does not say.
+    """
 
     state: str
     rule: str | None = None
     reasons: tuple[str, ...] = ()
     suite: Digest | None = None
     report: str | None = None
+    synthetic: bool | None = None
 
 
 NOT_EVALUATED = Verdict("unknown", reasons=("not evaluated",))
@@ -134,6 +138,8 @@ def _certification(
         value["evidence"] = {"artifact": str(artifact), "suite": str(verdict.suite)}
         if parent is not None:
             value["evidence"]["parent"] = parent
+        if verdict.synthetic is not None:
+            value["evidence"]["synthetic"] = verdict.synthetic
         if verdict.report is not None:
             value["evidence"]["report"] = str(_measured(verdict.report, measured).digest)
     return value

@@ -1,9 +1,9 @@
 """Events: self-contained facts about one model; and the hash-chained lines that put them in order.
 
 An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log. A line is one
-registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}` (`sig` is
-reserved for a signature over the line without it), where `prev` is the digest of
-the line before (of `genesis` for the first), and `via` says which registry's log it was taken from.
+registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where `prev` is the digest of
+the line before (of `genesis` for the first), `via` says which registry's log it was taken from, and `sig` is a signature
+over the line without it (`linesig`). A line's digest covers its `sig` too: to strip it changes the chain.
 """
 
 import json
@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.reading import count, items, sorted_paths, text
-from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
+from onnxreg.schema.linesig import SignLine, signed_bytes
+from onnxreg.schema.query import STATES
+from onnxreg.schema.reading import count, items, mapping, sorted_paths, text
+from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID, check_name, check_tag
 from onnxreg.schema.version import Version
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -67,13 +69,19 @@ class Publish(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag(Event):
-    """A channel moved to a version. `expects` is the manifest it held before (absent: none)."""
+    """A channel moved to a version. `expects` is the manifest it held before (absent: none).
+
+    Where the channel is governed, `policy` is the line of the policy log that was in force, and `evidence` the blob that
+    says how the version met it.
+    """
 
     kind: ClassVar[str] = "tag"
     tag: str
     version: Version
     manifest: Digest
     expects: Digest | None = None
+    policy: Digest | None = None
+    evidence: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +114,17 @@ class Unyank(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attest(Event):
-    """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob."""
+    """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob.
+
+    An evaluation repeats which artifact it is about and its verdict, so that a state follows from the log alone.
+    """
 
     kind: ClassVar[str] = "attest"
     manifest: Digest
     statement: Digest
     media_type: str
+    artifact: Digest | None = None
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +207,14 @@ class Fence(Event):
     intent: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy(Event):
+    """The rules of the registry from now on, as `schema.policy` reads them. It stands in the policy log alone."""
+
+    kind: ClassVar[str] = "policy"
+    rules: list[Any]
+
+
 KINDS: dict[str, type[Event]] = {
     kind.kind: kind
     for kind in (
@@ -213,6 +234,7 @@ KINDS: dict[str, type[Event]] = {
         Fence,
     )
 }
+"""Of a model's log. `Policy` stands in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +255,7 @@ class LogLine:
     event: Event
     via: Via | None
     raw: bytes
+    sig: str | None = None
 
     @property
     def digest(self) -> Digest:
@@ -243,10 +266,15 @@ class LogLine:
         return self.event.name
 
     @classmethod
-    def make(cls, seq: int, prev: Digest, event: Event, via: Via | None = None) -> "LogLine":
+    def make(
+        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
+    ) -> "LogLine":
+        """A line of a registry's log; `sign`, where given, makes its `sig`."""
         value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
         if via is not None:
             value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
+        if sign is not None:
+            value["sig"] = sign(value)
         raw = canonical.encode(value)
         if len(raw) > MAX_LINE:
             raise InputError(
@@ -268,7 +296,12 @@ class LogLine:
             decode_event(value["event"]),
             _via(value["via"]) if "via" in value else None,
             raw,
+            value.get("sig"),
         )
+
+    def signed_bytes(self, registry: str) -> bytes:
+        """What its signature covers in the log of a registry."""
+        return signed_bytes(registry, json.loads(self.raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +319,11 @@ class Skimmed:
     @property
     def digest(self) -> Digest:
         return Digest.of(self.raw)
+
+    def event(self) -> dict[str, Any]:
+        """The JSON value of its event."""
+        value: dict[str, Any] = json.loads(self.raw)["event"]
+        return value
 
     @classmethod
     def read(cls, raw: bytes) -> "Skimmed":
@@ -316,7 +354,7 @@ def decode_event(value: Any) -> Event:
     """Read an event strictly; InputError names the field."""
     if not isinstance(value, dict):
         raise InputError("event is not an object")
-    kind = KINDS.get(str(value.get("kind")))
+    kind = (KINDS | {Policy.kind: Policy}).get(str(value.get("kind")))
     if kind is None:
         raise InputError(f"it holds an event of unknown kind {str(value.get('kind'))[:40]!r}", UPGRADE)
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
@@ -360,6 +398,20 @@ def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
     return read
 
 
+def _name(value: Any) -> str:
+    return POLICY_LOG if value == POLICY_LOG else check_name(text(value))
+
+
+def _state(value: Any) -> str:
+    if value not in STATES:
+        raise InputError(f"event state is {str(value)[:40]!r}")
+    return text(value)
+
+
+def _rules(value: Any) -> list[Any]:
+    return list(items(value, mapping))
+
+
 def check_channel(value: Any) -> str:
     """A tag that may move: any tag that is not a version. InputError otherwise."""
     if Version.is_version(check_tag(text(value))):
@@ -368,7 +420,7 @@ def check_channel(value: Any) -> str:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    "name": lambda value: check_name(text(value)),
+    "name": _name,
     "time": _matching(_TIME, "time"),
     "nonce": _matching(_NONCE, "nonce"),
     "actor": _text(200),
@@ -385,4 +437,9 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "expects": Digest.parse,
     "statement": Digest.parse,
     "media_type": _text(200),
+    "artifact": Digest.parse,
+    "state": _state,
+    "policy": Digest.parse,
+    "evidence": Digest.parse,
+    "rules": _rules,
 }

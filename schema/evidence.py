@@ -32,12 +32,16 @@ class Check(Document):
 
 
 class Evidence(Document):
-    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report."""
+    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report.
+
+    `synthetic`: whether the suite says that its texts were made up; None where it does not say.
+    """
 
     artifact: Digest
     parent: Digest | None = None
     suite: Digest | None = None
     report: Digest | None = None
+    synthetic: bool | None = None
 
 
 class ArtifactCertification(Document):

@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.evaluation import EvaluationDocument
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
 from onnxreg.schema.model import Document
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Document]] = {
     "manifest-v2": Manifest,
     "recipe": Recipe,
     "diff": ManifestDiff,
+    "evaluation": EvaluationDocument,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

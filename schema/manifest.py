@@ -142,6 +142,18 @@ class Quantization(Document):
     measured: WeightCount
 
 
+class SemanticDigest(Document):
+    """What a model computes, apart from how its file is written: see docs/format.md.
+
+    `graph` is over operators, attributes and how values flow, without names of values and nodes, without what tools say
+    of themselves; `weights` is over the stored tensors: names, types, shapes and bytes. Equal digests mean the same
+    computation; different ones need not mean another.
+    """
+
+    graph: Digest
+    weights: Digest
+
+
 class ArtifactMetadata(Document):
     """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
 
@@ -159,7 +171,8 @@ class Artifact(Document):
     """One runnable export: its main file, its sidecars, and what is known of it.
 
     `parent` is the digest of the artifact it was derived from; `reproducible` is False where the bytes are known
-    to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file.
+    to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file; `semantic` is
+    absent where nobody could read the format, or the version is older than this field.
     """
 
     format: FormatName
@@ -174,6 +187,7 @@ class Artifact(Document):
     opset_imports: Table[Count] = Field(default_factory=FrozenDict)
     ir_version: Count | None = None
     ort_format: Count | None = None
+    semantic: SemanticDigest | None = None
     operators: Items[Operator] = ()
     quantization: Quantization | None = None
     checks: Items[Check] = ()
@@ -190,8 +204,8 @@ class Artifact(Document):
         return self
 
     @property
-    def download_size(self) -> int:
-        """Bytes of the artifact with its sidecars, without the companions that all artifacts share."""
+    def own_size(self) -> int:
+        """Bytes of the artifact with its sidecars, without the files that all artifacts share."""
         return self.size + sum(entry.size for entry in self.files)
 
     def all_files(self) -> Iterator[FileEntry]:

@@ -22,6 +22,8 @@ Types = Mapping[str, frozenset[str]]
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 SIDES = ("inputs", "outputs")
+ONE_HOT = ("ai.onnx", "OneHot")
+"""Its types are always triples: what a config says of it in any other form leaves none."""
 SHOWN = 3
 """How many missing operators are named."""
 
@@ -174,8 +176,11 @@ class _Reader:
                 self._restrict((domain, name), types)
 
     def _restrict(self, key: tuple[str, str], types: dict[str, Any]) -> None:
-        if "custom" in types:
-            triples = items(types["custom"], lambda triple: items(triple, text))
+        """What is said of an operator's types takes the place of all that was said before."""
+        self.types.pop(key, None)
+        self.triples.pop(key, None)
+        if key == ONE_HOT or "custom" in types:
+            triples = items(types.get("custom", []), lambda triple: items(triple, text))
             self.triples[key] = frozenset(triples)
         else:
             inputs, outputs = (_types(types.get(side, {})) for side in SIDES)

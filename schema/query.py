@@ -6,7 +6,8 @@ not meet is why it is rejected. `docs/resolve.md` is the specification.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.errors import InputError
@@ -15,6 +16,7 @@ from onnxreg.schema.summary import ArtifactSummary, VersionSummary
 
 if TYPE_CHECKING:
     from onnxreg.schema.where import Expression
+    from onnxreg.schema.where_eval import Columns
 
 STATES = ("certified", "unknown", "refused")
 """From best to worst; a refused artifact is chosen only where nothing else of its version answers."""
@@ -22,19 +24,27 @@ STATES = ("certified", "unknown", "refused")
 PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats where the query names none; formats that are not listed come last, by name."""
 
+Places = Sequence[int]
+"""Artifacts by their place in the summary, in rising order."""
+
+UNMEASURED = -1.0
+"""Below every share."""
+
 KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where")
 
 
 class Requirement(NamedTuple):
-    """A code for machines, and what is wrong with an artifact in words for people; "" where nothing is.
+    """A code for machines, and what is wrong with an artifact in words for people.
 
-    The second argument of `problem` is the download size: the bytes of everything that the artifact needs. `of_kind`:
-    it looks at nothing but what `ArtifactSummary.kind` has, so that artifacts of one kind are judged once.
+    The second argument of `problem` is the download size: the bytes of everything that the artifact needs. Without
+    `select`, `problem` decides: it is "" where nothing is wrong, and looks at nothing but what `ArtifactSummary.kind`
+    has, so that artifacts of one kind are judged once. With it, `select` decides for many at once, and `problem` is
+    asked only about those that were left out, when somebody wants to know why.
     """
 
     code: str
     problem: Callable[[ArtifactSummary, int], str]
-    of_kind: bool = False
+    select: Callable[[VersionSummary, Places], Places] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +92,22 @@ class Query:
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
-    def requirements(self, candidate: Callable[[ArtifactSummary], dict[str, Any]]) -> list[Requirement]:
-        """What an artifact must meet, in the order in which it is tested. `candidate` gives it as `where` sees it."""
+    def requirements(self, columns: "Columns") -> list[Requirement]:
+        """What an artifact must meet, in the order in which it is tested. `columns` has the artifacts as `where` sees
+        them."""
         found: list[Requirement] = []
         if self.formats:
-            found.append(Requirement("format", self._format_problem, True))
+            found.append(Requirement("format", self._format_problem))
         if self.precision is not None:
-            found.append(Requirement("precision", self._precision_problem, True))
+            found.append(Requirement("precision", self._precision_problem))
         if self.certified:
-            found.append(Requirement("not-certified", _certified_problem, True))
+            found.append(Requirement("not-certified", _certified_problem))
         if self.max_size is not None:
-            found.append(Requirement("too-large", self._size_problem))
+            found.append(_at_most(self.max_size))
         if self.min_recall:
-            found.append(Requirement("recall", self._recall_problem))
+            found.append(Requirement("recall", self._recall_problem, self._recalled))
         if self.where is not None:
-            found.append(Requirement("where", _where_problem(self.where, candidate)))
+            found.append(_where(self.where, columns))
         return found
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -111,10 +122,11 @@ class Query:
             else f"is {artifact.precision}, wanted {self.precision}"
         )
 
-    def _size_problem(self, _: ArtifactSummary, download: int) -> str:
-        if self.max_size is None or download <= self.max_size:
-            return ""
-        return f"takes {download} bytes to download, at most {self.max_size} are wanted"
+    def _recalled(self, summary: VersionSummary, places: Places) -> Places:
+        artifacts = summary.artifacts
+        for label, least in self.min_recall.items():
+            places = [place for place in places if artifacts[place].recall.get(label, UNMEASURED) >= least]
+        return places
 
     def _recall_problem(self, artifact: ArtifactSummary, _: int) -> str:
         for label, least in self.min_recall.items():
@@ -130,10 +142,24 @@ def _certified_problem(artifact: ArtifactSummary, _: int) -> str:
     return "" if artifact.state == "certified" else f"is {artifact.state}"
 
 
-def _where_problem(
-    where: "Expression", candidate: Callable[[ArtifactSummary], dict[str, Any]]
-) -> Callable[[ArtifactSummary, int], str]:
-    return lambda artifact, _: "" if where.matches(candidate(artifact)) else f"does not meet {where}"
+def _at_most(size: int) -> Requirement:
+    def select(summary: VersionSummary, places: Places) -> Places:
+        sizes = summary.download_sizes
+        return [place for place in places if sizes[place] <= size]
+
+    return Requirement(
+        "too-large",
+        lambda _, download: f"takes {download} bytes to download, at most {size} are wanted",
+        select,
+    )
+
+
+def _where(where: "Expression", columns: "Columns") -> Requirement:
+    return Requirement(
+        "where",
+        lambda artifact, _: f"does not meet {where}",
+        lambda summary, places: where.select(columns, places),
+    )
 
 
 def share(value: Any) -> float:
@@ -152,15 +178,22 @@ def _expression(value: Any) -> "Expression":
 
 @dataclass(frozen=True)
 class Judgement:
-    """The artifacts of a version by their place: the first requirement that each does not meet, and the best of the rest.
-
-    `failed` has the place of that requirement, None for an artifact that meets all; `best` is None where none does.
-    """
+    """The artifacts of a version by their place. `left` are those that met the first so many requirements: all of them,
+    then those that met the first, and so on; `best` is the best of those that met all, None where none did."""
 
     summary: VersionSummary
     requirements: Sequence[Requirement]
-    failed: Sequence[int | None]
+    left: Sequence[Places]
     best: int | None
+
+    @cached_property
+    def failed(self) -> Sequence[int | None]:
+        """For each artifact the place of the first requirement that it does not meet, None where it meets all."""
+        failed: list[int | None] = [None] * len(self.summary.artifacts)
+        for index, (before, after) in enumerate(pairwise(self.left)):
+            for place in set(before).difference(after):
+                failed[place] = index
+        return failed
 
 
 def judge(
@@ -170,36 +203,26 @@ def judge(
 
     `formats` are in order of preference; without them `PREFERENCE`.
     """
-    failed: list[int | None] = [None] * len(summary.artifacts)
-    left = list(range(len(failed)))
-    for of_kind, run in groupby(enumerate(requirements), key=lambda each: each[1].of_kind):
-        faults = _faults(summary, left, list(run), of_kind)
-        for place, fault in zip(left, faults, strict=True):
-            failed[place] = fault
-        left = [place for place, fault in zip(left, faults, strict=True) if fault is None]
-    return Judgement(summary, requirements, failed, _best(summary, left, formats or PREFERENCE))
+    places: Places = range(len(summary.artifacts))
+    left = [places]
+    for requirement in requirements:
+        places = (requirement.select or _by_kind(requirement))(summary, places)
+        left.append(places)
+    return Judgement(summary, requirements, left, _best(summary, places, formats or PREFERENCE))
 
 
-def _faults(
-    summary: VersionSummary, places: Sequence[int], run: Sequence[tuple[int, Requirement]], of_kind: bool
-) -> list[int | None]:
-    """For each of these artifacts the first requirement of a run that it does not meet."""
-    artifacts, sizes, kinds = summary.artifacts, summary.download_sizes, summary.kinds
+def _by_kind(requirement: Requirement) -> Callable[[VersionSummary, Places], Places]:
+    def select(summary: VersionSummary, places: Places) -> Places:
+        artifacts, kinds = summary.artifacts, summary.kinds
+        wrong = {
+            kind for kind in {kinds[place] for place in places} if requirement.problem(artifacts[kind], 0)
+        }
+        return [place for place in places if kinds[place] not in wrong] if wrong else places
 
-    def fault(place: int) -> int | None:
-        artifact, size = artifacts[place], sizes[place]
-        for index, requirement in run:
-            if requirement.problem(artifact, size):
-                return index
-        return None
-
-    if not of_kind:
-        return [fault(place) for place in places]
-    known = {kind: fault(kind) for kind in {kinds[place] for place in places}}
-    return [known[kinds[place]] for place in places]
+    return select
 
 
-def _best(summary: VersionSummary, places: Sequence[int], preference: Sequence[str]) -> int | None:
+def _best(summary: VersionSummary, places: Places, preference: Sequence[str]) -> int | None:
     """Of these: certified first, then the preferred format, then the smallest download, then the one listed first."""
 
     def rank(artifact: ArtifactSummary) -> tuple[int, int, str]:

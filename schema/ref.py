@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
+POLICY_LOG = ".policy"
+"""Stands where a model's name does for the registry's own log of policies. No model is called that."""
 REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
 
 _PART = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")

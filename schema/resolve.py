@@ -4,20 +4,21 @@ Pure: what must be read beside the state line (an older version's summary, a set
 `docs/resolve.md` is the specification, `tests/vectors/resolve` its vectors, which other languages run too.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.query import Judgement, Query, Requirement, judge
+from onnxreg.schema.query import Judgement, Places, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.version import Version
 
 if TYPE_CHECKING:
     from onnxreg.schema.device import Device, OperatorSets
+    from onnxreg.schema.where_eval import Columns
 
 NEAREST = 3
 """How many of the nearest misses an error names."""
@@ -123,7 +124,7 @@ def _offer(state: State, version: Version) -> Offer:
     summary = state.summary(version)
     if entry is None or summary is None:
         raise NotFoundError(f"the state line of {state.name} does not hold {version}")
-    return Offer(version, entry, summary)
+    return Offer(version, entry, summary.after(entry.attested))
 
 
 def releases(state: State) -> list[Version]:
@@ -155,7 +156,7 @@ def resolve_among(
     answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
-        requirements = [*query.requirements(_candidates(state, offer)), *_held(offer.entry), *of_device]
+        requirements = [*query.requirements(_columns(state, offer)), *_held(offer.entry), *of_device]
         judgement = judge(offer.summary, requirements, query.formats)
         looked_at.append((offer, judgement))
         if judgement.best is not None:
@@ -169,10 +170,14 @@ def resolve_among(
 
 def _held(entry: Entry) -> list[Requirement]:
     """Where a registry holds only some of a version's artifacts."""
-    held = entry.held
-    if held is None:
+    if entry.held is None:
         return []
-    return [Requirement("not-held", lambda a, _: "" if a.path in held else "is not held here")]
+    held = frozenset(entry.held)
+
+    def select(summary: VersionSummary, places: Places) -> Places:
+        return [place for place in places if summary.artifacts[place].path in held]
+
+    return [Requirement("not-held", lambda artifact, _: "is not held here", select)]
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:
@@ -202,15 +207,17 @@ def _withheld(version: Version, entry: Entry) -> str:
     return "prerelease" if version.is_prerelease else ""
 
 
-def _candidates(state: State, offer: Offer) -> Callable[[ArtifactSummary], dict[str, Any]]:
-    """An artifact of a version as `where` sees it."""
-    channels = [tag for tag, channel in state.channels.items() if channel.version == offer.version]
-    newest = state.newest_release() == offer.version
+def _columns(state: State, offer: Offer) -> "Columns":
+    """The artifacts of a version as `where` sees them; made when it asks."""
 
-    def candidate(artifact: ArtifactSummary) -> dict[str, Any]:
+    @cache
+    def columns() -> "Columns":
         from onnxreg.schema import where_fields
 
         version, entry, summary = offer
-        return where_fields.candidate(state.name, version, entry, summary, artifact, channels, newest)
+        channels = [tag for tag, channel in state.channels.items() if channel.version == version]
+        newest = state.newest_release() == version
+        standing = where_fields.standing(state.name, version, entry, channels, newest)
+        return where_fields.columns(standing, summary)
 
-    return candidate
+    return lambda name: columns()(name)

@@ -11,7 +11,7 @@ each. `tombstones` are the blobs that were taken down and must not come back.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.schema import canonical
@@ -52,7 +52,8 @@ class Entry:
     """One version: its manifest, the manifest's size in bytes, the line that published it.
 
     `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any. `held` are
-    the paths of the artifacts that are here, where these are not all (None).
+    the paths of the artifacts that are here, where these are not all (None). `attested` has the worst verdict of later
+    evaluations on an artifact, by the artifact's digest.
     """
 
     manifest: Digest
@@ -62,6 +63,7 @@ class Entry:
     pinned: bool = False
     gone: Gone | None = None
     held: tuple[str, ...] | None = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
 
     @property
     def yanked(self) -> bool:
@@ -77,10 +79,16 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """One word for people: gone in some way, yanked, pinned, partial, or nothing."""
+        """One word for people: gone in some way, yanked, refused (by a later evaluation), pinned, partial, or nothing."""
         if self.gone is not None:
             return self.gone.how
-        words = {"yanked": self.yanked, "pinned": self.pinned, "partial": self.held is not None}
+        refused = "refused" in self.attested.values()
+        words = {
+            "yanked": self.yanked,
+            "refused": refused,
+            "pinned": self.pinned,
+            "partial": self.held is not None,
+        }
         return next((word for word, holds in words.items() if holds), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -93,6 +101,8 @@ class Entry:
             value["gone"] = {"how": self.gone.how, "event": str(self.gone.event)}
         if self.held is not None:
             value["held"] = list(self.held)
+        if self.attested:
+            value["attested"] = {str(artifact): state for artifact, state in self.attested.items()}
         return value
 
     @classmethod
@@ -106,19 +116,28 @@ class Entry:
             flag(found.get("pinned", False)),
             optional(found.get("gone"), Gone.read),
             optional(found.get("held"), sorted_paths),
+            {Digest.parse(key): text(state) for key, state in mapping(found.get("attested", {})).items()},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a channel holds, and the line that moved it there."""
+    """What a channel holds, and the line that moved it there. `policy`, `evidence`: those of that event, if any."""
 
     version: Version
     manifest: Digest
     seq: int
+    policy: Digest | None = None
+    evidence: Digest | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": str(self.version), "manifest": str(self.manifest), "seq": self.seq}
+        value: dict[str, Any] = {
+            "version": str(self.version),
+            "manifest": str(self.manifest),
+            "seq": self.seq,
+        }
+        proof = {"policy": self.policy, "evidence": self.evidence}
+        return value | {key: str(digest) for key, digest in proof.items() if digest is not None}
 
     @classmethod
     def read(cls, value: Any) -> "Channel":
@@ -127,12 +146,13 @@ class Channel:
             Version.parse(text(required(found, "version"))),
             Digest.parse(required(found, "manifest")),
             count(required(found, "seq")),
+            *(optional(found.get(key), Digest.parse) for key in ("policy", "evidence")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The decoded state line. Summaries stay JSON until they are asked for."""
+    """The decoded state line. Summaries stay JSON until they are asked for, and are read once."""
 
     registry: str
     name: str
@@ -145,6 +165,9 @@ class State:
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
+    _read: dict[Version, VersionSummary | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
@@ -185,7 +208,9 @@ class State:
 
     def summary(self, version: Version) -> VersionSummary | None:
         """The summary of a version, where the state line holds it. InputError where it is malformed."""
-        return optional(self.summaries.get(str(version)), VersionSummary.read)
+        if version not in self._read:
+            self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
+        return self._read[version]
 
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""

@@ -3,7 +3,8 @@
 A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ class ArtifactSummary:
 
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
     those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
-    measured recall.
+    measured recall. `stated` is what the manifest says, where a later evaluation refused the artifact: then `state` is
+    `refused`. It is no part of the index file's summary.
     """
 
     format: str
@@ -56,6 +58,7 @@ class ArtifactSummary:
     recall: dict[str, float] = field(default_factory=dict)
     ir_version: int | None = None
     domains: tuple[str, ...] = ()
+    stated: str | None = None
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -71,10 +74,6 @@ class ArtifactSummary:
             self.providers,
             self.domains,
         )
-
-    @property
-    def download_size(self) -> int:
-        return self.size + sum(entry.size for entry in self.files)
 
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
@@ -121,11 +120,36 @@ class VersionSummary:
             for artifact in self.artifacts
         )
 
+    def downloads(self, held: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
+        """The artifacts with these paths (None: all), each with its download size."""
+        for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
+            if held is None or artifact.path in held:
+                yield artifact, size
+
+    @cached_property
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """What `where_fields.column` made of the artifacts so far, by field."""
+        return {}
+
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """For each artifact the place of the first one of its kind."""
         first: dict[tuple[Any, ...], int] = {}
         return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
+
+    def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
+        """With what later evaluations say of the artifacts: a refusal wins, and nothing else changes a verdict.
+
+        A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could attest it.
+        """
+        refused = {artifact for artifact, state in attested.items() if state == "refused"}
+        if refused.isdisjoint(artifact.digest for artifact in self.artifacts):
+            return self
+        artifacts = (
+            replace(a, state="refused", stated=a.state) if a.digest in refused and a.state != "refused" else a
+            for a in self.artifacts
+        )
+        return replace(self, artifacts=tuple(artifacts))
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":

@@ -7,6 +7,7 @@ data and whose types fit; nothing in it can fail or run away when it is evaluate
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnxreg.schema import where_eval
 from onnxreg.schema.errors import InputError
@@ -37,7 +38,7 @@ SHOWN = 40
 ORDERED = ("<", "<=", ">", ">=")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expression:
     """A parsed expression. `str` gives it in its canonical form, which parses to an equal expression."""
 
@@ -49,7 +50,12 @@ class Expression:
 
     def matches(self, candidate: Candidate) -> bool:
         """Whether it is true of a candidate; see `where_fields` for what that is."""
-        return where_eval.matches(self.tree, candidate)
+        return bool(self.select(lambda name: where_eval.Same(candidate.get(name)), (0,)))
+
+    @cached_property
+    def select(self) -> where_eval.Selection:
+        """Of many candidates, given as columns, those that it is true of."""
+        return where_eval.selection(self.tree)
 
     def fields(self) -> frozenset[str]:
         """The names of the fields that decide; recall of any label is `recall`."""

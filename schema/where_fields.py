@@ -5,14 +5,16 @@ opset that was not recorded, the recall of a label that was not measured) is Non
 specification.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from onnxreg.schema.state import Entry
     from onnxreg.schema.summary import ArtifactSummary, VersionSummary
     from onnxreg.schema.version import Version
+    from onnxreg.schema.where_eval import Columns
 
 Candidate = Mapping[str, Any]
 
@@ -63,12 +65,12 @@ def candidate(
     version: "Version",
     entry: "Entry",
     summary: "VersionSummary",
-    artifact: "ArtifactSummary",
+    place: int,
     channels: Collection[str] = (),
     newest: bool = False,
 ) -> dict[str, Any]:
-    """The fields of one artifact. `channels` hold this version; `newest`: it is the model's newest release."""
-    return {**standing(name, version, entry, channels, newest), **contents(summary, artifact)}
+    """The fields of the artifact at a place. `channels` hold this version; `newest`: it is the model's newest release."""
+    return {**standing(name, version, entry, channels, newest), **contents(summary, place)}
 
 
 def standing(
@@ -87,23 +89,49 @@ def standing(
     }
 
 
-def contents(summary: "VersionSummary", artifact: "ArtifactSummary") -> dict[str, Any]:
+def contents(summary: "VersionSummary", place: int) -> dict[str, Any]:
     """The fields that the manifest decides for ever."""
-    return {
-        "task": summary.task,
-        "family": summary.family,
-        "license": summary.license,
-        "format": artifact.format,
-        "precision": artifact.precision,
-        "path": artifact.path,
-        "digest": str(artifact.digest),
-        "size": artifact.size,
-        "download_size": artifact.download_size,
-        "state": artifact.state,
-        "certified": artifact.state == "certified",
-        "opset": artifact.opset,
-        "ort_format": artifact.ort_format,
-        "providers": list(artifact.providers),
-        "recall": artifact.recall,
-        "min_recall": min(artifact.recall.values(), default=None),
-    }
+    return _shared(summary) | {name: column(summary, name)[place] for name in OF_ARTIFACTS}
+
+
+def columns(standing: Mapping[str, Any], summary: "VersionSummary") -> "Columns":
+    """The artifacts of a version, field by field, as `Expression.select` wants them."""
+    from onnxreg.schema.where_eval import Same
+
+    same = {**standing, **_shared(summary)}
+    return lambda name: Same(same[name]) if name in same else column(summary, name)
+
+
+def _shared(summary: "VersionSummary") -> dict[str, Any]:
+    return {"task": summary.task, "family": summary.family, "license": summary.license}
+
+
+def column(summary: "VersionSummary", name: str) -> Sequence[Any]:
+    """The values of a field of all artifacts of a version; made once."""
+    found = summary.columns.get(name)
+    if found is None:
+        found = summary.columns[name] = OF_ARTIFACTS[name](summary)
+    return found
+
+
+def _each(value: "Callable[[ArtifactSummary], Any]") -> "Column":
+    return lambda summary: list(map(value, summary.artifacts))
+
+
+Column = Callable[["VersionSummary"], Sequence[Any]]
+OF_ARTIFACTS: Final[dict[str, Column]] = {
+    "format": _each(attrgetter("format")),
+    "precision": _each(attrgetter("precision")),
+    "path": _each(attrgetter("path")),
+    "digest": _each(lambda artifact: str(artifact.digest)),
+    "size": _each(attrgetter("size")),
+    "download_size": attrgetter("download_sizes"),
+    "state": _each(attrgetter("state")),
+    "certified": _each(lambda artifact: artifact.state == "certified"),
+    "opset": _each(attrgetter("opset")),
+    "ort_format": _each(attrgetter("ort_format")),
+    "providers": _each(lambda artifact: list(artifact.providers)),
+    "recall": _each(attrgetter("recall")),
+    "min_recall": _each(lambda artifact: min(artifact.recall.values(), default=None)),
+}
+"""The fields in which the artifacts of a version differ, for all of them at once."""

@@ -6,8 +6,9 @@ The checkpoints are real architectures with random weights that were saved, so t
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -39,6 +40,27 @@ LABELS = ["O", "B-NAME", "I-NAME", "B-DATE", "I-DATE"]
 FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
 
 Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test knows the keys, the trust and the known heads of whoever runs it."""
+    own = tmp_path_factory.getbasetemp() / "own"
+    with pytest.MonkeyPatch.context() as patch:
+        for what in ("STATE", "KEYS", "TRUST"):
+            patch.setenv(f"ONNXREG_{what}", str(own / what.lower()))
+        for what in ("SIGNING_KEY", "KEY_PASSPHRASE"):
+            patch.delenv(f"ONNXREG_{what}", raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_user(nobody: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test is a user of its own, who knows nothing yet. Its directory is made when something is kept there."""
+    own = tmp_path_factory.getbasetemp() / "own" / token_hex(8)
+    for what in ("STATE", "KEYS", "TRUST"):
+        monkeypatch.setenv(f"ONNXREG_{what}", str(own / what.lower()))
+    return own
 
 
 def tiny_config(family: str) -> Any:

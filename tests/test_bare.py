@@ -23,6 +23,7 @@ EXTRAS = (
     "botocore",
     "transformers",
     "onnx",
+    "markupsafe",
     "onnxruntime",
     "onnxruntime_genai",
     "onnxscript",

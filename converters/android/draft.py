@@ -42,7 +42,7 @@ def assemble(
         files.append(DraftFile("report", evaluation.verdict.report))
     fields = {
         **_model_fields(checkpoint, max_length, tokenizer),
-        "recipe": _recipe(options, measured, max_length, scrubbed).to_json(),
+        "recipe": _recipe(options, measured, max_length, scrubbed, evaluation).to_json(),
         **({} if evaluation is None else evaluation.manifest_fields),
     }
     artifacts = tuple(_judged(item.artifact, evaluation) for item in measured if item.artifact is not None)
@@ -62,7 +62,11 @@ def _judged(artifact: DraftArtifact, evaluation: Evaluation | None) -> DraftArti
 
 
 def _recipe(
-    options: AndroidOptions, measured: Sequence[Measured], max_length: int, scrubbed: Sequence[str]
+    options: AndroidOptions,
+    measured: Sequence[Measured],
+    max_length: int,
+    scrubbed: Sequence[str],
+    evaluation: Evaluation | None,
 ) -> Recipe:
     value: dict[str, Any] = {
         "profile": "android",
@@ -78,6 +82,12 @@ def _recipe(
             "max_seq_length": {"asked": options.max_seq_length, "got": max_length},
         },
     }
+    if evaluation is not None:
+        value["parameters"]["evaluation"] = {
+            "suite": str(evaluation.verdict.suite),
+            "min_gold_chars": options.min_gold_chars,
+            "min_parent_recall": options.min_parent_recall,
+        }
     if scrubbed:
         value["parameters"]["scrubbed"] = [f"{CONFIG}:{key}" for key in scrubbed]
     return Recipe.from_json(value)

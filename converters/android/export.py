@@ -18,6 +18,7 @@ from onnxreg.converters.sourcefiles import hub_id
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Source
 from onnxreg.schema.ref import check_name
 
 __all__ = ["AndroidOptions", "export_android"]
@@ -29,6 +30,7 @@ def export_android(
     *,
     name: str | None = None,
     options: AndroidOptions | None = None,
+    origin: Source | None = None,
     report: Callable[[str], None] = lambda step: None,
 ) -> Draft:
     """Export a checkpoint into `workspace` and return the draft of a version.
@@ -37,6 +39,7 @@ def export_android(
         source: a checkpoint directory, or a hub id with an optional `@revision`.
         workspace: a fresh directory; whatever is written lies in it.
         name: the model's name; the lower-cased hub id where absent.
+        origin: where the checkpoint comes from, where it was recorded before: its id and revision.
         report: is told each step as it begins, in a few words.
 
     Raises InputError, NotFoundError or RemoteError for a source or option that cannot be used, ConversionError
@@ -49,6 +52,8 @@ def export_android(
     suite = None if options.eval_suite is None else load_suite(options.eval_suite)
     report("loading the checkpoint")
     checkpoint = load_checkpoint(source, name, options.trust_remote_code)
+    if origin is not None:
+        checkpoint = checkpoint.recorded_as(origin)
     report("converting to ONNX")
     sample = draw_sample(checkpoint, options.max_seq_length)
     fp32, *model = graphs.write_float32(

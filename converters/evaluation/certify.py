@@ -84,7 +84,7 @@ def certify_int8(
     done = _evaluate(suite, parent, candidate, found, floors or Floors(), quantization)
     (workspace / FILENAME).write_bytes(report.encode(done))
     decision = done.decision
-    verdict = Verdict(decision.state, RULE, decision.reasons, suite.digest, FILENAME)
+    verdict = Verdict(decision.state, RULE, decision.reasons, suite.digest, FILENAME, suite.synthetic)
     return Evaluation(verdict, _checks(done), *_mirrored(decision, quantization))
 
 
@@ -108,6 +108,7 @@ def _evaluate(
         candidate_path=candidate.name,
         candidate=_digest(candidate),
         suite=suite.digest,
+        synthetic=suite.synthetic,
         fixtures=len(suite.fixtures),
         measured=measured,
         foreign=foreign,

@@ -27,6 +27,7 @@ class Evaluated:
     candidate_path: str
     candidate: Digest
     suite: Digest
+    synthetic: bool | None
     fixtures: int
     measured: Sequence[LabelRecall]
     foreign: Mapping[str, int]
@@ -54,6 +55,7 @@ def _document(done: Evaluated) -> dict[str, Any]:
             "int8_model_digest": str(done.candidate),
         },
         "suite_digest": str(done.suite),
+        **({} if done.synthetic is None else {"synthetic": done.synthetic}),
         "quantization": dict(done.quantization),
         "fixture_count": done.fixtures,
         "gold_span_count_by_label": {item.label: item.spans for item in done.measured},

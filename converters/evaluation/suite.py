@@ -36,17 +36,21 @@ class Fixture:
 
 @dataclass(frozen=True)
 class Suite:
-    """The fixtures of a file, and the digest of the bytes they were read from."""
+    """The fixtures of a file, and the digest of the bytes they were read from.
+
+    `synthetic`: True where a fixture says that its text was made up, False where each says that it was not, else None.
+    """
 
     digest: Digest
     fixtures: tuple[Fixture, ...]
+    synthetic: bool | None = None
 
 
 def load(path: Path) -> Suite:
     """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per line.
 
-    The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}]}`; a text without gold
-    has an empty list. Raises InputError, naming the fixture by its position and never by its contents, for what is
+    The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}], metadata?: {source?}}`; a text
+    without gold has an empty list; a source is where the text is from, `synthetic` or another word. Raises InputError, naming the fixture by its position and never by its contents, for what is
     malformed: no text, duplicate ids, offsets outside the text, a span text that contradicts its offsets, two
     spans of one label that overlap.
     """
@@ -63,10 +67,13 @@ def load(path: Path) -> Suite:
         )
     fixtures: list[Fixture] = []
     seen: dict[str, str] = {}
+    sources: set[bool | None] = set()
     for where, row in _rows(data, path):
         fixtures.append(_fixture(row, where))
         _check_id(row, where, seen)
-    return Suite(Digest.of(data), tuple(fixtures))
+        sources.add(_synthetic(row))
+    said = True if True in sources else False if sources == {False} else None
+    return Suite(Digest.of(data), tuple(fixtures), said)
 
 
 def _rows(data: bytes, path: Path) -> Iterator[tuple[str, Any]]:
@@ -139,6 +146,13 @@ def _span(value: Any, text: str, where: str) -> Span:
             "offsets count code points, not bytes or UTF-16 units",
         )
     return Span(start, end, label)
+
+
+def _synthetic(row: dict[str, Any]) -> bool | None:
+    """What a fixture says of where its text is from; None where it says nothing."""
+    metadata = row.get("metadata")
+    source = metadata.get("source") if isinstance(metadata, dict) else None
+    return "synthetic" in source.lower() if isinstance(source, str) and source.strip() else None
 
 
 def _first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:

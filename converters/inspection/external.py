@@ -16,12 +16,18 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
     found: dict[str, int] = {}
     for tensor in tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
-            keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-            location = _location(keys.get("location", ""), path)
-            found[location] = max(found.get(location, 0), _end(keys, path))
+            location, start, length = _place(tensor, path)
+            found[location] = max(found.get(location, 0), start + length)
     for location, end in found.items():
         _check_file(path, location, end)
     return tuple(sorted(found))
+
+
+def extent(tensor: Any, path: Path) -> tuple[Path, int, int]:
+    """Where the bytes of an external tensor lie: file, offset, length (0: not stated). InputError as above."""
+    location, start, length = _place(tensor, path)
+    _check_file(path, location, start + length)
+    return path.parent / location, start, length
 
 
 def tensors(model: Any) -> Iterator[Any]:
@@ -55,6 +61,12 @@ def _attribute_tensors(attributes: Any) -> Iterator[Any]:
             yield from _graph_tensors(graph)
 
 
+def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
+    keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+    start, length = (_number(keys.get(key, ""), path) for key in ("offset", "length"))
+    return _location(keys.get("location", ""), path), start, length
+
+
 def _location(location: str, path: Path) -> str:
     try:
         return check_path(location.removeprefix("./"))
@@ -65,13 +77,10 @@ def _location(location: str, path: Path) -> str:
         ) from error
 
 
-def _end(keys: dict[str, str], path: Path) -> int:
-    try:
-        return int(keys.get("offset") or 0) + int(keys.get("length") or 0)
-    except ValueError as error:
-        raise InputError(
-            f"{path.name} has an external tensor whose offset or length is not a number"
-        ) from error
+def _number(text: str, path: Path) -> int:
+    if not text.isdecimal() and text:
+        raise InputError(f"{path.name} has an external tensor whose offset or length is not a number")
+    return int(text or 0)
 
 
 def _check_file(path: Path, location: str, end: int) -> None:

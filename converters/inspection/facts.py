@@ -7,11 +7,15 @@ from typing import Any
 
 from onnxreg.converters.inspection import onnx_graph, ort_graph
 from onnxreg.converters.inspection.contract import onnx_spec, ort_spec
+from onnxreg.converters.inspection.dataflow import semantic_digest
 from onnxreg.converters.inspection.external import external_files
+from onnxreg.converters.inspection.onnx_dataflow import read_onnx
 from onnxreg.converters.inspection.operator_config import read_operator_config, required
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
+from onnxreg.converters.inspection.ort_dataflow import read_ort
 from onnxreg.converters.inspection.weights import count_weights
-from onnxreg.schema.manifest import Operator, TensorSpec, WeightCount
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class GraphFacts:
 
     `operators` are sorted and carry opsets and element types; `operator_names` are in first-seen order, both with
     subgraphs and local functions included. `external_data` are paths relative to the file's folder. `ort_format` is
-    None for ONNX. `precision` is that of the weights (`weights.count_weights`).
+    None for ONNX. `precision` is that of the weights (`weights.count_weights`), `semantic` see `dataflow`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -33,6 +37,7 @@ class GraphFacts:
     external_data: tuple[str, ...]
     weights: WeightCount
     precision: str
+    semantic: SemanticDigest
 
     @property
     def opset(self) -> int | None:
@@ -51,6 +56,7 @@ class GraphFacts:
             "opset_imports": dict(self.opset_imports),
             "ir_version": self.ir_version,
             "operators": [entry.to_json() for entry in self.operators],
+            "semantic": self.semantic.to_json(),
         }
         if self.opset is not None:
             metadata["opset"] = self.opset
@@ -60,7 +66,7 @@ class GraphFacts:
 
 
 def inspect_onnx(path: Path) -> GraphFacts:
-    """Read the facts of an ONNX file; external data is checked to be there, but not read.
+    """Read the facts of an ONNX file; external data is hashed block by block.
 
     Raises InputError, naming the file, where it is not ONNX, cut short, not a valid graph, or where its external
     data lies outside its folder, is missing or is too short.
@@ -72,7 +78,18 @@ def inspect_onnx(path: Path) -> GraphFacts:
     imports = onnx_graph.opset_imports(model)
     ir_version = model.ir_version
     uses = onnx_graph.operator_uses(model, path)
-    return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external)
+    semantic = _onnx_semantic(model, path, inputs, outputs)
+    return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
+
+
+def _onnx_semantic(
+    model: Any, path: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> SemanticDigest:
+    try:
+        graph, functions = read_onnx(model, path)
+        return semantic_digest(graph, inputs, outputs, functions)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise InputError(f"{path.name} is not a valid graph: {str(error)[:200]}") from error
 
 
 def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
@@ -90,10 +107,11 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
         imports = ort_graph.opset_imports(session)
         version, ir_version = ort_graph.format_version(session), session.Model().IrVersion()
         uses = ort_graph.operator_uses(session)
+        semantic = semantic_digest(read_ort(session, path), inputs, outputs)
     found = operators(uses)
     if config is not None:
         found = required(found, read_operator_config(config), path, config)
-    return _facts(inputs, outputs, found, uses, imports, ir_version, version, ())
+    return _facts(inputs, outputs, found, uses, imports, ir_version, version, (), semantic)
 
 
 def _facts(
@@ -105,6 +123,7 @@ def _facts(
     ir_version: int,
     ort_format: int | None,
     external: tuple[str, ...],
+    semantic: SemanticDigest,
 ) -> GraphFacts:
     weights, precision = count_weights(uses)
     return GraphFacts(
@@ -118,4 +137,5 @@ def _facts(
         external,
         weights,
         precision,
+        semantic,
     )

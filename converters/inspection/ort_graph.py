@@ -68,7 +68,7 @@ def opset_imports(session: Any) -> dict[str, int]:
     """Domain to version, sorted; the converter lists every domain that its runtime registers."""
     model = session.Model()
     imports = [model.OpsetImport(index) for index in range(model.OpsetImportLength())]
-    return dict(sorted((_text(item.Domain()) or DEFAULT_DOMAIN, item.Version()) for item in imports))
+    return dict(sorted((text(item.Domain()) or DEFAULT_DOMAIN, item.Version()) for item in imports))
 
 
 def tensors(graph: Any) -> Iterator[Any]:
@@ -80,18 +80,18 @@ def tensors(graph: Any) -> Iterator[Any]:
 def value_types(graph: Any) -> dict[str, Any]:
     """Each named value of one graph with its `fbs.TypeInfo`."""
     infos = (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
-    return {_text(info.Name()): info.Type() for info in infos if info.Type() is not None}
+    return {text(info.Name()): info.Type() for info in infos if info.Type() is not None}
 
 
 def graph_inputs(graph: Any) -> list[str]:
     """The names of the inputs that a caller feeds."""
-    stored = {_text(tensor.Name()) for tensor in tensors(graph)}
-    names = [_text(graph.Inputs(index)) for index in range(graph.InputsLength())]
+    stored = {text(tensor.Name()) for tensor in tensors(graph)}
+    names = [text(graph.Inputs(index)) for index in range(graph.InputsLength())]
     return [name for name in names if name not in stored]
 
 
 def graph_outputs(graph: Any) -> list[str]:
-    return [_text(graph.Outputs(index)) for index in range(graph.OutputsLength())]
+    return [text(graph.Outputs(index)) for index in range(graph.OutputsLength())]
 
 
 def tensor_type(info: Any) -> Any | None:
@@ -122,7 +122,7 @@ def _walk(graph: Any, outer: ChainMap[str, Value], uses: list[OperatorUse], dept
     for tensor in tensors(graph):
         element = ELEMENTS.get(tensor.DataType())
         dims = tuple(tensor.Dims(index) for index in range(tensor.DimsLength()))
-        name = _text(tensor.Name())
+        name = text(tensor.Name())
         _check_stored(tensor)
         values[name] = Value(element, Constant(name, element, dims))
     for index in range(graph.NodesLength()):
@@ -131,7 +131,7 @@ def _walk(graph: Any, outer: ChainMap[str, Value], uses: list[OperatorUse], dept
         uses.append(_use(node, attributes, values))
         if len(uses) > MAX_NODES:
             raise ValueError("too many nodes")
-        for attribute in sorted(attributes, key=lambda item: _text(item.Name())):
+        for attribute in sorted(attributes, key=lambda item: text(item.Name())):
             for subgraph in _subgraphs(attribute):
                 _walk(subgraph, values, uses, depth + 1)
 
@@ -145,12 +145,12 @@ def _check_stored(tensor: Any) -> None:
 
 def _use(node: Any, attributes: list[Any], values: ChainMap[str, Value]) -> OperatorUse:
     return OperatorUse(
-        _text(node.Domain()) or DEFAULT_DOMAIN,
-        _text(node.OpType()),
+        text(node.Domain()) or DEFAULT_DOMAIN,
+        text(node.OpType()),
         node.SinceVersion(),
-        tuple(values.get(_text(node.Inputs(index))) for index in range(node.InputsLength())),
-        tuple(values.get(_text(node.Outputs(index))) for index in range(node.OutputsLength())),
-        {_text(attribute.Name()): attribute.I() for attribute in attributes if attribute.Type() == _INT},
+        tuple(values.get(text(node.Inputs(index))) for index in range(node.InputsLength())),
+        tuple(values.get(text(node.Outputs(index))) for index in range(node.OutputsLength())),
+        {text(attribute.Name()): attribute.I() for attribute in attributes if attribute.Type() == _INT},
     )
 
 
@@ -167,5 +167,5 @@ def _element(info: Any) -> Any:
     return ELEMENTS.get(table.ElemType()) if table else None
 
 
-def _text(data: bytes | None) -> str:
+def text(data: bytes | None) -> str:
     return (data or b"").decode("utf-8")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters import golden
 from onnxreg.converters.android.contract import check_contract
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
@@ -29,7 +30,7 @@ def adopt(
     """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
     External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
-    the .ort file of its stem, or to the only one. Everything is placed in `workspace` by its file name, hard-linked
+    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`. Everything is placed in `workspace` by its file name, hard-linked
     where possible; text that names this machine is scrubbed, and the recipe says where.
 
     Args:
@@ -47,10 +48,13 @@ def adopt(
     rest = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
     _refuse_unfit(models, rest)
     configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
+    vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
     read = [(model, _facts(model, configs.get(model))) for model in models]
-    artifacts = [_artifact(intake, *item, configs.get(item[0]), format, precision) for item in read]
+    artifacts = [
+        _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
+    ]
     sidecars = {(model.parent / at).resolve() for model, facts in read for at in facts.external_data}
-    sidecars |= {config.resolve() for config in configs.values()}
+    sidecars |= {file.resolve() for file in (*configs.values(), *vectors.values())}
     companions = tuple(
         DraftFile(role_of(file.name), intake.take(file, file.name))
         for file in rest
@@ -95,11 +99,22 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
     return matched
 
 
+def _own_files(model: Path, configs: dict[Path, Path], vectors: dict[Path, Path]) -> list[tuple[str, Path]]:
+    """The operator config and the golden vectors of a model, with their roles. InputError where these are none."""
+    found = []
+    if model in configs:
+        found.append(("operator-config", configs[model]))
+    if model in vectors:
+        golden.decode(vectors[model].read_bytes(), vectors[model].name)
+        found.append((golden.ROLE, vectors[model]))
+    return found
+
+
 def _artifact(
     intake: Intake,
     model: Path,
     facts: GraphFacts,
-    config: Path | None,
+    own: list[tuple[str, Path]],
     format: str | None,
     precision: str | None,
 ) -> DraftArtifact:
@@ -108,8 +123,7 @@ def _artifact(
         DraftFile("external-data", intake.take(model.parent / location, location))
         for location in facts.external_data
     ]
-    if config is not None:
-        sidecars.append(DraftFile("operator-config", intake.take(config, config.name)))
+    sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in own]
     found = default_format(facts)
     if format is not None:
         _check_format(format, found, model.name)

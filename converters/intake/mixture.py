@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onnxreg.converters.inspection.facts import GraphFacts
-from onnxreg.converters.intake.weight_compare import compare_weights, read_tensors
+from onnxreg.converters.inspection.stored import Arrays, read_tensors
+from onnxreg.converters.intake.weight_compare import compare_weights
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import TensorSpec
 
@@ -33,10 +34,10 @@ def refuse_mixture(root: Path, models: Mapping[str, GraphFacts]) -> list[str]:
         _same_contract(facts.outputs, models[base].outputs, path, base, "outputs")
     if models[base].weights.weights_total == models[base].weights.weights_quantized:
         return [path for path in models if path != base]
-    reference = read_tensors(root / base)
+    reference = Arrays(read_tensors(root / base))
     unknown = []
     for path, facts in models.items():
-        if path == base or compare_weights(reference, read_tensors(root / path), path, base):
+        if path == base or compare_weights(reference, Arrays(read_tensors(root / path)), path, base):
             continue
         if facts.ort_format is None:
             raise InputError(f"no weight of {path} has a counterpart in {base}", _HINT)

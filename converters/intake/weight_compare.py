@@ -1,11 +1,10 @@
 """Whether two model files hold the same weights, up to what a conversion changes."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from onnxreg.converters.inspection import onnx_graph, ort_graph
-from onnxreg.converters.inspection.elements import ELEMENTS, FLOATS
+from onnxreg.converters.inspection.elements import FLOATS
+from onnxreg.converters.inspection.quantized import restore, scale_axes
 from onnxreg.schema.errors import InputError
 
 FLOAT_TOLERANCE = 1e-6
@@ -18,11 +17,6 @@ BLOCK = 2**20
 """Elements that are compared at once."""
 STEPS = 1.001
 """A dequantized weight `(q - zero point) * scale` lies within so many scales of its parent: one, and rounding."""
-
-
-def read_tensors(path: Path) -> Mapping[str, Any]:
-    """The numeric initializers of an ONNX or ORT-format file's main graph, each a numpy array read on access."""
-    return _OrtTensors(path) if path.suffix == ".ort" else _OnnxTensors(path)
 
 
 def compare_weights(parent: Mapping[str, Any], other: Mapping[str, Any], path: str, parent_path: str) -> int:
@@ -78,65 +72,10 @@ def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) ->
 
     if zero_point is not None and zero_point.size != scale.size:
         return False
-    axes = (
-        [axis for axis in range(value.ndim) if scale.size == value.shape[axis]] if scale.size > 1 else [None]
-    )
-    for axis in axes:
-        shape = [scale.size if at == axis else 1 for at in range(value.ndim)]
-        steps = scale.astype(np.float32).reshape(shape)
-        restored = value.astype(np.float32)
-        if zero_point is not None:
-            restored -= zero_point.astype(np.float32).reshape(shape)
-        restored *= steps
+    for axis in scale_axes(value, scale):
+        restored, steps = restore(value, scale, zero_point, axis)
         restored -= reference
         np.abs(restored, out=restored)
         if np.all(restored <= STEPS * np.abs(steps)):
             return True
     return False
-
-
-class _OnnxTensors(Mapping[str, Any]):
-    def __init__(self, path: Path) -> None:
-        self._folder = path.parent
-        model = onnx_graph.load_onnx(path)
-        self._tensors = {t.name: t for t in model.graph.initializer if _numeric(t.data_type)}
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __getitem__(self, name: str) -> Any:
-        import onnx.numpy_helper
-
-        tensor = type(self._tensors[name])()
-        tensor.CopyFrom(self._tensors[name])
-        return onnx.numpy_helper.to_array(tensor, str(self._folder))
-
-
-class _OrtTensors(Mapping[str, Any]):
-    def __init__(self, path: Path) -> None:
-        with ort_graph.reading(path):
-            graph = ort_graph.load_ort(path).Model().Graph()
-            found = {tensor.Name().decode(): tensor for tensor in ort_graph.tensors(graph)}
-        self._path = path
-        self._tensors = {name: tensor for name, tensor in found.items() if _numeric(tensor.DataType())}
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __getitem__(self, name: str) -> Any:
-        tensor = self._tensors[name]
-        with ort_graph.reading(self._path):
-            data = tensor.RawDataAsNumpy().view(ELEMENTS[tensor.DataType()].name)
-            return data.reshape([tensor.Dims(index) for index in range(tensor.DimsLength())])
-
-
-def _numeric(number: int) -> bool:
-    """Whether numpy alone can read an element type."""
-    name = ELEMENTS[number].name if number in ELEMENTS else ""
-    return name in {"int8", "uint8", "int32", "int64", "float16", "float32", "float64"}

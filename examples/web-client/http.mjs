@@ -2,7 +2,7 @@
  * Requests to a static tree: a wait that ends, and errors that say whether asking again may help.
  */
 
-import { NotFoundError, RegError } from './values.mjs'
+import { InputError, NotFoundError, RegError } from './values.mjs'
 
 /** Bytes of a document, at most. */
 export const MAX_DOCUMENT = 64 * 2 ** 20
@@ -30,6 +30,8 @@ export class Http {
    */
   constructor(url, { fetch = globalThis.fetch, token, patience = 60_000, delays = [200, 1000, 3000] } = {}) {
     this.url = url.replace(/\/+$/, '')
+    if (token && !/^[A-Za-z0-9._~+/-]+=*$/.test(token)) throw new InputError('the token has characters that no token has')
+    if (token && !isPrivate(this.url)) throw new InputError('a token is sent over https only, or to this machine')
     this.delays = delays
     this.fetch = fetch.bind(globalThis)
     this.patience = patience
@@ -98,6 +100,12 @@ export class Http {
   }
 }
 
+/** Whether nobody on the way can read along. @param {string} url */
+function isPrivate(url) {
+  const { protocol, hostname } = new URL(url, globalThis.location?.href)
+  return protocol === 'https:' || /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)
+}
+
 /** Ends a request that brings nothing for a while, or that its caller gave up. */
 class Waiting {
   #controller = new AbortController()
@@ -126,6 +134,7 @@ class Waiting {
 function check(path, response) {
   const { status } = response
   if (status === 404 || status === 410) throw new NotFoundError(`there is no ${path}`)
+  if (status === 401) throw new RemoteError(`${path} is read with a token: give the option \`token\``, false)
   if (![200, 206, 304].includes(status)) {
     throw new RemoteError(`${path} answers ${status}`, PASSING.includes(status))
   }

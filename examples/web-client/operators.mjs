@@ -48,13 +48,18 @@ function isAllowed(found, allowed) {
 /** @param {Need} need @param {Restriction | undefined} restriction */
 function fitsTypes(need, restriction) {
   if (!restriction) return true
-  if (restriction.custom) return fitsTriples(need.inputs ?? {}, restriction.custom)
+  if (restriction.custom || isOneHot(need)) return fitsTriples(need.inputs ?? {}, restriction.custom ?? [])
   return [
     [need.inputs ?? {}, restriction.inputs],
     [need.outputs ?? {}, restriction.outputs],
   ].every(([found, allowed]) =>
     Object.entries(allowed).every(([position, names]) => isAllowed(own(found, position) ?? [], names)),
   )
+}
+
+/** Its types are always triples: what a config says of it in any other form leaves none. @param {Need} need */
+function isOneHot({ domain, name }) {
+  return domain === 'ai.onnx' && name === 'OneHot'
 }
 
 /** OneHot is built for triples of types: of its indices, values and depth, which are inputs 0, 2 and 1. */

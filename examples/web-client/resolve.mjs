@@ -102,7 +102,7 @@ function passedOver(state, lowest) {
 async function judge(state, version, query, device, operatorSet) {
   const summary = own(state.summaries, version)
   if (!summary) throw new NotFoundError(`the state line of ${state.name} has no summary of ${version}`)
-  const { held } = state.versions[version]
+  const { held, attested } = state.versions[version]
   const standing = standingOf(state, version)
   /** @type {Requirement[]} */
   const requirements = [
@@ -112,7 +112,9 @@ async function judge(state, version, query, device, operatorSet) {
     ...(device?.requirements ?? []),
   ]
   const found = []
-  for (const artifact of summary.artifacts) {
+  for (const stated of summary.artifacts) {
+    const refused = own(attested ?? {}, stated.digest) === 'refused'
+    const artifact = refused ? { ...stated, state: 'refused' } : stated
     const download = downloadSize(artifact, summary)
     const missed = requirements.find(([, meets]) => !meets(artifact, download))
     const code = missed ? missed[0] : device?.build ? await lacks(device.build, artifact, operatorSet) : null
@@ -215,12 +217,12 @@ function standingOf(state, version) {
 
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */
 function contents(summary, artifact) {
-  const { files = [], recall = {}, providers = [] } = artifact
+  const { recall = {}, providers = [] } = artifact
   const shares = /** @type {number[]} */ (Object.values(recall))
   return {
     ...{ task: summary.task, family: summary.family, license: summary.license },
     ...artifact,
-    download_size: files.reduce((/** @type {number} */ sum, /** @type {Json} */ file) => sum + file.size, artifact.size),
+    download_size: downloadSize(artifact, summary),
     certified: artifact.state === 'certified',
     providers,
     recall,

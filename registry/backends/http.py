@@ -14,12 +14,14 @@ from email.message import Message
 from functools import cached_property
 from io import BytesIO
 from ipaddress import ip_address
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
+from onnxreg.registry.backends import tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.readonly import ReadOnly
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError
 
@@ -32,17 +34,16 @@ PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 class RefusedError(RemoteError):
     """The server answered with another status than asked for."""
 
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message, _hint(status))
+    def __init__(self, message: str, status: int, hint: str) -> None:
+        super().__init__(message, hint)
         self.status = status
 
 
-class UnansweredError(RemoteError):
-    """No answer came, or half of one."""
-
-
-class HttpStore:
+class HttpStore(ReadOnly):
     """An `ObjectStore` that refuses to write."""
+
+    what = "a registry on a web server"
+    instead = "push to the place that it is served from"
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
@@ -50,7 +51,13 @@ class HttpStore:
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        return urllib.request.build_opener()
+        """What is on this machine is not asked through a proxy, which would see the token."""
+        direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
+        return urllib.request.build_opener(tokens.SameOrigin, *direct)
+
+    @cached_property
+    def _token(self) -> dict[str, str]:
+        return tokens.bearer(self.url)
 
     def get(self, key: str, known: Known | None = None) -> Known | None:
         conditions = {"If-None-Match": known[1]} if known and known[1] else {}
@@ -109,30 +116,25 @@ class HttpStore:
             raise
         return True
 
-    def create(self, key: str, source: BinaryIO) -> bool:
-        self._refuse(f"writing {key}")
-
-    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        self._refuse(f"writing {key}")
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self._refuse("deleting")
-
-    def _refuse(self, doing: str) -> NoReturn:
-        raise RemoteError(
-            f"{doing} at {self.url}: a registry on a web server is only read",
-            "push to the place that it is served from",
-        )
-
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         raise UnlistedError(
             f"a web server does not list what it has, so neither does {self.url}",
             "name the model, or work on the place that it is served from",
         )
 
+    def _hint(self, status: int) -> str:
+        if status not in (401, 403):
+            return "check the URL"
+        name = tokens.variable(self.url)
+        if self._token:
+            return f"it does not take the token in {name}"
+        return f"put the server's token into {name}, if it has one"
+
     def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:
         """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes."""
         request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
+        for name, value in self._token.items():
+            request.add_unredirected_header(name, value)
 
         def attempt() -> tuple[bytearray, Message]:
             try:
@@ -141,7 +143,9 @@ class HttpStore:
             except urllib.error.HTTPError as error:
                 with error:
                     raise RefusedError(
-                        f"{request.full_url} answers {error.code} {error.reason}", error.code
+                        f"{request.full_url} answers {error.code} {error.reason}",
+                        error.code,
+                        self._hint(error.code),
                     ) from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
@@ -181,10 +185,6 @@ def _is_passing(error: Exception) -> bool:
     return isinstance(error, UnansweredError) and not isinstance(
         getattr(error.__cause__, "reason", None), ssl.SSLCertVerificationError
     )
-
-
-def _hint(status: int) -> str:
-    return "check that the URL may be read without logging in" if status in (401, 403) else "check the URL"
 
 
 def _trust(reason: object) -> str:

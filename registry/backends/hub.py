@@ -38,12 +38,14 @@ from onnxreg.registry.backends.hubclient import (
 )
 from onnxreg.registry.backends.hubhead import IDENTITY, USUAL, Head, Snapshot, token_of
 from onnxreg.registry.backends.hubpush import HubPush
+from onnxreg.registry.backends.objects import open_first
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import check_writer, new_identity, other_registry, read_identity
 from onnxreg.registry.storage import (
     BlobKey,
     IndexFile,
     Kind,
+    MissingBlobError,
     TreeFile,
     index_path,
     keys_of,
@@ -140,19 +142,16 @@ class HubRemote:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         at = self._head.now()
-        plain, *others = [key.path for key in keys_of(digest)]
-        stream = None if at.lacks(plain) else self.hub.open(plain, at.revision, start)[0]
-        for path in sorted(at.blobs(others)) if stream is None else ():
-            stream = stream or self.hub.open(path, at.revision, start)[0]
-        return self._found(stream, digest)
+
+        def opened(path: str) -> BinaryIO | None:
+            return None if at.lacks(path) else self.hub.open(path, at.revision, start)[0]
+
+        return open_first(digest, self.url, opened, at.blobs)
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        return self._found(self.hub.open(key.path, self._head.now().revision)[0], key.digest)
-
-    def _found(self, stream: BinaryIO | None, digest: Digest) -> BinaryIO:
+        stream = self.hub.open(key.path, self._head.now().revision)[0]
         if stream is None:
-            hint = "run reg verify to see what else is missing"
-            raise NotFoundError(f"blob {digest} is not in {self.url}", hint)
+            raise MissingBlobError(key.digest, self.url)
         return stream
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:

@@ -35,7 +35,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
 from onnxreg.schema.errors import HostError, InputError, IntegrityError, RegError, RemoteError
 
@@ -65,10 +65,6 @@ class StaleParentError(Exception):
 
 class UnnamedCommitError(Exception):
     """An answer without content does not say which commit it is of: by now the newest one may be another."""
-
-
-class UnansweredError(RemoteError):
-    """Nobody said whether a commit was applied, or the Hub wants no more of them now."""
 
 
 @dataclass(frozen=True)

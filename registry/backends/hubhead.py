@@ -11,9 +11,9 @@ from onnxreg.registry.backends.hubclient import (
     Hub,
     Operation,
     StaleParentError,
-    UnansweredError,
     git_oid,
 )
+from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.storage import NOTE, BlobKey, Kind, note_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, RemoteError

@@ -17,6 +17,7 @@ from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import Arriving, BlobKey, Hasher, index_path, usable_key
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError
+from onnxreg.schema.ref import POLICY_LOG
 
 
 class HubPush:
@@ -69,8 +70,16 @@ class HubPush:
         return digest, size
 
     def fetch(self, blob: Arriving) -> int:
+        """A file of this machine is sent from where it lies."""
+        path = blob.path
         with blob.open(0) as stream:
-            return self.put(stream, blob.digest)[1]
+            if path is None:
+                return self.put(stream, blob.digest)[1]
+            found, size = hashing.pump(stream, None)
+        hashing.check(found, blob.digest, f"blob {blob.digest}")
+        with self._lock:
+            self._staged[blob.digest] = path
+        return size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         temporary = self._directory / secrets.token_hex(8)
@@ -123,6 +132,8 @@ class HubPush:
 
     def _card(self, at: Snapshot, name: str, index: bytes) -> list[Operation]:
         """The repository's card, where this changes it. One that is no text is left alone."""
+        if name == POLICY_LOG:
+            return []
         try:
             card = (at.read(repocard.PATH) or b"").decode()
         except UnicodeDecodeError:

@@ -161,12 +161,16 @@ class LocalRemote:
         return str(self.root)
 
     def blob_url(self, digest: Digest) -> str:
-        return (self.root.absolute() / self._key(digest).path).as_uri()
+        return self.blob_path(digest).absolute().as_uri()
 
     def _key(self, digest: Digest) -> BlobKey:
         """The first key under which the blob lies; the plain one where it is absent."""
         keys = keys_of(digest)
         return next((key for key in keys if _is_regular(self.root / key.path)), keys[0])
+
+    def blob_path(self, digest: Digest) -> Path:
+        """The file that a blob is."""
+        return self.root / self._key(digest).path
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         with host_errors(f"looking for blobs in {self.url}"):

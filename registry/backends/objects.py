@@ -1,7 +1,7 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +84,22 @@ class ObjectStore(Protocol):
         ...
 
 
+def open_first(
+    digest: Digest,
+    url: str,
+    opened: Callable[[str], BinaryIO | None],
+    present: Callable[[list[str]], Collection[str]],
+) -> BinaryIO:
+    """A blob's bytes from its plain key, else from the first other one that is `present`. MissingBlobError where none is."""
+    plain, *others = [key.path for key in keys_of(digest)]
+    stream = opened(plain)
+    for path in sorted(present(others)) if stream is None else ():
+        stream = stream or opened(path)
+    if stream is None:
+        raise MissingBlobError(digest, url)
+    return stream
+
+
 class ObjectRemote:
     """The registry in an object store. Use `create` to make one where there is none.
 
@@ -142,12 +158,7 @@ class ObjectRemote:
         return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        stream = self.store.open(BlobKey(digest).path, start)
-        for key in self._elsewhere([digest]) if stream is None else ():
-            stream = stream or self.store.open(key.path, start)
-        if stream is None:
-            raise MissingBlobError(digest, self.url)
-        return stream
+        return open_first(digest, self.url, lambda path: self.store.open(path, start), self.store.has)
 
     def open_key(self, key: BlobKey) -> BinaryIO:
         stream = self.store.open(key.path)

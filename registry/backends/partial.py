@@ -14,6 +14,7 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from onnxreg.registry import hashing
+from onnxreg.registry.backends.direct import past_cache
 from onnxreg.registry.disk import Disk
 from onnxreg.registry.storage import CHUNK, Arriving, Piece
 from onnxreg.schema.digest import Digest
@@ -76,8 +77,8 @@ def _append(file: BinaryIO, blob: Arriving) -> tuple[Digest, int]:
     file.seek(0)
     hasher = hashlib.sha256()
     _, start = hashing.pump(file, None, hasher=hasher)
-    with blob.open(start) as rest:
-        found, size = hashing.pump(rest, file, hasher=hasher)
+    with blob.open(start) as rest, past_cache(file, start) as sink:
+        found, size = hashing.pump(rest, sink, hasher=hasher)
     return found, start + size
 
 

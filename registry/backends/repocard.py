@@ -87,10 +87,8 @@ def _rows(state: State, version: Version) -> Iterator[str]:
     notes = [*channels, *([entry.status] if entry is not None and entry.status else [])]
     label = f"{version} ({', '.join(notes)})" if notes else str(version)
     held = entry.held if entry is not None else None
-    for artifact in (
-        item for item in (summary.artifacts if summary else ()) if held is None or item.path in held
-    ):
-        cells = (label, artifact.format, artifact.precision, _size(artifact.download_size), artifact.state)
+    for artifact, size in summary.downloads(held) if summary else ():
+        cells = (label, artifact.format, artifact.precision, _size(size), artifact.state)
         yield f"| {' | '.join(map(_cell, cells))} |"
 
 

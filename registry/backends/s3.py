@@ -74,26 +74,25 @@ class S3Store:
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
-        wanted = f"bytes={start}-{start + BLOCK - 1}"
         try:
-            first, answer = self._client.read(doing, BLOCK, Key=path, Range=wanted)
+            first = self._client.read_range(doing, path, start, start + BLOCK)
         except RejectedError as error:
             if error.is_absence:
                 return None
             if error.status != 416:
                 raise
             return BytesIO(b"")
-        tag = self._tag(answer)
-        size = int(answer.get("ContentRange", f"/{len(first)}").rpartition("/")[2])
+        tag = first.tag
+        if not tag:
+            raise self._no_answer()
 
         def fetch(start: int, stop: int) -> bytearray:
-            wanted = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": tag}
-            data, _ = self._client.read(doing, stop - start, Key=path, **wanted)
+            data = self._client.read_range(doing, path, start, stop, tag).data
             if len(data) != stop - start:
                 raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
             return data
 
-        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
+        return cast(BinaryIO, RangedReader(fetch, first.data, first.size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """One request for each blob, whether one of its keys is asked for or all; fewer where a list has them all."""

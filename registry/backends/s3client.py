@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from onnxreg.registry.backends.retrying import retrying
+from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.backends.sentfile import SentFile
 from onnxreg.registry.stopping import StoppedError, check_stop
 from onnxreg.registry.storage import CHUNK
@@ -21,9 +21,13 @@ from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_ext
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
 """Seconds."""
 CONNECTIONS = 32
+SIGNED = 300
+"""Seconds for which an address is good that was signed for one request."""
 LONGEST_PREFIX = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
+FLAGS = ("anonymous", "path_style")
+YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
@@ -75,14 +79,18 @@ class Place:
                 f"no bucket can be called {parts.netloc!r}",
                 "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
             )
-        prefix = unquote(parts.path).strip("/")
-        if parts.fragment or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
+        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
             raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
         if len(prefix.encode()) > LONGEST_PREFIX:
             raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
-        for name, _ in options:
+        for name, value in options:
             if name not in OPTIONS:
                 raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
+            if name in FLAGS and value.lower() not in YES | NO:
+                raise InputError(
+                    f"the option {name} of an S3 URL is yes or no, not {value[:20]!r}", f"write {name}=yes"
+                )
         return cls(parts.netloc, prefix, tuple(sorted(options)))
 
     @property
@@ -95,7 +103,7 @@ class Place:
         return dict(self.options).get(name)
 
     def flag(self, name: str) -> bool:
-        return (self.option(name) or "no").lower() not in ("no", "0", "false")
+        return (self.option(name) or "no").lower() in YES
 
 
 class RejectedError(RemoteError):
@@ -116,8 +124,13 @@ class RejectedError(RemoteError):
         return self.status in _PASSING_STATUS or self.code in _PASSING_CODES
 
 
-class UnansweredError(RemoteError):
-    """No answer came, or one that is none of S3's. The request may have been done all the same."""
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of an object: its bytes, the object's ETag, and the bytes that the whole object has."""
+
+    data: bytearray
+    tag: str
+    size: int
 
 
 class S3Client:
@@ -162,13 +175,45 @@ class S3Client:
         def attempt() -> tuple[bytearray, dict[str, Any]]:
             with self._errors(doing):
                 answer = self._make("get_object", parameters)
-                return self._received(answer, limit), answer
+                return self._received(answer["Body"], answer["ContentLength"], limit), answer
 
         return retrying(attempt, is_passing)
 
-    def _received(self, answer: dict[str, Any], limit: int) -> bytearray:
-        size = answer["ContentLength"]
-        with closing(answer["Body"]) as body:
+    def read_range(self, doing: str, key: str, start: int, stop: int, tag: str = "") -> Range:
+        """An object's bytes from one offset up to another, or to its end; with a `tag` of that very object.
+
+        It is asked for by a signed address, which costs less than half of the processor time of a request of botocore's.
+        Where the server refuses that, it is asked in the usual way, and that answer counts.
+        """
+        wanted = {"Range": f"bytes={start}-{stop - 1}"}
+
+        def attempt() -> Range | None:
+            with self._errors(doing):
+                answer = self._send_signed(key, wanted | ({"If-Match": tag} if tag else {}))
+                with closing(answer.raw):
+                    if answer.status_code != 206 or "ETag" not in answer.headers:
+                        return None
+                    data = self._received(answer.raw, int(answer.headers["Content-Length"]), stop - start)
+                return Range(data, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
+
+        return retrying(attempt, is_passing) or self._read_plainly(doing, stop - start, key, wanted, tag)
+
+    def _send_signed(self, key: str, headers: dict[str, str]) -> Any:
+        from botocore.awsrequest import AWSRequest
+
+        check_stop()
+        target = {"Bucket": self.place.bucket, "Key": key}
+        url = self._boto.generate_presigned_url("get_object", Params=target, ExpiresIn=SIGNED)
+        request = AWSRequest("GET", url, headers, stream_output=True)
+        return self._boto._endpoint.http_session.send(request.prepare())
+
+    def _read_plainly(self, doing: str, limit: int, key: str, wanted: dict[str, str], tag: str) -> Range:
+        condition = {"IfMatch": tag} if tag else {}
+        data, answer = self.read(doing, limit, Key=key, **wanted, **condition)
+        return Range(data, answer.get("ETag", ""), _total(answer.get("ContentRange", f"/{len(data)}")))
+
+    def _received(self, stream: Any, size: int, limit: int) -> bytearray:
+        with closing(stream) as body:
             if size > limit:
                 raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
             data = bytearray(size)
@@ -251,7 +296,7 @@ class S3Client:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             **style,
-            **({"signature_version": UNSIGNED} if place.flag("anonymous") else {}),
+            signature_version=UNSIGNED if place.flag("anonymous") else "s3v4",
         )
         return _session(place.option("profile")).create_client(
             "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
@@ -304,5 +349,11 @@ def _mistakes() -> tuple[type[Exception], ...]:
     )
 
 
+def _total(content_range: str) -> int:
+    """The object's size, of which `bytes 0-9/1000` are a part."""
+    return int(content_range.rpartition("/")[2])
+
+
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+    """What an error says, without the queries of URLs: those of signed addresses are as good as credentials."""
+    return re.sub(r"""\?[^\s"']+""", "", " ".join(str(error).split()))[:300]

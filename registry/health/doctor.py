@@ -9,11 +9,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from onnxreg.registry.backends.http import HttpStore
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.backends.probes import probe_swap
 from onnxreg.registry.backends.proven import Proven
+from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.staging import is_held, staging
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.health import leftovers
@@ -66,7 +66,7 @@ def examine(remote: Remote, called: str | None = None) -> list[Finding]:
         ]
     else:
         checks = [lambda: _opened(remote)]
-        if not (isinstance(remote, ObjectRemote) and isinstance(remote.store, HttpStore)):
+        if not (isinstance(remote, ObjectRemote) and isinstance(remote.store, ReadOnly)):
             checks += [lambda: _stray(remote, url), lambda: _notes(remote, url), lambda: _trials(remote, url)]
             if isinstance(remote, ObjectRemote):
                 checks.append(lambda: _object_probes(remote, url))

@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
@@ -17,6 +17,7 @@ from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
 from onnxreg.registry.storage import (
     NOTE,
     BlobKey,
+    IndexFile,
     MissingBlobError,
     Remote,
     TreeFile,
@@ -30,14 +31,17 @@ from onnxreg.schema.version import Version
 WORKERS = max(copying.WORKERS, os.cpu_count() or 1)
 
 Open = Callable[[BlobKey], BinaryIO]
+Audit = Callable[[Ledger, IndexFile], Iterable[tuple[str, str]]]
+"""What is wrong with a model's history beyond its own consistency: `history` or `signature`, and what it is."""
 
 
 @dataclass(frozen=True)
 class Damage:
     """One thing that is not as its digest or history says.
 
-    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `manifest` (not one), and of
-    blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
+    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (not what was seen
+    before), `signature` (wrong or missing), `gate` (a governed channel that holds what its policy bars), `policy` (the log of
+    policies), `manifest` (not one), and of blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
     lies, or should lie; `wanted` is what refers to it, None where nothing that could be read does.
     """
 
@@ -76,15 +80,25 @@ class Report:
         }
 
 
-def verify(remote: Remote, progress: Progress | None = None) -> Report:
+def unaudited(ledger: Ledger, index: IndexFile) -> Iterable[tuple[str, str]]:
+    return ()
+
+
+def verify(
+    remote: Remote,
+    progress: Progress | None = None,
+    audit: Audit = unaudited,
+    only: Mapping[str, Collection[Version]] | None = None,
+) -> Report:
     """Read every log and every blob of a registry, referred to or not, and look for files that do not belong there.
 
-    Never stops at the first damage. Each blob is read once, however many versions share it.
+    Never stops at the first damage. Each blob is read once, however many versions share it. With `only` just the files of
+    these versions, by model, must be there.
     """
     report = Report()
     wanted: dict[Digest, Reference] = {}
     for name in list(remote.names()):
-        wanted |= _check_model(remote, name, None, report)
+        wanted |= _check_model(remote, name, None if only is None else only.get(name, ()), report, audit)
     found = list(remote.files())
     keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
     report.unreferenced = sum(key.digest not in wanted for key in keys)
@@ -94,11 +108,15 @@ def verify(remote: Remote, progress: Progress | None = None) -> Report:
 
 
 def verify_model(
-    remote: Remote, name: str, only: Version | None = None, progress: Progress | None = None
+    remote: Remote,
+    name: str,
+    only: Collection[Version] | None = None,
+    progress: Progress | None = None,
+    audit: Audit = unaudited,
 ) -> Report:
-    """As `verify`, for what one model (or only one version of it) refers to."""
+    """As `verify`, for what one model (or only these versions of it) refers to."""
     report = Report()
-    wanted = _check_model(remote, name, only, report)
+    wanted = _check_model(remote, name, only, report, audit)
     try:
         found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
     except UnlistedError:
@@ -114,7 +132,9 @@ def _by_digest(remote: Remote) -> Open:
     return lambda key: remote.open_blob(key.digest)
 
 
-def _check_model(remote: Remote, name: str, only: Version | None, report: Report) -> dict[Digest, Reference]:
+def _check_model(
+    remote: Remote, name: str, only: Collection[Version] | None, report: Report, audit: Audit
+) -> dict[Digest, Reference]:
     """The log and manifests of a model; returns the blobs that it refers to."""
     report.models += 1
     try:
@@ -125,8 +145,9 @@ def _check_model(remote: Remote, name: str, only: Version | None, report: Report
         report.damages.append(Damage("index", name, error.message))
         return {}
     wanted = _check_log(ledger, index.data, report)
+    report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
     for version, entry in present_versions(ledger):
-        if only in (None, version):
+        if only is None or version in only:
             report.versions += 1
             try:
                 wanted |= {file.digest: file for file in files(ledger, version, entry)}

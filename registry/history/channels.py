@@ -14,7 +14,7 @@ from onnxreg.schema.state import Channel, State
 class Channels:
     """Some channels of a model, and who moves them, as claimed."""
 
-    tags: Collection[str]
+    tags: Collection[str] = ()
     actor: str | None = None
 
     def moves(self, source: Ledger, destination: Ledger, before: Mapping[str, Channel]) -> list[Tag]:

@@ -14,6 +14,7 @@ from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher, steady
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -50,9 +51,12 @@ def read_ledger(remote: Source, name: str, index: IndexFile | None, *more: BlobR
 
 
 def load_own(remote: Remote, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
-    """As `load`, for a ledger that is going to be changed: it refuses events where the place is a mirror."""
+    """As `load`, for a ledger that is going to be changed: it refuses events where the place is a mirror.
+
+    Its new lines are signed where a key is configured.
+    """
     ledger, index = load(remote, name, *more)
-    ledger.mirrored = remote.is_mirror
+    ledger.mirrored, ledger.sign = remote.is_mirror, line_signer()
     return ledger, index
 
 

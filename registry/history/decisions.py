@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry import lookup
@@ -15,6 +16,7 @@ from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.events import (
+    Attest,
     Drop,
     Event,
     Expire,
@@ -107,6 +109,35 @@ class Decisions:
                 f"{found.ref} is known to other registries", "`reg yank` takes it out of use, with its number"
             )
         self._append(found.name, [self._about(Drop, found, reason)])
+        return found
+
+    def attest(
+        self,
+        ref: Ref,
+        statement: bytes,
+        media_type: str,
+        reason: str | None = None,
+        verdict: tuple[Digest, str] | None = None,
+    ) -> lookup.Found:
+        """State something about a version: the statement becomes a blob. Nothing happens where just that was stated.
+
+        An evaluation repeats its `verdict`: the artifact, and the state.
+        """
+        found, digest = self._exactly(ref), Digest.of(statement)
+
+        def change(ledger: Ledger) -> Collection[Digest] | None:
+            if _is_stated(ledger, found.entry.manifest, digest):
+                return None
+            about = stamp(found.name, self.actor, reason)
+            about |= dict(zip(("artifact", "state"), verdict, strict=True)) if verdict else {}
+            ledger.append(
+                Attest(**about, manifest=found.entry.manifest, statement=digest, media_type=media_type)
+            )
+            return [digest]
+
+        with self.store.push() as push:
+            push.put(BytesIO(statement), digest)
+            commit(self.store, push, found.name, change)
         return found
 
     def expiry(self, policy: Policy, reason: str | None = None) -> Decide:
@@ -213,6 +244,11 @@ class Decisions:
         with self.store.push() as push:
             commit(self.store, push, name, change)
         return events
+
+
+def _is_stated(ledger: Ledger, manifest: Digest, statement: Digest) -> bool:
+    said = (line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest))
+    return any(line.event()["statement"] == str(statement) for line in said)
 
 
 def _publishes(event: Event, found: lookup.Found) -> bool:

@@ -7,6 +7,7 @@ line gives the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.evaluation import worst
 from onnxreg.schema.events import (
     Attest,
     Drop,
@@ -36,6 +38,7 @@ from onnxreg.schema.events import (
     Yank,
     genesis,
 )
+from onnxreg.schema.linesig import Sign, sign_line
 from onnxreg.schema.state import SEGMENT, Channel, Entry, Gone, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
@@ -51,7 +54,7 @@ class Ledger:
     """One model's history in memory: `entries` are its versions, `tail` the lines that are not sealed yet.
 
     A version that was dropped is none of them. `blobs` collects the segments and catalogs that sealing made and that a
-    push must bring along.
+    push must bring along. `sign` signs the lines of new events.
     """
 
     registry: str
@@ -69,6 +72,7 @@ class Ledger:
     tombstones: list[Digest] = field(default_factory=list)
     summaries: dict[str, Any] = field(default_factory=dict)
     mirrored: bool = False
+    sign: Sign | None = None
 
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -87,7 +91,7 @@ class Ledger:
         held = {version: entry for version, entry in entries.items() if not entry.dropped}
         _check_channels(state, held)
         ledger = cls(registry, name, fetch, state.head, state.seq, held)
-        touched = {version for line in lines if (version := _touches(line.event)) is not None}
+        touched = {version for line in lines for version in _touches(line.event, entries)}
         ledger.recent = {version: entry for version, entry in state.versions.items() if version in touched}
         ledger.channels = dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
@@ -119,7 +123,8 @@ class Ledger:
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Add one event. ConflictError where it contradicts what is there (a channel's holder), and in a mirror."""
         self.check_own()
-        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via))
+        sign = partial(sign_line, self.registry, self.sign) if self.sign else None
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
 
     def check_own(self) -> None:
         """ConflictError in a mirror: only lines of the registry that it copies are added there."""
@@ -155,7 +160,9 @@ class Ledger:
             case Tag():
                 self._expect(event.tag, event.expects)
                 self._present(event.version, event.manifest)
-                self.channels[event.tag] = Channel(event.version, event.manifest, seq)
+                self.channels[event.tag] = Channel(
+                    event.version, event.manifest, seq, event.policy, event.evidence
+                )
             case Untag():
                 self._expect(event.tag, event.expects)
                 del self.channels[event.tag]
@@ -176,14 +183,23 @@ class Ledger:
                 entry = self._present(event.version, event.manifest)
                 self._set(event.version, replace(entry, held=event.paths))
             case Attest():
-                if all(entry.manifest != event.manifest for entry in self.entries.values()):
-                    raise ConflictError(
-                        f"manifest {event.manifest.short}... of {self.name} is not published here"
-                    )
+                self._attest(event)
             case Fence():
                 pass
             case _:
                 raise InputError(f"no rule for an event of kind {event.kind}")
+
+    def _attest(self, event: Attest) -> None:
+        """Every version with that manifest takes over the verdict, where it is worse than those before."""
+        about = [version for version, entry in self.entries.items() if entry.manifest == event.manifest]
+        if not about:
+            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
+        if event.artifact is None or event.state is None:
+            return
+        for version in about:
+            entry = self.entries[version]
+            state = worst((event.state, entry.attested.get(event.artifact, event.state)))
+            self._set(version, replace(entry, attested={**entry.attested, event.artifact: state}))
 
     def _give_up(self, event: Expire | Purge | Drop) -> None:
         """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
@@ -200,6 +216,11 @@ class Ledger:
             raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
         elif entry.gone is not None:
             raise ConflictError(f"{self.name}:{event.version} is {entry.gone.how} already")
+        elif entry.attested and isinstance(event, Drop):
+            raise ConflictError(
+                f"{self.name}:{event.version} was evaluated since, and that stays on record",
+                "`reg yank` takes it out of use, with its number",
+            )
         how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
         self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
         if isinstance(event, Drop):
@@ -219,7 +240,10 @@ class Ledger:
                 f"instead of {event.manifest.short}...",
                 "a version never changes: publish under another version",
             )
-        self._set(event.version, found or Entry(event.manifest, event.size, seq))
+        if found is None:
+            equal = (entry.attested for entry in self.entries.values() if entry.manifest == event.manifest)
+            found = Entry(event.manifest, event.size, seq, attested=next(equal, {}))
+        self._set(event.version, found)
 
     def _set(self, version: Version, entry: Entry) -> None:
         self.entries[version] = self.recent[version] = entry
@@ -343,15 +367,17 @@ def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[Skimmed]:
         raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
 
 
-def _touches(event: Event) -> Version | None:
-    """The version whose entry an event writes."""
+def _touches(event: Event, entries: Mapping[Version, Entry]) -> Sequence[Version]:
+    """The versions whose entries an event writes."""
     match event:
         case (
             Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold()
         ):
-            return event.version
+            return [event.version]
+        case Attest() if event.state is not None:
+            return [version for version, entry in entries.items() if entry.manifest == event.manifest]
         case _:
-            return None
+            return []
 
 
 def _check_tail(state: State, lines: Sequence[LogLine]) -> None:

@@ -8,7 +8,7 @@ from onnxreg.registry.history.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.events import Attest
+from onnxreg.schema.events import Attest, Tag
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.state import Entry
 from onnxreg.schema.summary import operator_set
@@ -31,7 +31,8 @@ class Reference:
 
 
 def documents(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of the history itself: sealed segments, the catalog, manifests, and what attestations state.
+    """The blobs of the history itself: sealed segments, the catalog, manifests, what attestations state, and the evidence
+    of promotions.
 
     A version that expired or was taken down keeps its manifest, unless that is what was taken down.
     """
@@ -48,6 +49,18 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
     for event in attests:
         if isinstance(event, Attest) and event.manifest in known and event.statement not in buried:
             yield Reference(event.statement, None, f"{name} statement")
+    for evidence in evidences(ledger):
+        if evidence not in buried:
+            yield Reference(evidence, None, f"{name} evidence")
+
+
+def evidences(ledger: Ledger) -> Iterator[Digest]:
+    """The evidence that moves of channels name."""
+    for line in ledger.skim():
+        if line.kind == Tag.kind and b'"evidence":' in line.raw:
+            event = read_line(line.raw, ledger.name).event
+            if isinstance(event, Tag) and event.evidence is not None:
+                yield event.evidence
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, Entry]]:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.backends.hub import HubRemote
-from onnxreg.registry.backends.hubclient import Hub, Operation, Place, StaleParentError, UnansweredError
+from onnxreg.registry.backends.hubclient import Hub, Operation, Place, StaleParentError
 from onnxreg.registry.backends.probes import RACERS
+from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.live.trial import InapplicableError, Trial
 from onnxreg.registry.live.writers import push_and_pull
 from onnxreg.registry.storage import BlobKey

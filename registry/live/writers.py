@@ -9,6 +9,7 @@ from onnxreg.registry.facade import Published, Registry
 from onnxreg.registry.health.verify import verify_model
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
@@ -23,7 +24,7 @@ def push_and_pull(opened: Callable[[], Remote], writers: int = 2) -> Iterator[st
         made = [_published(registry, directory, number) for number, registry in enumerate(registries)]
 
         def push(number: int) -> None:
-            copy(registries[number].store, opened(), NAME, [made[number].version])
+            copy(registries[number].store, opened(), Wish(NAME, [made[number].version]))
 
         with ThreadPoolExecutor(writers) as pool:
             list(pool.map(push, range(writers)))
@@ -45,7 +46,7 @@ def _pulled(remote: Remote, reader: Registry, made: list[Published]) -> Iterator
     if lost:
         yield f"version {' and '.join(lost)} was pushed, and is not there"
         return
-    copy(remote, reader.store, NAME, [published.version for published in made])
+    copy(remote, reader.store, Wish(NAME, [published.version for published in made]))
     for published in made:
         if reader.get(published.ref).data != published.data:
             yield f"{published.ref} has another manifest than was pushed"

@@ -7,31 +7,23 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from onnxreg.registry import stopping
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.history.channels import Channels
-from onnxreg.registry.history.commit import check_buried, commit, load, load_own
-from onnxreg.registry.history.holdings import (
-    EVERYTHING,
-    Held,
-    Selection,
-    asked_of,
-    held_after,
-    held_otherwise,
-    holds,
-)
+from onnxreg.registry.gates.holding import check_free
+from onnxreg.registry.history.commit import commit, load, load_own
+from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.history.references import documents, files
-from onnxreg.registry.history.transfer import apply, missing_lines
-from onnxreg.registry.manifests import check_summary
-from onnxreg.registry.storage import BlobReader, Piece, Push, Remote, Source
+from onnxreg.registry.moving.planning import File, Plan, Wish, make_plan
+from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore, Tag
-from onnxreg.schema.state import Entry
+from onnxreg.schema.events import Tag
+from onnxreg.schema.state import Channel
 from onnxreg.schema.version import Version
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
@@ -48,19 +40,13 @@ class Progress:
     def plan(self, files: int, size: int) -> None:
         """So many more files and bytes are about to move."""
 
+    def step(self, what: str) -> None:
+        """Another part of the work begins, of which no more is known than what it is."""
+
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
         """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved."""
         yield lambda count: None
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """What a blob is called in its version, its size in bytes, and its parts where their digests are known."""
-
-    path: str
-    size: int
-    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,142 +69,76 @@ class Transferred:
 def copy(
     source: Source,
     destination: Remote,
-    name: str,
-    versions: Collection[Version],
+    wish: Wish,
     progress: Progress | None = None,
-    restore: Callable[[str, Version, Entry], Restore] | None = None,
     *,
-    selection: Selection = EVERYTHING,
-    channels: Channels | None = None,
-    heal: bool = True,
-    actor: str | None = None,
     known: Ledger | None = None,
     near: Collection[BlobReader] = (),
+    look: Callable[[str, IndexFile | None], None] = lambda name, index: None,
 ) -> Transferred:
-    """Bring versions of a model from one registry to another, with their events.
+    """Bring versions of a model from one registry to another, with their events, in one swap.
 
-    With `restore`, which makes the event, files of versions that the destination expired are brought back. With a
-    `selection` only these artifacts are brought, beside those that are there, and in the same swap an event of `actor`
-    says which are held. `channels` are made to hold there what they hold in the source, where one of these versions, in
-    the same swap. With `heal` files that the destination has lost are brought again; without, one whose log lacks nothing
-    is believed to have them, and not asked. `known` is the model's ledger at the source, where it was read before; `near`
-    are further places where documents of the destination's may be read.
+    `known` is the model's ledger at the source, where it was read before; `near` are further places where documents of the
+    destination's may be read; `look` sees the destination's index file before anything is
+    added to it, and may refuse it.
 
-    Raises what `transfer.missing_lines` and the two places raise; ConflictError where somebody moves a channel meanwhile.
-    Nothing is visible at the destination before all of it is there; running it again transfers nothing.
+    Raises what `make_plan` and the two places raise; GateError where a channel to be moved is governed there. Nothing is visible at the destination before all of it is there;
+    running it again transfers nothing.
     """
-    ours = known or load(source, name, destination)[0]
-    theirs, _ = load_own(destination, name, source, *near)
-    lines = missing_lines(ours, theirs, versions, restore is not None, selection)
-    asked = asked_of(ours, versions, selection) if ours.registry != theirs.registry else {}
-    holding = held_otherwise(theirs, held_after(ours, theirs, asked))
-    returning = restore is not None and any(
-        version in theirs.entries and theirs.entries[version].gone is not None for version in versions
+    ours = known or load(source, wish.name, destination)[0]
+    theirs, index = load_own(destination, wish.name, source, *near)
+    look(wish.name, index)
+    work = _Work(
+        source, destination, make_plan(wish, ours, theirs), dict(theirs.channels), progress or Progress()
     )
-    asking = bool(lines) or holding or returning or heal
-    if asking:
-        _check_summaries(ours, versions)
-    wanted = blobs_of(ours, lines, versions, asked) if asking else {}
-    check_buried(theirs, wanted)
-    present = destination.has(wanted) if wanted else set()
-    moving = {digest: file for digest, file in wanted.items() if digest not in present}
-    before = dict(theirs.channels)
-    watching = progress or Progress()
-    appended = 0
-    tags: list[Tag] = []
+    for tag in work.plan.moves:
+        check_free(destination, wish.name, tag.tag)
+    present = destination.has(work.plan.blobs) if work.plan.blobs else set()
+    moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
+    if work.plan.changes or moving:
+        theirs = work.do(moving, near)
+    else:
+        destination.confirm(wish.name)
+    held = {version: theirs.entries[version].held for version in wish.versions if version in theirs.entries}
+    size = sum(file.size for file in moving.values())
+    channels = tuple(work.plan.moves)
+    return Transferred(
+        wish.name, tuple(wish.versions), work.appended, len(moving), size, theirs, held, channels
+    )
 
-    def change(ledger: Ledger) -> Collection[Digest]:
-        nonlocal appended, wanted
-        seq, held = ledger.seq, held_after(ours, ledger, asked)
-        again = lines
-        if ledger.head != theirs.head:
-            again = missing_lines(ours, ledger, versions, bool(restore), selection)
-            wanted = blobs_of(ours, again, versions, asked)
-        apply(again, ours, ledger)
-        if restore is not None:
-            for version in versions:
-                if ledger.entries[version].gone is not None:
-                    ledger.append(restore(name, version, ledger.entries[version]))
-        _check_arrived(ours, ledger, versions)
-        for event in holds(ledger, held, actor):
-            ledger.append(event)
-        tags[:] = channels.moves(ours, ledger, before) if channels else ()
-        for tag in tags:
-            ledger.append(tag)
-        appended = ledger.seq - seq
-        return wanted
 
-    if not lines:
-        _check_arrived(ours, theirs, versions)
-    if lines or moving or returning or holding or (channels and channels.moves(ours, theirs, before)):
-        with destination.push() as push:
-            move_blobs(source, push, moving, watching)
+@dataclass
+class _Work:
+    """A copy under way: its plan as it stands, the channels when the destination was looked at first, the lines added."""
+
+    source: Source
+    destination: Remote
+    plan: Plan
+    before: Mapping[str, Channel]
+    progress: Progress
+    appended: int = 0
+
+    def do(self, moving: Mapping[Digest, File], near: Collection[BlobReader]) -> Ledger:
+        """Move blobs, then swap the index; the destination's ledger as it is then."""
+        with self.destination.push() as push:
+            self._move(push, moving)
 
             def bring(missing: Collection[Digest]) -> None:
-                move_blobs(source, push, {digest: wanted[digest] for digest in missing}, watching)
+                self._move(push, {digest: self.plan.blobs[digest] for digest in missing})
 
-            theirs = commit(destination, push, name, change, source, *near, bring=bring)
-    else:
-        destination.confirm(name)
-    held = {version: theirs.entries[version].held for version in versions if version in theirs.entries}
-    size = sum(file.size for file in moving.values())
-    return Transferred(name, tuple(versions), appended, len(moving), size, theirs, held, tuple(tags))
+            name = self.plan.wish.name
+            self.progress.step(f"committing {name}")
+            return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
 
+    def _move(self, push: Push, moving: Mapping[Digest, File]) -> None:
+        move_blobs(self.source, push, moving, self.progress)
 
-def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's log does not say what its state line says of a version.
-
-    Two copies with one head have one log: there everything that is said must be the same.
-    """
-    if source.head == destination.head and source.entries != destination.entries:
-        raise IntegrityError(
-            f"two copies of one log of {source.name} say different things of its versions",
-            "the state line of one of them is wrong: run reg verify in both",
-        )
-    for version in versions if source.registry != destination.registry else ():
-        held, said = destination.entries.get(version), source.entries.get(version)
-        if held is None or said is None or held.manifest != said.manifest:
-            raise IntegrityError(
-                f"the log of {source.name} does not publish {version} as its state line says",
-                "run reg verify in the registry that it comes from",
-            )
-
-
-def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's index says other things of a version than its manifest: apps resolve by it."""
-    for version in versions:
-        held, entry = source.summaries.get(str(version)), source.entries.get(version)
-        if held is not None and entry is not None and entry.gone is None:
-            check_summary(held, source.fetch(entry.manifest), entry.manifest, source.name)
-
-
-def blobs_of(
-    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], asked: Mapping[Version, Held]
-) -> dict[Digest, File]:
-    """Every blob that these lines and versions refer to and that is to be had.
-
-    Of a version's artifacts those that are `asked` for, or else those that the ledger holds.
-    """
-    events = [line.event for line in lines]
-    published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)} | set(
-        versions
-    )
-    kept = {reference.digest for reference in documents(ledger)}
-    statements = {event.statement for event in events if isinstance(event, Attest)} & kept
-    wanted = {digest: File("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
-    for version in sorted(published & ledger.entries.keys()):
-        entry = ledger.entries[version]
-        if entry.manifest in kept:
-            wanted[entry.manifest] = File("manifest", len(ledger.fetch(entry.manifest)))
-            if wanted[entry.manifest].size != entry.size:
-                raise IntegrityError(
-                    f"{ledger.name}:{version} was published with another size than its manifest has"
-                )
-        if entry.gone is None:
-            taken = replace(entry, held=asked.get(version, entry.held))
-            named = files(ledger, version, taken)
-            wanted |= {each.digest: File(each.path, each.size or 0, each.pieces) for each in named}
-    return wanted
+    def _change(self, ledger: Ledger) -> Collection[Digest]:
+        """Add what is missing to the destination's ledger; after a lost race that is decided again."""
+        if ledger.head != self.plan.head:
+            self.plan = make_plan(self.plan.wish, self.plan.source, ledger, self.before)
+        self.appended = self.plan.apply(ledger)
+        return self.plan.blobs.keys()
 
 
 def move_blobs(source: Source, push: Push, moving: Mapping[Digest, File], progress: Progress) -> None:
@@ -257,6 +177,10 @@ class Moving:
     @property
     def size(self) -> int:
         return self.file.size
+
+    @property
+    def path(self) -> Path | None:
+        return self.source.blob_path(self.digest) if isinstance(self.source, LocalRemote) else None
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)

@@ -74,13 +74,14 @@ def materialize(
     with host_errors(f"writing {target}"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with staging(place.parent, Disk(), f".{place.name}.") as fresh:
-            _fill(store, held_files(manifest, held), fresh, progress or Progress())
+            fill(store, held_files(manifest, held), fresh, progress or Progress())
             (fresh / FILENAME).write_bytes(data)
             _sync(fresh)
             _swap(fresh, place)
 
 
-def _fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress) -> None:
+def fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress) -> None:
+    """Write files into a directory, several at a time. IntegrityError where a blob is damaged."""
     entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
     stop = threading.Event()

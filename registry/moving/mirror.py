@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import carried_by
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.gates.policies import copy_policies
 from onnxreg.registry.history.collect import Collected, collect
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger, mirror_error
@@ -18,6 +20,7 @@ from onnxreg.registry.history.references import present_versions
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
@@ -98,6 +101,7 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
     if known.url_of(source) == known.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     ours = known.open(source)
+    _ = list(ours.names())  # what cannot be listed is found out before anything is made there
     theirs = known.open(destination, create=True, mirror_of=None if new_id else ours.registry_id)
     if new_id and theirs.registry_id == ours.registry_id:
         raise InputError(
@@ -107,6 +111,7 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
 
 
 def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: Progress) -> None:
+    copy_policies(source, destination)
     plans: list[_Plan] = []
     buried: set[Digest] = set()
     for name in list(source.names()):
@@ -116,7 +121,7 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
             plans += _plan(source, destination, name)
     for plan in plans:
         with listing(plan.name, report.skipped):
-            done = copy(source, destination, plan.name, plan.versions, progress)
+            done = copy(source, destination, Wish(plan.name, plan.versions), progress)
             report.count(done, len(plan.versions) - plan.held)
     if any(plan.gives_up for plan in plans) or destination.has(buried):
         report.freed = _clear(destination, None if destination.is_mirror else buried)
@@ -180,8 +185,12 @@ def _by_version(
             with suppress(HostError):
                 pushed.record_all(source, ours, versions, destination.registry_id)
 
+    carried = carried_by(source)
     order = Order(
-        lambda ours: ours.entries, lambda ours: sorted(ours.channels) if channels else (), remember, actor
+        lambda ours: ours.entries if carried is None else sorted(carried.get(ours.name, ())),
+        lambda ours: sorted(ours.channels) if channels else (),
+        remember,
+        actor,
     )
     for name in list(source.names()):
         report.models += 1

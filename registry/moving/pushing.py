@@ -1,32 +1,19 @@
 """Pushing many models at once: the newest release of each, or every version, and channels with them."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Iterator, Sequence
 
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress
+from onnxreg.registry.moving.planning import MakeRestore
 from onnxreg.registry.moving.sending import Order, Sent, Skipped, send
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.events import Restore, check_channel
-from onnxreg.schema.state import Entry, newest_of
+from onnxreg.schema.events import check_channel
+from onnxreg.schema.state import newest_of
 from onnxreg.schema.version import Version
-
-
-def matching(store: LocalRemote, glob: str) -> list[str]:
-    """The models that a name or glob means; `*` also stands for a `/`. NotFoundError, with the nearest names, for none."""
-    names = list(store.names())
-    found = [name for name in names if fnmatchcase(name, glob)]
-    if not found:
-        plain = "".join(char for char in glob if char not in lookup.PATTERN)
-        near = get_close_matches(plain, names, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
-        raise NotFoundError(f"no model matches {glob} in {store.url}", hint)
-    return found
 
 
 def push_many(
@@ -37,7 +24,7 @@ def push_many(
     channels: Collection[str],
     progress: Progress,
     actor: str | None = None,
-    restore: Callable[[str, Version, Entry], Restore] | None = None,
+    restore: MakeRestore | None = None,
     heal: bool = False,
 ) -> Iterator[Sent]:
     """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
@@ -69,9 +56,9 @@ def _newest(ledger: Ledger) -> list[Version]:
     return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
 
 
-def check_channels(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
-    """NotFoundError where none of these models has one of the channels, InputError where one is a version."""
-    known = {tag for name in names for tag in lookup.read_state(store, name).channels} if channels else set()
+def check_models(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError where there is no such model, or none of them has one of the channels; InputError where that is a version."""
+    known = {tag for name in names for tag in lookup.read_state(store, name).channels}
     for channel in channels:
         if check_channel(channel) not in known:
             where = f"{names[0]} has no" if len(names) == 1 else f"none of the {len(names)} models has a"

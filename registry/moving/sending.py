@@ -7,10 +7,12 @@ from typing import Any
 
 from onnxreg.registry.history.channels import Channels
 from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.holdings import EVERYTHING
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import files
-from onnxreg.registry.history.transfer import check_versions, missing_lines
+from onnxreg.registry.history.transfer import check_versions
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.planning import MakeRestore, Wish, make_plan
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import (
     ConflictError,
@@ -21,7 +23,6 @@ from onnxreg.schema.errors import (
     RegError,
     RemoteError,
 )
-from onnxreg.schema.events import Restore
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 
@@ -51,6 +52,12 @@ class Sent:
     new: int = 0
     moved: Transferred | None = None
     skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there was nothing left to do, and nothing was wrong."""
+        failed = any(item.tag is None or item.error is not None for item in self.skipped)
+        return self.moved is None and bool(self.versions) and not failed
 
 
 def worst(skipped: Iterable[Skipped]) -> RegError | None:
@@ -84,7 +91,7 @@ class Order:
     channels: Callable[[Ledger], Collection[str]]
     remember: Callable[[Ledger, Collection[Version]], None]
     actor: str | None = None
-    restore: Callable[[str, Version, Entry], Restore] | None = None
+    restore: MakeRestore | None = None
     heal: bool = False
 
 
@@ -96,36 +103,17 @@ def send(source: Remote, destination: Remote, name: str, order: Order, progress:
     sent = Sent(name)
     with listing(name, sent.skipped):
         ours, theirs = load(source, name)[0], load(destination, name, source)[0]
-        back = order.restore is not None
         chosen = order.versions(ours)
+        back = order.restore is not None
         sent.versions = [version for version in chosen if _travels(ours, theirs, version, back, sent)]
         tags = [tag for tag in order.channels(ours) if _may_move(ours, tag, sent)]
         channels = Channels(tags, order.actor)
-        if (
-            missing_lines(ours, theirs, sent.versions, back)
-            or _incomplete(theirs, sent.versions)
-            or channels.moves(ours, theirs, theirs.channels)
-            or order.heal
-        ):
+        wish = Wish(name, sent.versions, EVERYTHING, channels, order.restore, order.heal, order.actor)
+        if order.heal or make_plan(wish, ours, theirs).changes:
             order.remember(ours, sent.versions)
-            sent.moved = copy(
-                source,
-                destination,
-                name,
-                sent.versions,
-                progress,
-                order.restore,
-                channels=channels,
-                actor=order.actor,
-            )
+            sent.moved = copy(source, destination, wish, progress, known=ours)
             sent.new = sum(version not in theirs.entries for version in sent.versions)
     return sent
-
-
-def _incomplete(ledger: Ledger, versions: Iterable[Version]) -> bool:
-    """Whether files of some were given up, or never brought."""
-    entries = [ledger.entries[version] for version in versions if version in ledger.entries]
-    return any(entry.gone is not None or entry.held is not None for entry in entries)
 
 
 def _travels(ours: Ledger, theirs: Ledger, version: Version, back: bool, sent: Sent) -> bool:

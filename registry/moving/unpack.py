@@ -7,11 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.lookup import Resolution
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving.copying import Progress
-from onnxreg.registry.moving.materialize import materialize
+from onnxreg.registry.moving.materialize import fill, materialize
 from onnxreg.registry.storage import Source
+from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.manifest import Artifact, Manifest
 
 
@@ -43,3 +45,19 @@ def unpacked(place: Source, found: Resolution, progress: Progress | None = None)
         root = Path(scratch) / "files"
         materialize(place, manifest, data, root, progress, (artifact.path,))
         yield Unpacked(root, manifest, artifact)
+
+
+@contextmanager
+def fetched(
+    place: Source, artifact: Artifact, held: Held = None, progress: Progress | None = None
+) -> Iterator[Path]:
+    """The main file of one artifact, with its external data beside it and nothing else, verified; gone afterwards.
+
+    `held`: the paths of the artifacts that are held there, see `Published.held`; NotFoundError where this is none of them.
+    """
+    if held is not None and artifact.path not in held:
+        raise NotFoundError(f"{artifact.path} is not held in {place.url}", "reg pull fetches the rest")
+    parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
+    with TemporaryDirectory(prefix="onnxreg-") as scratch:
+        fill(place, parts, Path(scratch), progress or Progress())
+        yield Path(scratch) / artifact.path

@@ -8,12 +8,14 @@ Versions whose files are gone have no candidates.
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from onnxreg.registry import lookup
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.storage import Source
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name
 from onnxreg.schema.state import Entry, State
@@ -111,8 +113,8 @@ class _Model:
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
-        artifacts = sorted(summary.artifacts, key=lambda artifact: artifact.path)
-        self._contents[str(entry.manifest)] = [contents(summary, artifact) for artifact in artifacts]
+        found = [contents(summary, place) for place in range(len(summary.artifacts))]
+        self._contents[str(entry.manifest)] = sorted(found, key=itemgetter("path"))
 
     def told(self) -> Told:
         """All of it. A model that moved on while its manifests were read, so that some are gone, is read again."""
@@ -121,11 +123,17 @@ class _Model:
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents)[0]
         found = [
-            {**_standing(self._state, version, entry), **artifact}
+            {**_standing(self._state, version, entry), **_after(entry, artifact)}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
         return Told(self._name, str(self._state.head), found, sorted(self._damages))
+
+
+def _after(entry: Entry, artifact: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says of an artifact, but for a refusal after the fact."""
+    refused = entry.attested.get(Digest.parse(artifact["digest"])) == "refused" if entry.attested else False
+    return artifact | {"state": "refused", "certified": False} if refused else artifact
 
 
 def _standing(state: State, version: Version, entry: Entry) -> dict[str, Any]:

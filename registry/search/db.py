@@ -18,7 +18,7 @@ from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
 
-MEANING = "1"
+MEANING = "2"
 """Counted up where the same columns come to mean something else."""
 
 IDENTITY, INDEX = "registry.json", "index"
@@ -230,10 +230,10 @@ class _Update:
                 told = state.summaries[str(version)]
                 self._insert("summaries", [_summary(model, rank, version, summary, told)])
                 held = state.versions[version].held if version in state.versions else None
-                here = [item for item in summary.artifacts if held is None or item.path in held]
-                rows = [(item, self._kind(item)) for item in here]
+                rows = [(item, size, self._kind(item)) for item, size in summary.downloads(held)]
                 artifacts = (
-                    (model, rank, place, kind, *_artifact(item)) for place, (item, kind) in enumerate(rows)
+                    (model, rank, place, kind, *_artifact(item, size))
+                    for place, (item, size, kind) in enumerate(rows)
                 )
                 self._insert("artifacts", artifacts)
 
@@ -274,9 +274,9 @@ def _summary(
     return (model, rank, str(version), str(summary.manifest), *about, _files(summary.files))
 
 
-def _artifact(artifact: ArtifactSummary) -> tuple[Any, ...]:
+def _artifact(artifact: ArtifactSummary, download_size: int) -> tuple[Any, ...]:
     return (
-        *(artifact.path, str(artifact.digest), artifact.size, artifact.download_size),
+        *(artifact.path, str(artifact.digest), artifact.size, download_size),
         *(artifact.opset, artifact.ort_format, _text(artifact.operators), _files(artifact.files)),
         *(json.dumps(artifact.providers), json.dumps(artifact.recall)),
     )

@@ -36,6 +36,8 @@ PATIENCE = 10.0
 """Seconds to wait for another process that changes the file."""
 
 Answer = TypeVar("Answer")
+Revision = tuple[int, int]
+"""How often a database was opened, and what SQLite counts up for it when another process changes the file."""
 FAILURES = (sqlite3.Error, RegError, OSError)
 
 
@@ -61,7 +63,7 @@ class Kind:
 
 
 class Artifact(NamedTuple):
-    """An artifact that was found; sizes in bytes, `download_size` with its sidecars."""
+    """An artifact that was found; sizes in bytes, `download_size` is all that it needs."""
 
     format: str
     precision: str
@@ -88,6 +90,7 @@ class SearchIndex:
         self._remote = remote
         self._file = remote.root / FILE
         self._database: sqlite3.Connection | None = None
+        self._openings = 0
         self.refresh()
 
     def __enter__(self) -> Self:
@@ -105,7 +108,19 @@ class SearchIndex:
 
     def refresh(self) -> None:
         """Bring the index up to date with the index files. HostError where these cannot be listed."""
-        self._try(self._updated_file, self._updated_copy, self._new_file, self._new_in_memory)
+        if not self._is_current():
+            self._try(self._updated_file, self._updated_copy, self._new_file, self._new_in_memory)
+
+    def _is_current(self) -> bool:
+        """Whether the open database is up to date. Costs one stat for each directory."""
+        with suppress(*FAILURES):
+            return self._database is not None and not db.stale(self._database, self._remote.root)
+        return False
+
+    @property
+    def revision(self) -> Revision:
+        """While it is the same, so are `models` and `damages`."""
+        return self._openings, self._answer(lambda database: _single(database, "PRAGMA data_version"))
 
     def models(self, pattern: str = "*") -> list[Model]:
         """The models whose name fits a shell pattern, by name; damaged ones are in `damages` instead."""
@@ -166,6 +181,7 @@ class SearchIndex:
     def _try(self, *ways: Callable[[], sqlite3.Connection]) -> None:
         """Take the first database that can be had; what stands in the way of the last is raised."""
         self.close()
+        self._openings += 1
         for way in ways[:-1]:
             with suppress(*FAILURES):
                 self._database = way()
@@ -243,6 +259,10 @@ def _connect(database: Path | str) -> sqlite3.Connection:
     connection.execute("PRAGMA cache_size = -65536")
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
+
+
+def _single(database: sqlite3.Connection, sql: str) -> int:
+    return int(database.execute(sql).fetchone()[0])
 
 
 def _model(name: str, newest: str | None, versions: int, channels: str) -> Model:

@@ -58,6 +58,7 @@ def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
         "state": entry.status,
         "yanked": entry.yanked,
         "held": None if entry.held is None else list(entry.held),
+        **({"attested": {str(key): word for key, word in entry.attested.items()}} if entry.attested else {}),
         "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
     }
 

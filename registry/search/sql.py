@@ -56,10 +56,11 @@ class Condition:
         name = f"leaf{next(self._numbers)}"
         column = leaf.field.name
 
+        test = where_eval.test(leaf)
+
         @lru_cache(4096)
         def passes(found: Any) -> bool:
-            value = json.loads(found) if column in JSON else found
-            return where_eval.matches(leaf, {column: value})
+            return test(json.loads(found) if column in JSON else found)
 
         self._database.create_function(name, 1, passes, deterministic=True)
         return name

@@ -6,14 +6,13 @@ are JSON in their cells.
 
 import csv
 import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.outfile import check_outfile, outfile
 from onnxreg.schema.errors import InputError, missing_extra
 from onnxreg.schema.where_fields import FIELDS, Kind
 
@@ -26,29 +25,16 @@ def check_file(target: Path) -> None:
     """InputError where no table can be written there; HostError where the library for it is missing."""
     if target.suffix not in WRITERS:
         raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
-    place = target.resolve()
-    if place.exists() and not place.is_file():
-        raise InputError(f"{target} is not a file", "name a file, new or old")
-    if not place.parent.is_dir():
-        raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
-    if any((above / "registry.json").exists() for above in place.parents):
-        raise InputError(f"{target} lies inside a registry", "name a file outside of it")
+    check_outfile(target)
     if target.suffix == ".parquet":
         _pyarrow()
 
 
 def write(target: Path, rows: Iterator[Row]) -> int:
     """Write the table; it is there when it is whole, in the place of an earlier one. Returns the number of rows."""
-    place, disk = target.resolve(), Disk()
-    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
     counted = _Counted(rows)
-    with host_errors(f"writing {target}"):
-        try:
-            with disk.create(aside) as file:
-                WRITERS[target.suffix](file, counted)
-            disk.write_all([(aside, place)], place.parent)
-        finally:
-            disk.unlink(aside)
+    with outfile(target) as file:
+        WRITERS[target.suffix](file, counted)
     return counted.count
 
 

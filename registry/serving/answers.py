@@ -31,6 +31,7 @@ STATUS = {
     "not-found": 404,
     "integrity": 500,
     "conflict": 409,
+    "gate": 409,
     "remote": 502,
     "environment": 503,
 }
@@ -47,9 +48,14 @@ class HttpError(HTTPException):
         self.hint = hint
 
 
+def encode(value: Any) -> bytes:
+    """A JSON document."""
+    return json.dumps(value).encode() + b"\n"
+
+
 def error_body(family: str, message: str, hint: str = "") -> bytes:
     """`{"error": {"family", "message", "hint"}}`, as `reg --json` says it on stderr."""
-    return json.dumps({"error": {"family": family, "message": message, "hint": hint}}).encode() + b"\n"
+    return encode({"error": {"family": family, "message": message, "hint": hint}})
 
 
 def of_error(request: Request, error: Exception) -> Response:
@@ -80,7 +86,7 @@ def of_bug(request: Request, error: Exception) -> Response:
 
 def of_json(request: Request, value: Any) -> Response:
     """A document, which a client may ask for again by its entity tag."""
-    return of_bytes(request, json.dumps(value).encode() + b"\n", JSON, "no-cache")
+    return of_bytes(request, encode(value), JSON, "no-cache")
 
 
 def of_bytes(

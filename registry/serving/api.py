@@ -1,9 +1,7 @@
 """The questions: which models, which versions, which artifact. The same documents as `reg ls` and `reg resolve --json`."""
 
 import asyncio
-import json
 import re
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -13,12 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry import lookup
-from onnxreg.registry.blobs import steady
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.index import SearchIndex
-from onnxreg.registry.serving.answers import JSON, HttpError, of_json
+from onnxreg.registry.serving.answers import JSON, HttpError, encode, of_bytes
 from onnxreg.registry.serving.finding import Finder
-from onnxreg.registry.serving.lru import Lru
+from onnxreg.registry.serving.kept import Kept
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.settings import Limits, Settings
 from onnxreg.registry.storage import IndexFile
@@ -26,8 +23,10 @@ from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.request import Request
 
-ANSWERS = 16 * 2**20
-"""Bytes of answers that are kept."""
+ANSWERS = 32 * 2**20
+"""Bytes of answers that are kept: those of some 20,000 questions."""
+LISTS = 4 * 2**20
+"""Bytes of lists of models that are kept."""
 PAGE = 1000
 """How many models are listed at a time."""
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
@@ -36,15 +35,15 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](
 class Api:
     """The questions about one registry.
 
-    An answer to `resolve` follows from the request and the model's index file alone, so it is kept by both.
+    An answer to `resolve` follows from the request, the model's index file and the log of policies, so it is kept by these.
     """
 
     def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
         self._place = place
         self._settings = settings
         self._limits = limits
-        self._answers: Lru[bytes, tuple[str, str, bytes]] = Lru(ANSWERS)
-        self._finder = Finder(place)
+        self._answers = Kept(place, ANSWERS)
+        self._finder = Finder(place, LISTS)
 
     def routes(self) -> list[Route]:
         return [
@@ -57,37 +56,24 @@ class Api:
     async def models(self, request: HttpRequest) -> Response:
         after = request.query_params.get("after", "")
         limit = _limit(request.query_params.get("limit", str(PAGE)))
-        found, damaged = await self._finder.ask(_list)
-        rest = [model for model in found if model.name > after]
-        value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
-        if len(rest) > limit:
-            value["next"] = rest[limit - 1].name
-        if damaged:
-            value["damaged"] = damaged
-        return of_json(request, value)
+        answer = await self._finder.kept((after, limit), lambda search: _list(search, after, limit))
+        return of_bytes(request, answer, JSON, "no-cache")
 
     async def model(self, request: HttpRequest) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
-        return of_json(request, await run_sync(self._versions, name))
 
-    def _versions(self, name: str) -> dict[str, Any]:
-        def read(index: IndexFile | None) -> dict[str, Any]:
+        def versions(index: IndexFile | None) -> bytes:
             state = self._place.state_of(name, index)
-            return listing.versions_json(state, lookup.all_versions(self._place, state))
+            return encode(listing.versions_json(state, lookup.all_versions(self._place, state)))
 
-        return steady(self._place, name, read)
+        return of_bytes(request, await self._answers.answer(name, name, versions), JSON, "no-cache")
 
     async def resolve(self, request: HttpRequest) -> Response:
         base = self._base(request)
         body = await read_body(request, self._limits)
-        key = sha256(b"%s %s" % (base.encode(), body)).digest()
-        kept = self._answers.get(key)
-        if kept is not None:
-            name, token, answer = kept
-            index = self._place.held_index(name)
-            if index is not None and index.token == token:
-                return _document(answer)
-        return _document(await run_sync(self._resolve, base, body, key))
+        key = sha256(b"%s %s %s" % (base.encode(), self._place.policy_token().encode(), body)).digest()
+        answer = self._answers.get(key) or await run_sync(self._resolve, base, body, key)
+        return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 
     def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:
         asked = Request.decode(body)
@@ -100,8 +86,8 @@ class Api:
         document = resolution.to_json()
         for file in document["files"]:
             file["url"] = base + file["url"]
-        answer = json.dumps(document).encode() + b"\n"
-        self._answers.put(key, (asked.ref.name, token, answer), len(answer))
+        answer = encode(document)
+        self._answers.put(key, asked.ref.name, token, answer)
         return answer
 
     def _base(self, request: HttpRequest) -> str:
@@ -114,13 +100,15 @@ class Api:
         return f"{request.scope['scheme']}://{host}"
 
 
-def _list(search: SearchIndex) -> tuple[Sequence[listing.Model], int]:
-    """The models, and how many more are damaged."""
-    return search.models(), len(search.damages())
-
-
-def _document(answer: bytes) -> Response:
-    return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
+def _list(search: SearchIndex, after: str, limit: int) -> bytes:
+    """A page of models, where the next begins, and how many more are damaged."""
+    rest = [model for model in search.models() if model.name > after]
+    value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
+    if len(rest) > limit:
+        value["next"] = rest[limit - 1].name
+    if damaged := len(search.damages()):
+        value["damaged"] = damaged
+    return encode(value)
 
 
 def _limit(text: str) -> int:

@@ -59,7 +59,7 @@ class Connection(HttpToolsProtocol):
             self._head += len(data)
         super().data_received(data)
         if self._head is not None and self._head > self._limits.head:
-            self._refuse(431, f"the head of the request has more than {self._limits.head:,} bytes")
+            self._refuse_head()
         elif self.cycle is None or self.cycle.response_complete:
             self._begin_waiting()
 
@@ -67,6 +67,7 @@ class Connection(HttpToolsProtocol):
         self._head = None
         self._end_waiting()
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self._limits.head:
+            self._refuse_head()
             raise ValueError("too long")
         super().on_headers_complete()
 
@@ -87,7 +88,10 @@ class Connection(HttpToolsProtocol):
         drop(self.transport)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "the request is malformed or its head is too long")
+        self._refuse(400, "the request is malformed")
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, f"the head of the request has more than {self._limits.head:,} bytes")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer what never became a request, and close."""

@@ -1,31 +1,50 @@
 """The search index behind a server: one thread, to which its database belongs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from onnxreg.registry.search.index import SearchIndex
+from onnxreg.registry.search.index import Revision, SearchIndex
+from onnxreg.registry.serving.lru import Lru
 from onnxreg.registry.serving.place import Place
 
 Answer = TypeVar("Answer")
 
 
 class Finder:
-    """Asks the search index of a place, which is made at the first question and up to date at each."""
+    """Asks the search index of a place, which is made at the first question and up to date at each.
 
-    def __init__(self, place: Place) -> None:
+    `bound`: bytes of answers that are kept while the index says the same.
+    """
+
+    def __init__(self, place: Place, bound: int) -> None:
         self._place = place
         self._search: SearchIndex | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self._kept: Lru[tuple[Hashable, Revision], bytes] = Lru(bound)
 
     async def ask(self, question: Callable[[SearchIndex], Answer]) -> Answer:
         """What a question gets out of the index; questions wait for each other."""
-        return await asyncio.wrap_future(self._thread.submit(self._ask, question))
+        return await asyncio.wrap_future(self._thread.submit(lambda: question(self._index())))
 
-    def _ask(self, question: Callable[[SearchIndex], Answer]) -> Answer:
+    async def kept(self, asked: Hashable, question: Callable[[SearchIndex], bytes]) -> bytes:
+        """As `ask`, where the answer follows from the index and from what was asked."""
+
+        def answer(search: SearchIndex) -> bytes:
+            key = (asked, search.revision)
+            found = self._kept.get(key)
+            if found is None:
+                found = question(search)
+                self._kept.put(key, found, len(found))
+            return found
+
+        return await self.ask(answer)
+
+    def _index(self) -> SearchIndex:
+        self._place.read_identity()
         if self._search is None:
             self._search = SearchIndex(self._place)
         else:
             self._search.refresh()
-        return question(self._search)
+        return self._search

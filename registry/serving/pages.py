@@ -7,7 +7,6 @@ entity tag is the digest of the page. A question is put to a search index of the
 import re
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Any
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -20,7 +19,7 @@ from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.serving import views
 from onnxreg.registry.serving.answers import HTML, STATUS, HttpError, of_bytes
 from onnxreg.registry.serving.finding import Finder
-from onnxreg.registry.serving.lru import Lru
+from onnxreg.registry.serving.kept import Kept
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.rendering import Rendering
 from onnxreg.registry.serving.settings import Settings
@@ -34,8 +33,8 @@ from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.version import Version
 from onnxreg.schema.where_tokens import ExpressionError
 
-KEPT = 32 * 2**20
-"""Bytes of rendered pages that are kept."""
+KEPT = 16 * 2**20
+"""Bytes of rendered pages about models that are kept, and of those about all models."""
 MODELS, VERSIONS, LINES, MATCHES = 100, 50, 50, 200
 """How many of each a page shows."""
 POLICY = (
@@ -54,8 +53,8 @@ class Pages:
     def __init__(self, place: Place, settings: Settings) -> None:
         self._place = place
         self._rendering = Rendering(urlsplit(settings.url or "").path, place.registry_id)
-        self._finder = Finder(place)
-        self._kept: Lru[tuple[object, ...], bytes] = Lru(KEPT)
+        self._finder = Finder(place, KEPT)
+        self._kept = Kept(place, KEPT)
         self._forever = f"{'public' if settings.token is None else 'private'}, {FOREVER}"
 
     def routes(self) -> list[Route]:
@@ -106,7 +105,10 @@ class Pages:
         if asked:
             return await self._search(asked)
         after = request.query_params.get("after", "")
-        found, damages = await self._finder.ask(lambda search: (search.models(), search.damages()))
+        return await self._finder.kept(after, lambda search: self._models_page(search, after))
+
+    def _models_page(self, search: SearchIndex, after: str) -> bytes:
+        found = search.models()
         rest = [model for model in found if model.name > after]
         return self._rendering.page(
             "models.html",
@@ -114,7 +116,7 @@ class Pages:
             count=len(found),
             models=rest[:MODELS],
             more=rest[MODELS - 1].name if len(rest) > MODELS else None,
-            damages=damages,
+            damages=search.damages(),
         )
 
     async def _search(self, asked: str) -> bytes:
@@ -123,10 +125,10 @@ class Pages:
         except ExpressionError as error:
             raise MisreadError(asked, error) from error
 
-        def ask(search: SearchIndex) -> tuple[list[dict[str, Any]], list[str]]:
-            return search.query(expression, "*", lambda rows: list(islice(rows, MATCHES + 1)))
+        return await self._finder.ask(lambda search: self._search_page(search, asked, expression))
 
-        found, damages = await self._finder.ask(ask)
+    def _search_page(self, search: SearchIndex, asked: str, expression: where.Expression) -> bytes:
+        found, damages = search.query(expression, "*", lambda rows: list(islice(rows, MATCHES + 1)))
         return self._rendering.page(
             "search.html",
             asked=asked,
@@ -141,10 +143,10 @@ class Pages:
         older, before = request.query_params.get("older"), _line(request)
         start = None if older is None else Version.parse(older)
 
-        def make(model: Snapshot) -> bytes:
-            return self._model_page(model, start, before)
+        def make(index: IndexFile | None) -> bytes:
+            return self._model_page(Snapshot(self._place, name, index), start, before)
 
-        return await run_sync(self._made, name, ("model", start, before), make)
+        return await self._kept.answer((name, start, before), name, make)
 
     def _model_page(self, model: Snapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
@@ -167,7 +169,8 @@ class Pages:
     async def _version(self, request: Request) -> bytes:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
 
-        def make(model: Snapshot) -> bytes:
+        def make(index: IndexFile | None) -> bytes:
+            model = Snapshot(self._place, ref.name, index)
             row = model.find(ref)
             return self._rendering.page(
                 "version.html",
@@ -177,7 +180,7 @@ class Pages:
                 previous=model.before(row.version),
             )
 
-        return await run_sync(self._made, ref.name, ("version", ref), make)
+        return await self._kept.answer(ref, ref.name, make)
 
     async def _diff(self, request: Request) -> bytes:
         old, new = (request.query_params.get(side, "") for side in ("old", "new"))
@@ -189,27 +192,14 @@ class Pages:
         """Both models are read by index files that are steady, the outer one's being part of the inner one's key."""
 
         def outer(model: Snapshot) -> bytes:
-            def inner(other: Snapshot) -> bytes:
-                sides = [_side(model, old), _side(other, new)]
+            def inner(index: IndexFile | None) -> bytes:
+                sides = [_side(model, old), _side(Snapshot(self._place, new.name, index), new)]
                 found = diff(sides[0].manifest, sides[1].manifest)
                 return self._rendering.page("diff.html", found=views.Comparison(sides[0], sides[1], found))
 
-            return self._made(new.name, ("diff", old, new, model.token), inner)
+            return self._kept.answer_here((old, new, model.token), new.name, inner)
 
         return steady(self._place, old.name, lambda index: outer(Snapshot(self._place, old.name, index)))
-
-    def _made(self, name: str, asked: tuple[object, ...], make: Callable[[Snapshot], bytes]) -> bytes:
-        """The page that `make` makes of a model; the one that was made before, where the index file is the same."""
-
-        def read(index: IndexFile | None) -> bytes:
-            key = (name, index and index.token, *asked)
-            html = self._kept.get(key)
-            if html is None:
-                html = make(Snapshot(self._place, name, index))
-                self._kept.put(key, html, len(html))
-            return html
-
-        return steady(self._place, name, read)
 
 
 class MisreadError(InputError):

@@ -1,7 +1,8 @@
 """The registry that is served: a local one, seen from outside.
 
-Index files are remembered by what a stat tells of them (`scan.mark`), and what was parsed from one by the digest of its
-bytes: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no local path.
+The digest of an index file is remembered with what a stat tells of the file (`scan.mark`), its bytes and what was parsed
+from them by that digest: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no
+local path.
 """
 
 import os
@@ -14,6 +15,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
@@ -28,11 +30,17 @@ from onnxreg.registry.storage import (
 )
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.request import Request
 from onnxreg.schema.state import State
 
-REMEMBERED = 64 * 2**20
-"""Bytes of index files that are kept, and as many whose parsed states are."""
+MODELS = 100_000
+"""How many models' digests are remembered: some 30 MB."""
+REMEMBERED = 32 * 2**20
+"""Bytes of index files that are kept, and half as many whose parsed states are, which take several times their room."""
+
+CHECKED = 100_000
+"""So many versions are remembered whose summaries are those of their manifests."""
 
 
 class Place(LocalRemote):
@@ -40,8 +48,10 @@ class Place(LocalRemote):
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
-        self._files: Lru[str, tuple[str, IndexFile]] = Lru(REMEMBERED)
-        self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED)
+        self._tokens: Lru[str, tuple[str, str]] = Lru(MODELS)
+        self._files: Lru[str, IndexFile] = Lru(REMEMBERED)
+        self._states: Lru[tuple[str, str], State] = Lru(REMEMBERED // 2)
+        self._checked: Lru[tuple[str, str], bool] = Lru(CHECKED)
 
     @property
     def url(self) -> str:
@@ -56,6 +66,7 @@ class Place(LocalRemote):
             try:
                 return open_beneath(self.root, key.path)
             except FileNotFoundError:
+                self.read_identity()
                 raise MissingBlobError(key.digest, self.url) from None
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -67,7 +78,7 @@ class Place(LocalRemote):
         raise MissingBlobError(digest, self.url)
 
     def read_identity(self) -> bytes:
-        """The bytes of `registry.json`."""
+        """The bytes of `registry.json`. HostError where the registry is gone, in which nothing is merely missing."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
@@ -76,12 +87,17 @@ class Place(LocalRemote):
             return self.held_index(name) or self._read_index(name)
 
     def held_index(self, name: str) -> IndexFile | None:
-        """The index file of a model, where it was read before and is the same now. Costs one stat."""
-        found = self._files.get(name)
+        """The index file of a model, where it is kept and the same now. Costs one stat."""
+        token = self.held_token(name)
+        return None if token is None else self._files.get(token)
+
+    def held_token(self, name: str) -> str | None:
+        """The token of a model's index file, where it was read before and is the same now. Costs one stat."""
+        found = self._tokens.get(name)
         if found is None:
             return None
         try:
-            status = (self.root / index_path(name)).lstat()
+            status = os.lstat(f"{self.root}/{index_path(name)}")
         except OSError:
             return None
         return found[1] if scan.mark(status) == found[0] else None
@@ -91,6 +107,7 @@ class Place(LocalRemote):
         try:
             file = open_beneath(self.root, index_path(name))
         except FileNotFoundError:
+            self.read_identity()
             return None
         with file:
             status = os.fstat(file.fileno())
@@ -98,7 +115,8 @@ class Place(LocalRemote):
                 raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT} bytes")
             data = file.read()
         index = IndexFile(data, Digest.of(data).hex)
-        self._files.put(name, (scan.settled_mark(status, now), index), len(data))
+        self._files.put(index.token, index, len(data))
+        self._tokens.put(name, (scan.settled_mark(status, now), index.token), 1)
         return index
 
     def state_of(self, name: str, index: IndexFile | None) -> State:
@@ -111,13 +129,29 @@ class Place(LocalRemote):
             self._states.put((name, index.token), state, len(index.data))
         return state
 
+    def policy_token(self) -> str:
+        """Of the log of policies, by which a channel may be barred; "" where there is none."""
+        held = self.held_token(POLICY_LOG)
+        if held is None and (index := self.read_index(POLICY_LOG)) is not None:
+            return index.token
+        return held or ""
+
     def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
-        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`."""
+        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`. GateError."""
 
         def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
+            self._check(index.token, state, resolution.found)
+            check_channel(self, request.ref, resolution.found)
             return resolution, index.token
 
         return steady(self, request.ref.name, read)
+
+    def _check(self, token: str, state: State, found: lookup.Found) -> None:
+        """IntegrityError where an index file says other things of a version than its manifest does; read once."""
+        key = token, str(found.version)
+        if self._checked.get(key) is None:
+            lookup.check_index(self, state, found)
+            self._checked.put(key, True, 1)

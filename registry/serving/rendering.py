@@ -33,21 +33,7 @@ class Rendering:
         }
         self.static = {named[path]: (data, MEDIA_TYPES[path.suffix]) for path, data in found.items()}
         self._root = root
-        self._environment = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=printable,
-        )
-        self._environment.filters |= {
-            "size": size,
-            "json": shown_json,
-            "moment": moment,
-            "share": share,
-            "sentence": sentence,
-        }
+        self._environment = environment()
         self._environment.globals |= {
             "root": root,
             "registry": registry,
@@ -57,8 +43,6 @@ class Rendering:
             "blob_url": lambda digest: f"{root}/{blob_path(digest)}",
             "diff_url": lambda old, new: f"{root}/diff?{urlencode({'old': str(old), 'new': str(new)})}",
             "query_url": lambda expression: f"{root}/?{urlencode({'q': expression})}",
-            "recalls": views.recalls,
-            "reasons": views.reasons,
             "all_files": views.all_files,
         }
 
@@ -71,6 +55,27 @@ class Rendering:
     def page(self, template: str, **values: Any) -> bytes:
         """A page from a template and the values that it speaks of."""
         return self._environment.get_template(template).render(values).encode()
+
+
+def environment() -> Environment:
+    """The templates with the filters that all of them may use."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
+    made.filters |= {
+        "size": size,
+        "json": shown_json,
+        "moment": moment,
+        "share": share,
+        "sentence": sentence,
+    }
+    made.globals |= {"recalls": views.recalls, "reasons": views.reasons}
+    return made
 
 
 def printable(value: Any) -> Any:

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from onnxreg.registry.serving.answers import JSON, HttpError, of_bytes, of_file
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.storage import BlobKey, model_of
+from onnxreg.schema.ref import POLICY_LOG
 
 FOREVER = "max-age=31536000, immutable"
 CHANGING = "no-cache"
@@ -17,7 +18,7 @@ LINES = "application/jsonl"
 
 
 class Tree:
-    """`registry.json`, index files and blobs. Nothing else of the tree is anybody's business.
+    """`registry.json`, `policy.jsonl`, index files and blobs. Nothing else of the tree is anybody's business.
 
     `shared`: whether caches between the server and its clients may keep blobs: not those behind a token.
     """
@@ -29,6 +30,7 @@ class Tree:
     def routes(self) -> list[Route]:
         return [
             Route("/registry.json", self.identity),
+            Route("/policy.jsonl", self.policies),
             Route("/index/{file}", self.index),
             Route("/index/{org}/{file}", self.index),
             Route("/blobs/sha256/{shard}/{key}", self.blob),
@@ -36,6 +38,12 @@ class Tree:
 
     async def identity(self, request: Request) -> Response:
         return of_bytes(request, self._place.read_identity(), JSON, CHANGING)
+
+    async def policies(self, request: Request) -> Response:
+        index = self._place.held_index(POLICY_LOG) or await run_sync(self._place.read_index, POLICY_LOG)
+        if index is None:
+            raise nothing_there(request)
+        return of_bytes(request, index.data, LINES, CHANGING, index.token)
 
     async def index(self, request: Request) -> Response:
         name = model_of(request.scope["path"].removeprefix("/"))

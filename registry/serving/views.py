@@ -152,6 +152,12 @@ class ArtifactPair:
         return [(label, old.get(label), new.get(label)) for label in dict.fromkeys([*old, *new])]
 
 
+def artifact_pairs(before: Manifest, after: Manifest) -> list[ArtifactPair]:
+    """The artifacts of both, those of one path side by side."""
+    old, new = ({item.path: item for item in side.artifacts} for side in (before, after))
+    return [ArtifactPair(path, old.get(path), new.get(path)) for path in dict.fromkeys([*old, *new])]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Two versions, side by side."""
@@ -161,5 +167,4 @@ class Comparison:
     diff: ManifestDiff
 
     def pairs(self) -> list[ArtifactPair]:
-        old, new = ({item.path: item for item in side.manifest.artifacts} for side in (self.old, self.new))
-        return [ArtifactPair(path, old.get(path), new.get(path)) for path in dict.fromkeys([*old, *new])]
+        return artifact_pairs(self.old.manifest, self.new.manifest)

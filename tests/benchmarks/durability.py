@@ -31,6 +31,9 @@ class NoSync(Disk):
     def sync_directory(self, path: Path) -> None:
         pass
 
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        pass
+
     def sync_all(self, path: Path) -> None:
         pass
 

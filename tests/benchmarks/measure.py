@@ -1,11 +1,12 @@
 """Whole processes, timed in pairs: ours and the peer's in turn, so that a drift of the machine hits both alike."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,10 @@ open(sys.argv[1], "w").write(json.dumps(found))
 """Starts the command from a small process: Linux counts the memory of whoever starts one as its own."""
 
 
-def run(command: Command, env: dict[str, str] | None = None) -> Run:
-    """Run a command to its end; a failure raises, with what it said."""
+def run(command: Command, env: Mapping[str, str] | None = None) -> Run:
+    """Run a command to its end; a failure raises, with what it said. Programs in Python may keep their compiled modules."""
+    known = os.environ if env is None else env
+    env = {name: value for name, value in known.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.NamedTemporaryFile("r") as report:
         done = subprocess.run(
             [sys.executable, "-S", "-c", LAUNCHER, report.name, *command],
@@ -79,17 +82,17 @@ def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> lis
 def rows(what: str, peer: str, measured: list[tuple[Run, Run]], aim: str = "") -> list[Row]:
     """A row for the time and one for the peak memory."""
     return [
-        _row(what, peer, [(a.wall, b.wall) for a, b in measured], "s", aim),
-        _row(f"{what}, peak memory", peer, [(a.peak, b.peak) for a, b in measured], "MiB", ""),
+        row(what, peer, [(a.wall, b.wall) for a, b in measured], "s", aim),
+        row(f"{what}, peak memory", peer, [(a.peak, b.peak) for a, b in measured], "MiB", ""),
     ]
 
 
 def processor(what: str, peer: str, measured: list[tuple[Run, Run]]) -> Row:
     """A row for the processor time, which other users of the machine disturb least."""
-    return _row(f"{what}, processor", peer, [(a.cpu, b.cpu) for a, b in measured], "s", "")
+    return row(f"{what}, processor", peer, [(a.cpu, b.cpu) for a, b in measured], "s", "")
 
 
-def _row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:
+def row(what: str, peer: str, values: list[tuple[float, float]], unit: str, aim: str) -> Row:
     ratios = [a / b for a, b in values]
     median = statistics.median
     return Row(

@@ -32,7 +32,7 @@ LARGE = (512, 336, 166)
 SMALL = 300
 NAME = "acme/set"
 REG = Path(sys.executable).with_name("reg")
-PEERS = {"aws": "awscli", "dvc": "dvc[s3]", "hf": "huggingface_hub"}
+PEERS = {"aws": "awscli", "dvc": "dvc[s3]", "hf": "huggingface_hub", "mlflow": "mlflow"}
 
 
 def installed(cache: Path, program: str) -> Path:

@@ -40,7 +40,15 @@ class Outcome:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No registry, colour or width of the machine's user; a working directory of the test's own."""
-    for name in ("REG_HOME", "REG_ACTOR", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "_REG_COMPLETE"):
+    for name in (
+        "REG_HOME",
+        "REG_ACTOR",
+        "REG_MAX_AGE",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "COLUMNS",
+        "_REG_COMPLETE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -14,7 +14,20 @@ from onnxreg.cli import fast
 from onnxreg.cli.app import build
 
 REPOSITORY = Path(__file__).parents[2]
-HEAVY = ("pydantic", "typer", "rich", "filelock", "torch", "onnx", "onnxruntime", "transformers", "rfc8785")
+HEAVY = (
+    "pydantic",
+    "typer",
+    "rich",
+    "filelock",
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "transformers",
+    "rfc8785",
+    "cryptography",
+    "platformdirs",
+    "tomllib",
+)
 COMMON = (
     ["--version"],
     ["ls"],

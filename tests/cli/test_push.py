@@ -50,6 +50,26 @@ def test_one_failure_gives_its_status_and_the_others_go(
     assert [item["ref"] for item in as_json.json["skipped"]] == ["acme/pii:0.2.0"]
 
 
+def test_what_failed_is_not_up_to_date(reg: Reg, home: Path, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    reg("--registry", home, "push", "--all", "--to", share)
+    for path in (home / "index").rglob("*.jsonl"):
+        path.write_bytes(path.read_bytes().replace(b'"', b"'", 1))
+    done = reg("--registry", home, "push", "--all", "--to", share)
+    assert done.status == 4
+    assert "up to date" not in done.out
+
+
+def test_a_version_that_conflicts_keeps_its_model_from_being_up_to_date(
+    reg: Reg, home: Path, tmp_path: Path, draft: Callable[..., Any]
+) -> None:
+    share = Registry(tmp_path / "share")
+    share.add(draft(tmp_path / "w", name="acme/pii", seed="z"), "0.2.0")
+    words = ("--registry", home, "push", "acme/pii", "--all", "--to", share.store.root)
+    assert (reg(*words).status, reg(*words).status) == (5, 5)
+    assert "up to date" not in reg(*words).out
+
+
 def test_a_channel_of_one_version(reg: Reg, home: Path, tmp_path: Path) -> None:
     share = tmp_path / "share"
     done = reg("--registry", home, "push", "acme/pii", share, "--tag", "stable")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
 
 Reg = Callable[..., Any]
@@ -191,6 +192,12 @@ def test_a_lying_index_is_found_out(reg: Reg, fleet: Registry, tmp_path: Path) -
     words = ("resolve", MODEL, "--verify", "--json")
     assert reg(*words).status == 0
     lie(fleet)
+    seen = reg(*words[:2], "--json")
+    assert (seen.status, seen.error["message"]) == (
+        4,
+        f"the index says other things of {MODEL}:1.0.0 than before",
+    )
+    Heads().reset(fleet.id)
     assert reg(*words[:2], "--json").json["artifact"]["state"] == "certified"
     done = reg(*words)
     assert (done.status, done.error["family"]) == (4, "integrity")

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from onnxreg.converters import running
 from onnxreg.converters.intake import adopt
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
@@ -290,6 +291,37 @@ def test_android_formats_are_checked_against_their_contract(
     assert manifest_of(draft).artifacts[0].metadata.unsupported_ops == ("GreaterOrEqual", "Flatten", "IsNaN")
     with pytest.raises(InputError, match=r"model\.onnx: inputs are x, expected input_ids"):
         adopt([folder / "model.onnx"], folder / "workspace", name="a", format="onnx-android")
+
+
+def golden_vectors(model: Path, logits: float = 3.0) -> Path:
+    """Vectors of `folder`'s model, which gives back what it gets."""
+    inputs = {"x": {"dtype": "float32", "shape": [1, 2], "data": [3.0, 4.0]}}
+    outputs = {"logits": {"dtype": "float32", "shape": [1, 2], "data": [logits, 4.0], "atol": 0.001}}
+    value = {"format": "onnxreg-golden", "format_version": 1}
+    cases = [{"name": "one", "inputs": inputs, "outputs": outputs}]
+    return write_json(model.with_name(f"{model.name}.golden.json"), {**value, "cases": cases})
+
+
+def test_golden_vectors_belong_to_their_model(folder: Path, workspace: Path) -> None:
+    model = folder / "model.onnx"
+    draft = adopt([golden_vectors(model), model], workspace, name="mine/x")
+    (artifact,) = draft.artifacts
+    assert [(file.role, file.path) for file in artifact.sidecars] == [("golden", "model.onnx.golden.json")]
+    assert draft.companions == ()
+    vectors = (workspace / "model.onnx.golden.json").read_bytes()
+    assert all(each.passed for each in running.self_test(workspace / "model.onnx", vectors, "vectors"))
+
+
+def test_golden_vectors_that_are_none_are_refused(folder: Path, workspace: Path) -> None:
+    path = write_json(folder / "model.onnx.golden.json", {"format": "something else"})
+    with pytest.raises(InputError, match="no golden vectors"):
+        adopt([folder / "model.onnx", path], workspace, name="mine/x")
+
+
+def test_golden_vectors_of_no_model_are_a_companion(folder: Path, workspace: Path) -> None:
+    other = golden_vectors(folder / "other.onnx")
+    draft = adopt([folder / "model.onnx", other], workspace, name="mine/x")
+    assert [file.role for file in draft.companions] == ["other"]
 
 
 def test_an_operator_config_without_an_ort_file(bert: Path, workspace: Path) -> None:

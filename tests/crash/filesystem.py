@@ -204,6 +204,10 @@ class Recorder(Disk):
                 self._files[relative].synced = len(self.steps) + 1
         self._did(None)
 
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            self.sync_directory(path)
+
     def sync_directory(self, path: Path) -> None:
         self._before()
         assert path.is_dir()

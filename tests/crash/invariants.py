@@ -73,6 +73,9 @@ class Careless(Disk):
     def sync_directory(self, path: Path) -> None:
         pass
 
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        pass
+
     def sync_all(self, path: Path) -> None:
         pass
 

@@ -8,7 +8,7 @@ import { memoryStore, Registry, RegError } from '../../examples/web-client/onnxr
 const [url, directory, call, ...words] = process.argv.slice(2)
 const delays = [1, 1, 1]
 const store = directory === '-' ? memoryStore() : directoryStore(directory)
-const registry = new Registry(url, store, { delays, patience: 500 })
+const token = process.env.TOKEN
 
 async function whole(release) {
   const found = {}
@@ -41,7 +41,9 @@ const calls = {
   tidy: () => registry.tidy(),
 }
 
+let registry
 try {
+  registry = new Registry(url, store, { delays, patience: 500, token })
   const found = await calls[call](...words.map((word) => JSON.parse(word)))
   console.log(JSON.stringify(found ?? null))
 } catch (error) {

@@ -16,6 +16,7 @@ from test_fuzz_readers import bounded
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.lookup import all_versions, read_state
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
@@ -86,7 +87,7 @@ def copy_is_right(found: Wrong) -> None:
         try:
             versions = all_versions(source, read_state(source, name))
             chosen = [version for version in versions if versions[version].usable]
-            copy(source, there, name, chosen)
+            copy(source, there, Wish(name, chosen))
         except RegError:
             assert there.read_index(name) == before, "refused, but not as it was"
             continue

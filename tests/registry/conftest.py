@@ -6,36 +6,18 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "servers")]
 import ceph as ceph_server
 import s3servers
+from drafts import write_draft
 from faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
 from onnxreg.registry.facade import Published
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.draft import Draft
 
 MakeDraft = Callable[..., Draft]
-
-
-def write_draft(root: Path, name: str, seed: str, size: int) -> Draft:
-    root.mkdir()
-    (root / "model.onnx").write_bytes(f"fp32 {seed} ".encode() * size)
-    (root / "model_int8.onnx").write_bytes(f"int8 {seed} ".encode() * (size // 4))
-    (root / "config.json").write_bytes(b"{}")
-    (root / "tokenizer.json").write_bytes(b'{"model":{}}')
-    operators = [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}]
-    return Draft(
-        name,
-        root,
-        (
-            DraftArtifact("onnx-android", "float32", "model.onnx", fields={"operators": operators}),
-            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", parent="model.onnx"),
-        ),
-        (DraftFile("config", "config.json"), DraftFile("tokenizer", "tokenizer.json")),
-        {"task": "token-classification"},
-    )
 
 
 @pytest.fixture

@@ -69,9 +69,10 @@ def versions(registry: Registry, name: str = "acme/pii") -> list[str]:
 def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Registry, tmp_path: Path) -> None:
     remote: Remote = memory_remote() if kind == "memory" else LocalRemote.create(tmp_path / "there")
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
     state = filled.state("acme/pii")
-    copy(filled.store, remote, "acme/pii", state.versions)
+    copy(filled.store, remote, Wish("acme/pii", state.versions))
     before = blob_keys(remote)
     gone = stray(remote)
     collected = collect(remote)
@@ -168,15 +169,16 @@ def test_a_dropped_version_can_be_pulled_back(filled: Registry, other: Registry)
 
 def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_draft: MakeDraft) -> None:
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
     remote = memory_remote()
-    copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:0.1.2").version])
+    copy(filled.store, remote, Wish("acme/pii", [filled.find("acme/pii:0.1.2").version]))
     weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
     Decisions(remote).purge(Ref.parse("acme/pii:0.1.2"), "leak")
     collect(remote)
     filled.add(make_draft(seed="c"), "9.0.0")
     with pytest.raises(ConflictError, match="taken down"):
-        copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:9.0.0").version])
+        copy(filled.store, remote, Wish("acme/pii", [filled.find("acme/pii:9.0.0").version]))
     assert not remote.has([weights])
 
 
@@ -263,6 +265,7 @@ def test_nothing_is_deleted_where_a_manifest_cannot_be_read(filled: Registry) ->
 def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry, tmp_path: Path) -> None:
     """A collector that never ended had condemned what a push needs."""
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
     remote = memory_remote()
     stalled = "0123456789abcdef"
@@ -270,12 +273,12 @@ def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry, tmp_p
     with remote.push() as push, filled.store.open_blob(weights) as stream:
         push.put(stream)
     remote.add_note("condemned", stalled, BlobKey(weights).path.encode())
-    copy(filled.store, remote, "acme/pii", [filled.find("acme/pii:0.1.0").version])
+    copy(filled.store, remote, Wish("acme/pii", [filled.find("acme/pii:0.1.0").version]))
     assert BlobKey(weights, 1) in blob_keys(remote)
     remote.delete([BlobKey(weights)])
     assert remote.has([weights]) and remote.open_blob(weights).read()
     other = Registry(tmp_path / "reader")
-    copy(remote, other.store, "acme/pii", [filled.find("acme/pii:0.1.0").version])
+    copy(remote, other.store, Wish("acme/pii", [filled.find("acme/pii:0.1.0").version]))
     assert not other.verify().damages
     assert not collect(remote).freed, "a stalled collector's entry stays, and so does what is referred to"
     assert stalled in remote.notes("condemned")
@@ -318,10 +321,11 @@ def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
 def test_a_push_that_outlasts_patience_starts_over(filled: Registry, make_draft: MakeDraft) -> None:
     """On a place that cannot tell who is alive, a stalled intent is fenced; the stalled push then fails or retries."""
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
     remote = memory_remote()
     version = filled.find("acme/pii:0.1.0").version
-    copy(filled.store, remote, "acme/pii", [version])
+    copy(filled.store, remote, Wish("acme/pii", [version]))
     remote.add_note("intents", "0123456789abcdef-0123456789abcdef", b'{"name":"acme/pii"}')
     stray(remote)
     assert collect(remote, patience=0).fenced == 1

@@ -673,7 +673,7 @@ def test_the_card_lists_versions_artifacts_and_certification(
     assert card.startswith("---\nlibrary_name: onnxreg\n")
     rows = [line for line in card.splitlines() if line.startswith("| ") and "version" not in line]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == ["1.1.0"] * 2 + ["1.0.0"] * 2 + ["0.1.0"] * 2
-    assert "| 1.1.0 | onnx-int8 | int8 | 175 B | unknown |" in rows
+    assert "| 1.1.0 | onnx-int8 | int8 | 189 B | unknown |" in rows
     assert f"reg pull acme/pii:1.1.0 {URL}" in card
     assert card.index("## acme/pii") < card.index("## acme/ner")
 

@@ -19,13 +19,15 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubhead
 from onnxreg.registry.backends.hub import HubRemote
-from onnxreg.registry.backends.hubclient import Entry, Place, StaleParentError, UnansweredError
+from onnxreg.registry.backends.hubclient import Entry, Place, StaleParentError
 from onnxreg.registry.backends.hubhead import Snapshot
 from onnxreg.registry.backends.hubpush import HubPush
+from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect
 from onnxreg.registry.identity import new_identity
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.version import Version
@@ -180,7 +182,7 @@ def play(source: Registry, seed: int) -> MemoryHub:
         return HubRemote(hub)  # type: ignore[arg-type]
 
     programs: dict[str, Callable[[], object]] = {
-        f"program push {name}": lambda name=name: copy(source.store, remote(), name, [Version(1, 0, 0)])  # type: ignore[misc]
+        f"program push {name}": lambda name=name: copy(source.store, remote(), Wish(name, [Version(1, 0, 0)]))  # type: ignore[misc]
         for name in NAMES
     }
     programs |= {f"program collect {n}": lambda: collect(remote(), patience=0) for n in range(2)}

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import static
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
@@ -17,7 +18,7 @@ from onnxreg.registry.history.references import references
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
-from onnxreg.registry.storage import Remote, blob_path
+from onnxreg.registry.storage import Remote, UnlistedError, blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError
@@ -123,8 +124,9 @@ def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied:
     mirror(filled.store, copied)
     filled.purge("acme/pii:0.1.2", "leaked")
     from onnxreg.registry.moving.copying import copy
+    from onnxreg.registry.moving.planning import Wish
 
-    copy(filled.store, copied, "acme/pii", [])
+    copy(filled.store, copied, Wish("acme/pii", []))
     assert indexes(copied) == indexes(filled.store)
     assert len(mirror(filled.store, copied).freed.freed) == 2
 
@@ -324,6 +326,12 @@ def test_opening_both(filled: Registry, other: Registry, tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "made")
     with pytest.raises(NotFoundError):
         open_both(other.remotes, source, str(tmp_path / "made"))
+
+
+def test_nothing_is_made_for_a_source_that_cannot_be_listed(filled: Registry, tmp_path: Path) -> None:
+    with static.serve(filled.store.root) as url, pytest.raises(UnlistedError):
+        open_both(filled.remotes, url, str(tmp_path / "made"))
+    assert not (tmp_path / "made").exists()
 
 
 def test_the_shape_of_the_report() -> None:

@@ -20,6 +20,7 @@ from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.mirror import mirror
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.search.index import Kind, SearchIndex
 from onnxreg.registry.storage import Remote, blob_path
 from onnxreg.schema.digest import Digest
@@ -387,10 +388,10 @@ def test_two_pulls_at_once_add_up(
     then: tuple[str, ...], expected: tuple[str, ...] | None, whole: Registry, other: Registry
 ) -> None:
     def pull_too() -> None:
-        copy(whole.store, other.store, NAME, [V1], selection=Selection(then))
+        copy(whole.store, other.store, Wish(NAME, [V1], Selection(then)))
 
     source = cast(Remote, Meanwhile(whole.store, pull_too))
-    done = copy(source, other.store, NAME, [V1], selection=Selection(("onnx-int8",)))
+    done = copy(source, other.store, Wish(NAME, [V1], Selection(("onnx-int8",))))
     assert held(other) == expected == done.held[V1]
     assert kinds(other).count("publish") == 1
     assert not verify(other.store).damages

@@ -12,6 +12,7 @@ from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Skipped, worst
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.draft import Draft
@@ -209,7 +210,7 @@ def test_version_and_channel_become_visible_at_once(
 ) -> None:
     remote = memory_remote()
     swapped = swaps_of(remote, monkeypatch, lambda: None)
-    copy(filled.store, remote, "acme/pii", [Version.parse("0.1.1")], channels=Channels(["stable"]))
+    copy(filled.store, remote, Wish("acme/pii", [Version.parse("0.1.1")], channels=Channels(["stable"])))
     assert len(swapped) == 1
     assert load(remote, "acme/pii")[0].channels.keys() == {"stable"}
 
@@ -220,12 +221,12 @@ def test_a_channel_that_somebody_moves_meanwhile(
 ) -> None:
     remote = memory_remote()
     every = [Version.parse(version) for version in ("0.1.1", "0.1.2")]
-    copy(filled.store, remote, "acme/pii", every)
+    copy(filled.store, remote, Wish("acme/pii", every))
     somebody = Decisions(remote, "somebody")
     swaps_of(remote, monkeypatch, lambda: somebody.tag(Ref("acme/pii", theirs), "stable"))
 
     def publish() -> None:
-        copy(filled.store, remote, "acme/pii", every, channels=Channels(["stable"]))
+        copy(filled.store, remote, Wish("acme/pii", every, channels=Channels(["stable"])))
 
     if theirs == "0.1.1":
         publish()

@@ -103,16 +103,17 @@ def truth(remote: LocalRemote) -> list[Row]:
                     "license": manifest.license,
                 }
                 artifacts = sorted(manifest.artifacts, key=lambda artifact: artifact.path)
-                found += [standing | _artifact(artifact) for artifact in artifacts]
+                found += [standing | _artifact(artifact, manifest.files) for artifact in artifacts]
     return found
 
 
-def _artifact(artifact: Any) -> Row:
+def _artifact(artifact: Any, shared: Any) -> Row:
+    files = [artifact, *artifact.files, *shared]
     recall = {check.name[17:]: check.value for check in artifact.checks if "character_recall/" in check.name}
     return {
         **{name: getattr(artifact, name) for name in ("format", "precision", "path", "size", "ort_format")},
         "digest": str(artifact.digest),
-        "download_size": artifact.size + sum(file.size for file in artifact.files),
+        "download_size": sum({file.digest: file.size for file in files}.values()),
         "state": artifact.certification.state,
         "certified": artifact.certification.state == "certified",
         "opset": artifact.metadata.opset,

@@ -15,6 +15,8 @@ from faults import Proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
+from onnxreg.registry.backends.retrying import UnansweredError
+from onnxreg.registry.backends.s3client import Place, S3Client
 from onnxreg.registry.identity import new_identity
 from onnxreg.schema.draft import Draft
 
@@ -53,6 +55,8 @@ def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, 
         "no bucket": ("s3:///x", {}, 2, "no bucket can be called"),
         "impossible prefix": (f"s3://models/{'x' * 900}", {}, 2, "longer than"),
         "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of an S3 registry"),
+        "prefix with two slashes": ("s3://models//x", {}, 2, "not a prefix of an S3 registry"),
+        "neither yes nor no": (f"{url}?anonymous=maybe", {}, 2, "anonymous of an S3 URL is yes or no"),
         "credentials in the URL": ("s3://KEY:SECRET@models/x", {}, 2, "the URL holds credentials"),
         "credentials in the endpoint": (
             "s3://models/x?endpoint=https://KEY:SECRET@host",
@@ -179,3 +183,15 @@ def test_a_key_that_may_not(
     assert (status, message.format(url=there) in said) == (6, True), said
     assert "AccessDenied" in said and "hint: check that these credentials (AWS_PROFILE) may do this" in said
     assert finished(there, ministack) == []
+
+
+def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has it may read the object for some minutes."""
+    closed = f"http://127.0.0.1:{s3servers.free_port()}"
+    s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
+    monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
+    client = S3Client(Place.parse("s3://models/x"))
+    with pytest.raises(UnansweredError) as caught:
+        client.read_range("reading blobs/x", "x/blobs/x", 0, 10)
+    assert closed in caught.value.message
+    assert "X-Amz" not in caught.value.message

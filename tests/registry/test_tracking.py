@@ -291,6 +291,25 @@ class TestOffline:
             in reg("ls", "acme/pii", "--remote", gone, "--offline")[1]
         )
 
+    def test_refuses_an_answer_that_is_older_than_allowed(
+        self, gone: str, reg: Callable[..., Any], other: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        then = time.time() - 3 * 3600 - 5
+        os.utime(token, (then, then))
+        for verb in ("resolve", "ls", "log"):
+            words = verb, "acme/pii", "--remote", gone, "--offline"
+            reg(*words, "--max-age", "4h")
+            error, _ = reg(*words, "--max-age", "3h", status=8)
+            assert error["error"]["family"] == "gate"
+            assert "acme/pii is 3 hours old" in error["error"]["message"]
+            monkeypatch.setenv("REG_MAX_AGE", "1h")
+            reg(*words, status=8)
+            reg(*words, "--max-age", "1d")
+            monkeypatch.delenv("REG_MAX_AGE")
+        error, _ = reg("resolve", "acme/pii", "--remote", gone, "--offline", "--max-age", "soon", status=2)
+        assert "12h or 7d" in error["error"]["hint"]
+
     def test_does_not_know_what_was_never_seen(
         self, gone: str, reg: Callable[..., Any], tmp_path: Path
     ) -> None:

@@ -11,6 +11,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
@@ -118,21 +119,21 @@ def test_a_copy_with_the_same_id_gets_the_lines_verbatim(
     mirror = clone(registry, tmp_path / "mirror")
     for seed in "abc":
         registry.add(make_draft(seed=seed))
-        copy(registry.store, mirror, "acme/pii", [])
+        copy(registry.store, mirror, Wish("acme/pii", []))
         name = Path("index/acme/pii.jsonl")
         assert (mirror.root / name).read_bytes() == (registry.store.root / name).read_bytes()
-    assert copy(mirror, registry.store, "acme/pii", []).events == 0
+    assert copy(mirror, registry.store, Wish("acme/pii", [])).events == 0
 
 
 def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
     registry.add(make_draft(seed="a"))
     twin = clone(registry, tmp_path / "twin")
-    copy(registry.store, twin, "acme/pii", [])
+    copy(registry.store, twin, Wish("acme/pii", []))
     registry.add(make_draft(seed="b"))
     forked = Registry(twin.root)
     forked.add(make_draft(seed="c"))
     with pytest.raises(IntegrityError, match="different histories"):
-        copy(registry.store, twin, "acme/pii", [])
+        copy(registry.store, twin, Wish("acme/pii", []))
     assert len(forked.log("acme/pii")) == 2
 
 

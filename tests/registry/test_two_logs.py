@@ -24,6 +24,7 @@ from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.moving.copying import Transferred, copy
 from onnxreg.registry.moving.mirror import mirror
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
@@ -93,7 +94,7 @@ def send(
 ) -> Transferred:
     chosen = [Version.parse(version) for version in versions]
     bring_back = Decisions(destination).restore if restore else None
-    return copy(source, destination, NAME, chosen, None, bring_back, selection=selection)
+    return copy(source, destination, Wish(NAME, chosen, selection, restore=bring_back))
 
 
 Act = Callable[[Remote], object]
@@ -282,15 +283,9 @@ def test_what_is_given_up_while_a_channel_is_pushed_is_brought_again(
         return destination.push()
 
     monkeypatch.setattr(destination, "push", late)
-    done = copy(
-        source,
-        destination,
-        NAME,
-        [Version.parse("1.0.0")],
-        restore=Decisions(destination).restore,
-        channels=Channels(["stable"]),
-        heal=False,
-    )
+    back = Decisions(destination).restore
+    wish = Wish(NAME, [Version.parse("1.0.0")], EVERYTHING, Channels(["stable"]), back, heal=False)
+    done = copy(source, destination, wish)
     assert str(done.ledger.channels["stable"].version) == "1.0.0"
     assert not verify(destination).damages
 

@@ -62,6 +62,7 @@ def artifact(form: str, precision: str, path: str, number: int, **fields: Any) -
         "metadata": metadata(),
         "opset_imports": {"ai.onnx": 18, "com.microsoft": 1},
         "ir_version": 8,
+        "semantic": {"graph": sha(number + 60), "weights": sha(number + 70)},
         "operators": [
             {
                 "domain": "ai.onnx",
@@ -102,7 +103,10 @@ def int8() -> dict[str, Any]:
         "model_int8.onnx",
         2,
         pieces=pieces(2**23, 40),
-        files=[entry("external-data", "model_int8.onnx.data", 12, pieces=pieces(2**23, 42))],
+        files=[
+            entry("external-data", "model_int8.onnx.data", 12, pieces=pieces(2**23, 42)),
+            entry("golden", "model_int8.golden.json", 14),
+        ],
         parent=sha(1),
         quantization={
             "requested": {"scheme": "dynamic", "op_types": ["MatMul", "Gemm"]},

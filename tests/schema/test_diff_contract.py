@@ -23,7 +23,15 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
         ORT,
         "breaking",
     ),
-    "bytes": ("/artifacts/2/digest", sha(9), "artifact-bytes-changed", f"{ORT}.digest", "notable"),
+    "bytes": ("/artifacts/2/digest", sha(9), "artifact-bytes-changed", f"{ORT}.digest", "cosmetic"),
+    "weights": (
+        "/artifacts/2/semantic/weights",
+        sha(9),
+        "weights-changed",
+        f"{ORT}.semantic.weights",
+        "notable",
+    ),
+    "graph": ("/artifacts/2/semantic/graph", sha(9), "graph-changed", f"{ORT}.semantic.graph", "notable"),
     "size": ("/artifacts/0/size", 9, "artifact-size-changed", f"{FP32}.size", "notable"),
     "precision": (
         "/artifacts/1/precision",

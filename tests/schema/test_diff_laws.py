@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ from onnxreg.schema.diff import Change, ManifestDiff, diff
 from onnxreg.schema.diff_rules import RULES, TABLES
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.model import Document
 
 Path = tuple[str | int, ...]
 MATCHED_BY = {"format", "precision", "path", "role", "name", "metric", "domain", "opset"}
@@ -213,6 +214,29 @@ def test_every_field_through_the_model(full: dict[str, Any]) -> None:
                 prefix = (FP32, INT8, ORT)[path[1]].rsplit("/", 2)[0]
                 assert any(change.path.startswith(prefix) for change in changes), path
     assert seen > 250
+
+
+def documents(value: Any, model: Any) -> Iterator[tuple[type[Document], dict[str, Any]]]:
+    """Every object of a JSON value that a class stands for, with its class."""
+    if isinstance(model, type) and issubclass(model, Document):
+        yield model, value
+        for name, field in model.model_fields.items():
+            if (field.alias or name) in value:
+                yield from documents(value[field.alias or name], field.annotation)
+        return
+    for item in value if isinstance(value, list) else [value]:
+        if item is not None:
+            yield from (found for inner in get_args(model) for found in documents(item, inner))
+
+
+def test_the_full_manifest_is_full(full: dict[str, Any]) -> None:
+    """Every field of every class that a manifest is made of stands somewhere in it."""
+    there: dict[type[Document], set[str]] = {}
+    for model, value in documents(full, Manifest):
+        there.setdefault(model, set()).update(value)
+    assert len(there) >= 17
+    for model, keys in there.items():
+        assert {field.alias or name for name, field in model.model_fields.items()} <= keys, model
 
 
 def test_every_rule_has_a_place_that_exists(full: dict[str, Any]) -> None:

@@ -103,6 +103,7 @@ REQUIRED: list[Path] = [
         for what in ("weights", "bytes")
         for which in ("quantized", "total")
     ),
+    *(("artifacts", 1, "semantic", key) for key in ("graph", "weights")),
     *(("artifacts", 1, "checks", 0, key) for key in ("name", "metric", "value", "verdict")),
     ("artifacts", 1, "certification", "state"),
     ("artifacts", 1, "certification", "evidence", "artifact"),
@@ -206,11 +207,13 @@ def test_copies_are_equal(full: dict[str, Any]) -> None:
         assert hash(other) == hash(manifest)
 
 
-def test_all_files_and_download_size(full: dict[str, Any]) -> None:
+def test_all_files_and_own_size(full: dict[str, Any]) -> None:
     manifest = Manifest.from_json(full)
     paths = [entry.path for entry in manifest.all_files()]
     assert paths[:3] == ["model.onnx", "model_int8.onnx", "model_int8.onnx.data"]
     assert paths[-1] == "recall_delta.json"
     int8 = manifest.artifacts[1]
-    assert int8.download_size == 1002 + 100
-    assert [entry.digest for entry in int8.all_files()] == [Digest.parse(sha(2)), Digest.parse(sha(12))]
+    assert int8.own_size == 1002 + 100 + 100
+    assert [entry.digest for entry in int8.all_files()] == [
+        Digest.parse(sha(number)) for number in (2, 12, 14)
+    ]

@@ -194,6 +194,21 @@ def one_hot() -> list[Json]:
     return [
         vector("a build with the triple", state, f"{V}/model", device=device(right)),
         vector("a build with another triple", state, None, [f"{V}/model types"], device=device(wrong)),
+        vector("a later line replaces triples", state, f"{V}/model", device=device(f"{wrong}\n{right}")),
+        vector(
+            "a later line takes triples away",
+            state,
+            None,
+            [f"{V}/model types"],
+            device=device(f"{right}\n{wrong}"),
+        ),
+        vector(
+            "types of OneHot in another form take its triples away",
+            state,
+            None,
+            [f"{V}/model types"],
+            device=device(f'{right}\nai.onnx;11;OneHot{{"inputs": {{"0": ["int64_t"]}}}}'),
+        ),
         vector("a triple that is not recorded", partly, None, [f"{V}/model types"], device=device(right)),
     ]
 

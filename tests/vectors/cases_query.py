@@ -327,6 +327,31 @@ def wheres() -> list[Json]:
             query={"where": "version >= 1.0.0 and newest"},
         ),
         vector("where the model is another", two, None, both, query={"where": "name = acme/other"}),
+        *downloads(),
+    ]
+
+
+def downloads() -> list[Json]:
+    """`download_size` and `max_size` are one number: everything that has to be fetched, equal files once."""
+    heavy = STATES.one(
+        "shared and own files",
+        artifact("light", size=50, files=[file("golden", "g", 7), file("labels", "c", 100, "config.json")]),
+        artifact("heavy", size=52, files=[file("external-data", "h", 7)]),
+        files=COMPANIONS,
+    )
+    return [
+        vector(
+            f"the whole download counts in {' '.join(map(str, asked.values()))}",
+            heavy,
+            f"{V}/light",
+            [f"{V}/heavy {code}"],
+            query=asked,
+            size=1057,
+        )
+        for code, asked in {
+            "too-large": {"max_size": 1057},
+            "where": {"where": "download_size <= 1057"},
+        }.items()
     ]
 
 

@@ -1,6 +1,6 @@
 """Which versions are candidates, with and without a tag."""
 
-from building import COMPANIONS, YANKED, Json, States, failing, gone, onnx, ort, vector
+from building import COMPANIONS, YANKED, Json, States, failing, gone, onnx, ort, sha, vector
 
 STATES = States()
 
@@ -190,6 +190,39 @@ def holdings() -> list[Json]:
     ]
 
 
+def evaluated_later() -> list[Json]:
+    """A refusal after the fact wins over the summary; no other later verdict changes anything."""
+    two = ([onnx("good", size=9, state="certified"), onnx("plain", size=5)], COMPANIONS)
+    refused = {"attested": {sha("good"): "refused"}}
+    line = STATES.many("refused later", {"1.0.0": two}, ["1.0.0"], {}, {"1.0.0": refused})
+    lifted = {"attested": {sha("plain"): "certified", sha("good"): "unknown"}}
+    again = STATES.many("certified later", {"1.0.0": two}, ["1.0.0"], {}, {"1.0.0": lifted})
+    return [
+        vector("a refusal after the fact ranks last", line, "1.0.0/plain", ["1.0.0/good ranked-lower"]),
+        vector(
+            "a refusal after the fact is no certificate",
+            line,
+            None,
+            ["1.0.0/good not-certified", "1.0.0/plain not-certified"],
+            query={"certified": True},
+        ),
+        vector(
+            "where sees the refusal",
+            line,
+            "1.0.0/plain",
+            ["1.0.0/good ranked-lower"],
+            query={"where": "not certified"},
+        ),
+        vector(
+            "a certificate after the fact lifts nothing",
+            again,
+            "1.0.0/good",
+            ["1.0.0/plain not-certified"],
+            query={"certified": True},
+        ),
+    ]
+
+
 def documents() -> list[Json]:
     """Queries that say nothing."""
     line = STATES.one("plain", onnx("model.onnx"))
@@ -215,4 +248,4 @@ def documents() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*fallback(), *withheld(), *holdings(), *documents()]
+    return [*fallback(), *withheld(), *holdings(), *evaluated_later(), *documents()]

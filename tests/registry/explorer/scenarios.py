@@ -23,6 +23,7 @@ from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.moving.copying import copy
+from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
@@ -90,7 +91,7 @@ def pusher(name: str, tries: int = TRIES) -> Run:
     def run(store: ObjectStore) -> Hashable:
         with patch.object(committing, "TRIES", tries):
             try:
-                copy(origin(), ObjectRemote(store), name, [Version.parse("1.0.0")])
+                copy(origin(), ObjectRemote(store), Wish(name, [Version.parse("1.0.0")]))
             except LostRaceError:
                 return "gave up", name
         return "pushed", name
@@ -104,7 +105,7 @@ def puller(name: str, version: str) -> Run:
     def run(store: ObjectStore) -> Hashable:
         ours = memory_remote("c" * 32)
         try:
-            copy(ObjectRemote(store), ours, name, [Version.parse(version)])
+            copy(ObjectRemote(store), ours, Wish(name, [Version.parse(version)]))
         except NotFoundError as error:
             return "not there yet" if "has no version" in error.message else "not found", name, version
         right = all(read_blob(ours, Digest.of(data)) == data for data in (SHARED, manifest(name)))

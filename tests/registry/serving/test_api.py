@@ -13,7 +13,10 @@ from regserve import Site, running
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, lookup
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.search import scan
+from onnxreg.registry.search.index import SearchIndex
+from onnxreg.registry.serving.rendering import Rendering
 from onnxreg.registry.serving.settings import Settings
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -98,6 +101,43 @@ def test_a_warm_question_parses_nothing(site: Site, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(canonical, "decode", refuse)
     assert [site.resolve(question).body for question in questions] == first
     assert site.resolve({"ref": "tiny"}).status == 500
+
+
+LISTS = ("/v1/models", "/v1/models?limit=1", "/v1/models/tiny", "/", "/models/tiny", "/models/tiny:1.0.0")
+
+
+def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "TICK", 0)
+    for path in LISTS:
+        site.get(path)
+    first = [site.get(path).body for path in LISTS]
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(SearchIndex, "models", refuse)
+    monkeypatch.setattr(lookup, "all_versions", refuse)
+    monkeypatch.setattr(Rendering, "page", refuse)
+    assert [site.get(path).body for path in LISTS] == first
+
+
+@pytest.mark.parametrize("first", ["the server", "another process"])
+def test_a_list_changes_with_the_registry(
+    site: Site, filled: Registry, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Whoever brings the search index up to date."""
+    monkeypatch.setattr(scan, "TICK", 0)
+    for number in range(1, 4):
+        for path in LISTS:
+            site.get(path)
+        filled.tag("tiny:1.0.0", f"channel-{number}")
+        if first == "another process":
+            SearchIndex(LocalRemote.open(site.root)).close()
+        (tiny,) = (model for model in site.get("/v1/models").json["models"] if model["name"] == "tiny")
+        assert f"channel-{number}" in tiny["channels"]
+        assert f"channel-{number}" in site.get("/v1/models/tiny").body.decode()
+        assert f"channel-{number}" in site.get("/").body.decode()
+        assert f"channel-{number}" in site.get("/models/tiny").body.decode()
 
 
 def test_a_new_version_is_seen_at_once(site: Site, filled: Registry, make_draft: MakeDraft) -> None:
@@ -192,10 +232,31 @@ def test_a_damaged_index_is_the_servers_fault(site: Site) -> None:
     assert [model["name"] for model in listed["models"]] == ["acme/pii"]
 
 
+def test_an_index_that_lies_is_no_answer(site: Site) -> None:
+    """The state line fits its history, and says other things of a version than the version's manifest."""
+    assert site.resolve({"ref": "acme/pii"}).status == 200
+    path = site.root / "index/acme/pii.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"'))
+    for _ in range(2):
+        answer = site.resolve({"ref": "acme/pii"})
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+        assert "says other things of manifest" in answer.error["message"]
+
+
 def test_a_registry_that_is_gone(site: Site) -> None:
+    """Warm or not: nothing is merely missing where everything is."""
     assert site.get("/healthz").json == {"status": "ok"}
+    resolved = site.resolve({"ref": "tiny"}).json
+    blob = resolved["files"][0]["url"].removeprefix(site.url)
+    paths = ["/healthz", "/registry.json", "/index/tiny.jsonl", blob, "/v1/models", "/v1/models/tiny"]
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
     site.root.rename(site.root.with_name("away"))
-    answer = site.get("/healthz")
-    assert (answer.status, answer.error["family"]) == (503, "environment")
+    for path in (*paths, *paths):
+        answer = site.get(path)
+        assert (path, answer.status, answer.error["family"]) == (path, 503, "environment")
+        assert str(site.root) not in answer.body.decode()
+    assert site.resolve({"ref": "tiny"}).status == 503
+    assert site.get("/", Accept="text/html").status == 503
     site.root.with_name("away").rename(site.root)
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
     assert site.get("/healthz").status == 200

@@ -107,6 +107,16 @@ def test_heads_that_are_too_long_or_none(strict: Site, head: bytes) -> None:
     assert strict.get("/healthz").status == 200
 
 
+@pytest.mark.parametrize("length", [1000, 2000, 100_000])
+@pytest.mark.parametrize(
+    "head", ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
+)
+def test_a_whole_head_that_is_too_long(strict: Site, head: str, length: int) -> None:
+    with strict.connect() as connection:
+        connection.sendall(head.format("x" * length).encode())
+        assert ended(connection).startswith(b"HTTP/1.1 431 ")
+
+
 @pytest.mark.parametrize("drip", [b"X", b"\r\n", b"G"])
 def test_a_head_that_trickles(strict: Site, drip: bytes) -> None:
     """Slowloris: bytes that trickle in do not move the deadline."""

@@ -1,0 +1,92 @@
+"""`reg policy`: what channels demand of versions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli import output
+from onnxreg.cli.options import Json, Reason, RemoteOption
+from onnxreg.cli.session import Session
+from onnxreg.schema.events import LogLine
+from onnxreg.schema.policy import read_policy
+
+EXAMPLES = (
+    "reg policy show",
+    "reg policy show --remote origin --json",
+    "reg policy set policy.toml --reason 'after the review of March'",
+)
+
+
+def show(context: typer.Context, remote: RemoteOption = None, as_json: Json = False) -> None:
+    """Show the policy in force, and when it was set, by whom.
+
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy log's last line; all are null,
+    and rules empty, where there is no policy.
+    """
+    from onnxreg.registry.gates.policies import read_policies
+
+    session: Session = context.obj
+    log = read_policies(session.place(remote))
+    line = log.lines[-1] if log.lines else None
+    rules = log.policy.to_json()
+    if as_json:
+        about = dict.fromkeys(("line", "seq", "time", "actor", "reason")) if line is None else _about(line)
+        output.write_json({**about, "rules": rules})
+        return
+    if line is None:
+        session.say("there is no policy: every channel may be moved with reg tag")
+        return
+    said = _about(line)
+    session.say(*(f"{key:<8}{output.printable(str(item))}" for key, item in said.items() if item is not None))
+    for rule in rules:
+        session.say(
+            "", "[[rule]]", *(f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
+        )
+
+
+def _about(line: LogLine) -> dict[str, object]:
+    event = line.event
+    return {
+        "line": str(line.digest),
+        "seq": line.seq,
+        "time": event.time,
+        "actor": event.actor,
+        "reason": event.reason,
+    }
+
+
+def _toml(value: object) -> str:
+    """A value of a rule as TOML."""
+    import json
+
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    return json.dumps(value)
+
+
+def set_policy(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
+    remote: Annotated[
+        str | None, typer.Option(help="Set it in this remote (a name, path or URL), not in the registry.")
+    ] = None,
+    reason: Reason = None,
+) -> None:
+    """Put a policy in force. The one before stays on record; channels keep what they hold, if it meets the new one.
+
+    An empty file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
+    """
+    from onnxreg.registry.disk import host_errors
+
+    session: Session = context.obj
+    with host_errors(f"reading {file}"):
+        policy = read_policy(file.read_bytes(), str(file))
+    registry, place = session.with_remote(remote)
+    line = registry.set_policy(policy, reason, place)
+    if line is None:
+        session.say("nothing to do: this policy is in force")
+    else:
+        session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")

@@ -1,0 +1,113 @@
+"""`reg trust`: whose signatures count, and what was seen of registries."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli import output
+from onnxreg.cli.options import Json
+from onnxreg.cli.session import Session
+
+EXAMPLES = (
+    "reg trust show",
+    "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
+    "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
+    "reg trust revoke release-2025 --reason 'laptop stolen'",
+    "reg trust reset origin acme/pii-small",
+)
+
+Name = Annotated[str, typer.Argument(help="Your name for the key.")]
+
+
+def show(context: typer.Context, as_json: Json = False) -> None:
+    """Show the trusted keys, what must be signed, and of which registries a head is known.
+
+    With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry, lines, since,
+    versions, keys}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
+    """
+    from onnxreg.registry.home import trust_file
+    from onnxreg.registry.trust.policy import load_trust
+    from onnxreg.registry.trust.showing import heads_json, keys_json, requirements_json
+
+    session: Session = context.obj
+    trust = load_trust()
+    keys, needs, heads = keys_json(trust), requirements_json(trust), heads_json(session.heads())
+    if as_json:
+        output.write_json({"file": str(trust_file()), "keys": keys, "require": needs, "heads": heads})
+        return
+    session.table(
+        ("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"),
+        [
+            (
+                key["name"],
+                key["kind"],
+                key["keyid"][:12],
+                ", ".join(key["models"]),
+                key["revoked"]["reason"] if key["revoked"] else "",
+            )
+            for key in keys
+        ],
+    )
+    for need in needs:
+        what = [word for word in ("lines", "versions") if need[word]]
+        session.say(f"must be signed: {' and '.join(what)} of {', '.join(need['models'])}")
+    session.table(
+        ("REGISTRY", "MODEL", "SEQ", "HEAD"),
+        [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
+    )
+    if not keys:
+        session.say(f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}")
+
+
+def add(
+    context: typer.Context,
+    name: Name,
+    key: Annotated[str, typer.Argument(help="The public key, as `reg key show` prints it.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Only for models of this name or pattern; may be repeated."),
+    ] = None,
+) -> None:
+    """Trust a key: its signatures count from now on. Make sure by another way that it is whose you think."""
+    from onnxreg.registry.trust.editing import add_key
+
+    session: Session = context.obj
+    path = add_key(name, key, models or ())
+    session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
+
+
+def revoke(
+    context: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why.")],
+) -> None:
+    """No longer trust a key. What it signed in logs as you know them now still counts; nothing else does.
+
+    If it was stolen before you last looked, take the lines `until` out of the trust file by hand.
+    """
+    from onnxreg.registry.trust.editing import revoke_key
+
+    session: Session = context.obj
+    path, kept = revoke_key(name, reason, session.heads())
+    session.say(
+        f"{name} is revoked in {path}; what {output.counted(kept, 'known log')} held until now still counts"
+    )
+
+
+def reset(
+    context: typer.Context,
+    place: Annotated[
+        str, typer.Argument(help="A remote (name, path or URL) or a registry id.", metavar="REMOTE|ID")
+    ],
+    name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
+) -> None:
+    """Forget what was seen of a registry, after a backup of it was restored: its next answer is believed as the first was.
+
+    This gives up the proof that it went back or was rewritten. Ask first whoever runs it.
+    """
+    session: Session = context.obj
+    forgotten = session.heads().reset(session.remotes().id_of(place), name)
+    for each in forgotten:
+        session.say(f"forgot the head of {each}: a rollback or fork before now can no longer be noticed")
+    if not forgotten:
+        session.say("nothing was known of it")

@@ -1,0 +1,26 @@
+"""Stores that are only read: whatever would write to one is refused, with a word on what to do instead."""
+
+from collections.abc import Iterable
+from typing import BinaryIO, NoReturn
+
+from onnxreg.schema.errors import RemoteError
+
+
+class ReadOnly:
+    """The writing half of an `ObjectStore`, refused. `what` the place is; `instead` is the hint."""
+
+    url: str
+    what: str
+    instead: str
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        self._refuse(f"writing {key}")
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self._refuse(f"writing {key}")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._refuse("deleting")
+
+    def _refuse(self, doing: str) -> NoReturn:
+        raise RemoteError(f"{doing} at {self.url}: {self.what} is only read", self.instead)

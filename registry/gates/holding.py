@@ -1,0 +1,108 @@
+"""Whether what a governed channel holds was promoted, and still meets the policy in force. Everything is found anew."""
+
+from collections.abc import Iterator, Sequence
+
+from onnxreg.registry.gates.evidence import Evidence
+from onnxreg.registry.gates.judging import compared_with, judge_version, moves
+from onnxreg.registry.gates.policies import PolicyLog, read_policies
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
+from onnxreg.schema.events import Tag
+from onnxreg.schema.policy import Rule
+
+HINT = "do not use it until you know why; `reg promote` by somebody who may puts it right"
+
+
+def check_holder(place: Source, name: str, channel: str) -> None:
+    """GateError where a governed channel holds what was not promoted to it, or does not meet the policy in force."""
+    log = read_policies(place)
+    rules = log.policy.covering(name, channel)
+    if not rules:
+        return
+    ledger, _ = load(place, name)
+    past = moves(ledger, channel)
+    held = ledger.channels.get(channel)
+    if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
+        raise IntegrityError(
+            f"{name}:{channel} was moved without an event in the log", "run reg verify to see the extent"
+        )
+    _check_moves(ledger, log, rules, past)
+    last = past[-1]
+    judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest))
+    if judged.failed:
+        faults = "; ".join(f"{finding.requirement}: {finding.detail}" for finding in judged.failed)
+        raise GateError(f"{name}:{channel} is {last.version}, which does not meet the policy: {faults}", HINT)
+
+
+def _check_moves(ledger: Ledger, log: PolicyLog, rules: Sequence[Rule], past: Sequence[Tag]) -> None:
+    """The last move must be a promotion; where breaking changes are barred, each promotion before it is looked at too.
+
+    Else an attacker could go from one holder to another by way of a third.
+    """
+    where = f"{ledger.name}:{past[-1].tag}"
+    if past[-1].evidence is None:
+        raise GateError(f"{where} was moved to {past[-1].version} without a promotion", HINT)
+    newest = 0
+    for place, move in enumerate(past):
+        if move.evidence is None:
+            continue
+        seq = check_evidence(ledger, log, move)
+        if seq < newest:
+            raise GateError(
+                f"{where} was moved to {move.version} under a policy that was replaced before", HINT
+            )
+        newest = seq
+        known = log.at(move.policy) if move.policy else None
+        barring = [
+            r for r in (known[1].covering(ledger.name, move.tag) if known else ()) if r.breaking is False
+        ]
+        if move is not past[-1] and barring and move.version in ledger.entries:
+            _check_breaking(ledger, barring, past[:place], move)
+
+
+def check_evidence(ledger: Ledger, log: PolicyLog, move: Tag) -> int:
+    """The number of the policy that a promotion names. GateError where its evidence is not about this very move."""
+    where = f"{ledger.name}:{move.tag}"
+    known = log.at(move.policy) if move.policy else None
+    if known is None or move.evidence is None or move.policy is None:
+        raise GateError(
+            f"{where} was moved to {move.version} under a policy that the registry never had", HINT
+        )
+    try:
+        found = Evidence.decode(ledger.fetch(move.evidence))
+    except InputError as error:
+        raise GateError(f"{where}: {error.message}", HINT) from error
+    said = (found.name, found.channel, found.version, found.manifest, found.policy)
+    if said != (ledger.name, move.tag, move.version, move.manifest, move.policy):
+        raise GateError(f"the evidence of {where} is that of another move", HINT)
+    return known[0]
+
+
+def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], move: Tag) -> None:
+    only = [Rule(rule.channel, rule.models, breaking=False) for rule in rules]
+    judged = judge_version(ledger, only, move.version, compared_with(past, move.manifest))
+    if judged.failed:
+        raise GateError(
+            f"{ledger.name}:{move.tag} was moved to {move.version} on the way: {judged.failed[0].detail}",
+            HINT,
+        )
+
+
+def audit_gates(place: Source, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
+    for channel in sorted(ledger.channels):
+        try:
+            check_holder(place, ledger.name, channel)
+        except RegError as error:
+            yield "gate", error.message
+
+
+def check_free(place: Source, name: str, channel: str) -> None:
+    """GateError where a channel is governed: only a promotion moves it."""
+    if read_policies(place).policy.covering(name, channel):
+        raise GateError(
+            f"a policy governs {name}:{channel} in {place.url}",
+            f"promote instead: reg promote {name}:VERSION {channel}",
+        )

@@ -1,0 +1,122 @@
+"""The registry's own log of policies, `policy.jsonl`: chained lines as in a model's log, all in one file, without a state."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from onnxreg.registry.history.ledger import mirror_error, read_line
+from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.signing.signer import line_signer
+from onnxreg.registry.storage import IndexFile, Remote, Source
+from onnxreg.schema import events
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConflictError, ForkError, InputError, IntegrityError, LostRaceError
+from onnxreg.schema.events import LogLine, genesis
+from onnxreg.schema.linesig import sign_line
+from onnxreg.schema.policy import Policy
+from onnxreg.schema.ref import POLICY_LOG
+
+HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
+
+
+@dataclass(frozen=True)
+class PolicyLog:
+    """Every policy that a registry had, oldest first; the newest is in force. Empty where it never had one."""
+
+    registry: str
+    lines: tuple[LogLine, ...] = ()
+
+    @classmethod
+    def decode(cls, data: bytes, registry: str) -> "PolicyLog":
+        """IntegrityError where a line cannot be read, is no policy, or does not follow the one before."""
+        if not data.endswith(b"\n"):
+            raise IntegrityError("policy.jsonl is cut short", HINT)
+        lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
+        prev = genesis(registry, POLICY_LOG)
+        for number, line in enumerate(lines, 1):
+            if (line.seq, line.prev, line.name) != (number, prev, POLICY_LOG) or not isinstance(
+                line.event, events.Policy
+            ):
+                raise IntegrityError(f"policy.jsonl is broken at line {number}", HINT)
+            prev = line.digest
+        return cls(registry, lines)
+
+    @property
+    def head(self) -> Digest:
+        return self.lines[-1].digest if self.lines else genesis(self.registry, POLICY_LOG)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force. IntegrityError where this build cannot read it: then nothing is known to hold."""
+        return _rules(self.lines[-1]) if self.lines else Policy()
+
+    def at(self, digest: Digest) -> tuple[int, Policy] | None:
+        """The number of a line, and the policy that it set; None where no line has that digest."""
+        found = next((line for line in self.lines if line.digest == digest), None)
+        return None if found is None else (found.seq, _rules(found))
+
+    def encode(self) -> bytes:
+        return b"".join(line.raw + b"\n" for line in self.lines)
+
+
+def _rules(line: LogLine) -> Policy:
+    assert isinstance(line.event, events.Policy), "decode lets nothing else in"
+    try:
+        return Policy.read(line.event.rules)
+    except InputError as error:
+        raise IntegrityError(
+            f"line {line.seq} of policy.jsonl cannot be read: {error.message}",
+            "a newer onnxreg may have written it: upgrade this one",
+        ) from error
+
+
+def read_policies(place: Source) -> PolicyLog:
+    """The log of policies of a registry, its chain verified."""
+    index = place.read_index(POLICY_LOG)
+    return PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+
+
+def set_policy(
+    place: Remote, policy: Policy, actor: str | None = None, reason: str | None = None
+) -> LogLine | None:
+    """Put a policy in force; the new line, None where just that policy is in force.
+
+    ConflictError in a mirror, and where somebody else sets one meanwhile: then look at theirs first.
+    """
+    if place.is_mirror:
+        raise mirror_error(place.registry_id)
+    index = place.read_index(POLICY_LOG)
+    log = PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+    if log.lines and log.policy == policy:
+        return None
+    event = events.Policy(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    signer = line_signer()
+    sign = partial(sign_line, place.registry_id, signer) if signer else None
+    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
+    _publish(place, PolicyLog(log.registry, (*log.lines, line)), index)
+    return line
+
+
+def copy_policies(source: Source, destination: Remote) -> int:
+    """Bring the log of policies to a mirror, verbatim; returns how many lines were new. ForkError where it has other lines."""
+    ours, index = read_policies(source), destination.read_index(POLICY_LOG)
+    theirs = PolicyLog(ours.registry) if index is None else PolicyLog.decode(index.data, ours.registry)
+    common = min(len(ours.lines), len(theirs.lines))
+    if ours.lines[:common] != theirs.lines[:common]:
+        raise ForkError(
+            f"two copies of registry {ours.registry} have different policy logs",
+            "one of them was rewritten; nothing was changed",
+        )
+    new = len(ours.lines) - len(theirs.lines)
+    if new > 0:
+        _publish(destination, ours, index)
+    return max(0, new)
+
+
+def _publish(place: Remote, log: PolicyLog, before: IndexFile | None) -> None:
+    try:
+        with place.push() as push:
+            push.publish(POLICY_LOG, log.encode(), before.token if before else None)
+    except LostRaceError as error:
+        raise ConflictError(
+            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+        ) from error

@@ -1,0 +1,43 @@
+"""A difference as one self-contained page: nothing is loaded from elsewhere, it may be mailed, printed and kept."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from onnxreg.registry.facade import Published
+from onnxreg.registry.serving.rendering import HERE, environment
+from onnxreg.registry.serving.views import artifact_pairs
+from onnxreg.schema.deep import DeepDiff, TensorChange, TensorForm
+from onnxreg.schema.diff import ManifestDiff
+
+
+def report(
+    old: Published, new: Published, found: ManifestDiff, deep: Sequence[DeepDiff] | None = None
+) -> bytes:
+    """The page, UTF-8. `deep`: what was found inside the files, where somebody looked."""
+    page = environment()
+    page.globals |= {"figure": figure, "tensor_form": tensor_form}
+    style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
+    sides = [
+        {"ref": side.ref, "tag": side.ref.tag, "digest": side.digest, "manifest": side.manifest}
+        for side in (old, new)
+    ]
+    pairs = artifact_pairs(old.manifest, new.manifest)
+    values = {"old": sides[0], "new": sides[1], "pairs": pairs, "diff": found, "deep": deep, "style": style}
+    return page.get_template("report.html").render(values).encode()
+
+
+def figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def tensor_form(change: TensorChange) -> str:
+    """`float32[384, 17]`, and both sides' where they differ in more than values."""
+    sides = [_form(form, change.change == "renamed") for form in (change.old, change.new) if form]
+    shown = " → ".join(dict.fromkeys(sides))
+    return f"{shown}, dequantized" if change.dequantized else shown
+
+
+def _form(form: TensorForm, named: bool) -> str:
+    shown = f"{form.dtype}[{', '.join(map(str, form.dims))}]"
+    return f"{form.name} {shown}" if named else shown

@@ -1,0 +1,92 @@
+"""The user's keys: `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub` in a directory of the user's own."""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from onnxreg.registry.disk import host_errors
+from onnxreg.registry.home import key_directory
+from onnxreg.registry.signing.crypto import PrivateKey, generate, load
+from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.keys import PublicKey
+
+PASSPHRASE = "ONNXREG_KEY_PASSPHRASE"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_MAX_PEM = 64 * 1024
+
+
+def passphrase(name: str, new: bool = False) -> str:
+    """From the environment, else asked for where a person can answer. InputError where neither is possible."""
+    given = os.environ.get(PASSPHRASE)
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
+        from getpass import getpass
+
+        given = getpass(f"Passphrase of key {name}: ")
+        if new and given != getpass("The same again: "):
+            raise InputError("the two passphrases differ")
+    if not given:
+        raise InputError(f"key {name} needs a passphrase", f"set {PASSPHRASE}, or answer at a terminal")
+    return given
+
+
+class Keystore:
+    """The keys of one directory."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory or key_directory()
+
+    def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
+        """Make a key. ConflictError where the name is taken; nothing half-written stays."""
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"not a name for a key: {name[:80]!r}", "use letters and digits, such as release-2026"
+            )
+        made = generate(kind)
+        pem = made.pem(secret if secret is not None else passphrase(name, new=True))
+        with host_errors(f"writing key {name}"):
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._write(f"{name}.pem", pem, 0o600)
+            self._write(f"{name}.pub", f"{made.public}\n".encode(), 0o644)
+        return made.public
+
+    def _write(self, file: str, data: bytes, mode: int) -> None:
+        """Make a file that is whole or not there; never over one that exists."""
+        scratch = self.directory / f".{file}.{os.urandom(8).hex()}"
+        try:
+            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(scratch, self.directory / file)
+        except FileExistsError:
+            hint = "a key is never replaced: make the next one under another name, and revoke the old one"
+            raise ConflictError(f"there is a key {file.rpartition('.')[0]} already", hint) from None
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+
+    def list(self) -> dict[str, PublicKey]:
+        """The public keys by name."""
+        with host_errors("listing the keys"):
+            files = sorted(self.directory.glob("*.pub")) if self.directory.is_dir() else []
+        return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
+
+    def public(self, name: str) -> PublicKey:
+        """NotFoundError where there is no such key."""
+        return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
+
+    def private(self, name: str, secret: str | None = None) -> PrivateKey:
+        """Unlock a key. InputError for a wrong passphrase; NotFoundError where there is no such key."""
+        pem = self._read(name, "pem")
+        return load(pem, secret if secret is not None else passphrase(name))
+
+    def _read(self, name: str, suffix: str) -> bytes:
+        if _NAME.fullmatch(name):
+            path = self.directory / f"{name}.{suffix}"
+            with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
+                return stream.read(_MAX_PEM)
+        raise NotFoundError(
+            f"there is no key {name[:80]!r}", "`reg key list` shows them; `reg key new` makes one"
+        )

@@ -1,0 +1,44 @@
+"""The key that signs unasked: `ONNXREG_SIGNING_KEY` names one of the user's keys, or is one itself (PEM)."""
+
+import os
+from functools import lru_cache
+
+from onnxreg.registry.signing.crypto import PrivateKey, load
+from onnxreg.registry.signing.keystore import PASSPHRASE, Keystore
+from onnxreg.schema.dsse import Signature
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.linesig import Sign
+
+SIGNING_KEY = "ONNXREG_SIGNING_KEY"
+
+
+def line_signer() -> Sign | None:
+    """Signs the lines that are appended; None where no key is configured. The key is unlocked at the first line."""
+    named = os.environ.get(SIGNING_KEY)
+    if not named:
+        return None
+
+    def sign(data: bytes) -> Signature:
+        return signing_key().sign(data)
+
+    return sign
+
+
+def signing_key(name: str | None = None) -> PrivateKey:
+    """A key by name, else the configured one, else the only one there is. InputError where that is none."""
+    named = name or os.environ.get(SIGNING_KEY)
+    if not named:
+        known = list(Keystore().list())
+        if len(known) != 1:
+            what = "there are several keys" if known else "there is no key"
+            raise InputError(f"{what} to sign with", "name one with --key; `reg key new NAME` makes one")
+        named = known[0]
+    return _unlocked(named, os.environ.get(PASSPHRASE), str(Keystore().directory))
+
+
+@lru_cache(maxsize=8)
+def _unlocked(named: str, secret: str | None, directory: str) -> PrivateKey:
+    """Unlocking takes its time on purpose, so it is done once."""
+    if named.lstrip().startswith("-----BEGIN"):
+        return load(named.strip().encode(), secret)
+    return Keystore().private(named)

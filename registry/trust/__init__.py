@@ -1,0 +1,1 @@
+"""What a reader believes: known heads, trusted keys, and what must be signed."""

@@ -1,0 +1,60 @@
+"""Changes to the trust file. Entries are appended, so that what a person wrote there stays as it is."""
+
+import json
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+
+from onnxreg.registry.disk import host_errors, replace_file
+from onnxreg.registry.home import trust_file
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.policy import load_trust
+from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.keys import PublicKey
+from onnxreg.schema.trustfile import read_trust
+
+
+def add_key(name: str, key: str, models: Collection[str]) -> Path:
+    """Trust a key. ConflictError where the name or the key stands there already."""
+    public, trust = PublicKey.parse(key), load_trust()
+    held = trust.keys.get(public.id) or trust.named(name)
+    if held is not None:
+        raise ConflictError(f"{trust_file()} has key {held.name} already", "edit the file to change it")
+    lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
+    lines += [f"models = [{', '.join(map(_toml, models))}]"] if models else []
+    return _append(lines)
+
+
+def revoke_key(name: str, reason: str, heads: Heads) -> tuple[Path, int]:
+    """Revoke a key as of now: in the logs whose heads are known it counts up to these. Returns how many those are."""
+    held = load_trust().named(name)
+    if held is None:
+        raise NotFoundError(f"{trust_file()} has no key {name}", "`reg trust show` lists them")
+    if held.revoked is not None:
+        raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}")
+    lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
+    lines += [f"reason = {_toml(reason)}", "until = ["]
+    untils = []
+    for registry in heads.registries():
+        for model in filter(held.covers, heads.names(registry)):
+            known = heads.known(registry, model)
+            if known is not None:
+                where = f'registry = "{registry}", model = "{model}"'
+                untils.append(f'  {{{where}, seq = {known.seq}, head = "{known.head}"}},')
+    return _append([*lines, *untils, "]"]), len(untils)
+
+
+def _append(lines: Collection[str]) -> Path:
+    """Add lines to the trust file, all or nothing, if the whole of it can then be read."""
+    path = trust_file()
+    with host_errors(f"writing {path}"):
+        before = path.read_text() if path.exists() else ""
+        after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
+        read_trust(after.encode(), str(path))
+        replace_file(path, after.encode())
+    return path
+
+
+def _toml(text: str) -> str:
+    """A TOML basic string: JSON's escapes are among those of TOML."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,246 @@
+"""Known heads on disk: `heads/<registry id>/<name>.json` in the user's state directory. Light, for `resolve`.
+
+Files are replaced atomically. Of two processes that learn at once, the one that knows less does not overwrite the other,
+but for a moment too short to matter: what is lost then is one observation, never a wrong one gained.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.disk import replace_file
+from onnxreg.registry.home import state_directory
+from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import HostError, InputError, IntegrityError
+from onnxreg.schema.ref import POLICY_LOG
+
+if TYPE_CHECKING:
+    from onnxreg.schema.heads import Behind, Known
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A place whose log of a model lacks lines that were seen elsewhere.
+
+    `seconds`: how long ago the newer log was first seen, which is how old the place's answer is at least.
+    """
+
+    name: str
+    url: str
+    lines: int
+    seconds: float
+
+
+class Heads:
+    """The known heads of one user.
+
+    Args:
+        directory: where they are kept; default: the user's state directory.
+        stale: is told of a place that is behind; it may raise.
+        warn: is told once where nothing can be remembered.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        stale: Callable[[Stale], None] = lambda found: None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._root = (directory or state_directory()) / "heads"
+        self._stale = stale
+        self._warn = warn
+        self._warned = False
+
+    def known(self, registry_id: str, name: str) -> "Known | None":
+        """What was last seen; None where nothing was. IntegrityError where the file cannot be read."""
+        return self._decoded(registry_id, name, self.recall(registry_id, name))
+
+    def knows(self, registry_id: str, name: str) -> bool:
+        """Whether anything of a model was seen before."""
+        return self._path(registry_id, name).is_file()
+
+    def recall(self, registry_id: str, name: str) -> Any:
+        """What is known, as JSON; None where nothing is.
+
+        To be asked before the index file is read: what another process learns meanwhile must not count against it.
+        """
+        path = self._path(registry_id, name)
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise HostError(
+                f"the known head of {name} cannot be read: {error.strerror}", f"see {path}"
+            ) from error
+        try:
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError):
+            raise self._damaged(registry_id, name) from None
+
+    def _decoded(self, registry_id: str, name: str, value: Any) -> "Known | None":
+        from onnxreg.schema.heads import Known
+
+        try:
+            return None if value is None else Known.from_json(value)
+        except InputError:
+            raise self._damaged(registry_id, name) from None
+
+    def _damaged(self, registry_id: str, name: str) -> IntegrityError:
+        path = self._path(registry_id, name)
+        return IntegrityError(
+            f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
+        )
+
+    def check(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str = "") -> bool:
+        """Compare what a place says of a model with what was known `before` (see `recall`), and remember it.
+
+        Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
+
+        ForkError, or IntegrityError where the place itself went back; a place that is behind another is only told of.
+        """
+        if before is not None and index is not None:
+            same = _accepted(before, Digest.of(index.data).hex, _place(place))
+            if same is not None:
+                return same == policy
+        return self._compare(place, name, index, before, policy)
+
+    def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
+        from onnxreg.schema.heads import Behind, Seen, compare
+
+        where, registry_id = _place(place), place.registry_id
+        known = self._decoded(registry_id, name, before)
+        if index is None:
+            if known is not None and known.places.get(where, 0):
+                raise _back(name, place.url, 0, known.places[where])
+            return True
+        if known is not None and known.index == Digest.of(index.data).hex:
+            self._keep(registry_id, name, known, known.at(where, known.seq))
+            return known.policy == policy
+        seen = Seen.read(index.data, name)
+        if seen.state.registry != registry_id:
+            return False  # the reader of the index says so
+        seq = seen.state.seq
+        went_back = known is not None and seq < known.places.get(where, 0)
+        if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
+            raise _back(name, place.url, seq, known.places[where])
+        found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
+        if isinstance(found, Behind):
+            assert known is not None
+            self._behind(place, name, known, seq, found)
+            return False
+        self._keep(registry_id, name, known, found.at(where, found.seq))
+        return False
+
+    def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
+        """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        from onnxreg.schema.events import Skimmed, genesis
+        from onnxreg.schema.heads import RESET, follow
+
+        registry_id = place.registry_id
+        known = self._decoded(registry_id, POLICY_LOG, before)
+        if index is None:
+            if known is not None:
+                raise IntegrityError(
+                    f"the policy log of {place.url} is gone: it had {known.seq} lines", RESET
+                )
+            return True
+        digest = Digest.of(index.data).hex
+        if known is not None and known.index == digest:
+            return known.policy == policy
+        try:
+            lines = [Skimmed.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
+        except InputError as error:
+            raise IntegrityError(f"the policy log of {place.url} is damaged: {error.message}") from error
+        if lines[0].prev != genesis(registry_id, POLICY_LOG):
+            raise IntegrityError(f"the policy log of {place.url} is another registry's", RESET)
+        self._keep(registry_id, POLICY_LOG, known, follow(known, digest, lines, POLICY_LOG))
+        return False
+
+    def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:
+        self._keep(place.registry_id, name, known, known.at(_place(place), seq))
+        with suppress(OSError):
+            age = time.time() - self._path(place.registry_id, name).stat().st_mtime
+            self._stale(Stale(name, place.url, behind.lines, max(0.0, age)))
+
+    def approve(self, place: Source, name: str, index: IndexFile, policy: str) -> None:
+        """Remember that an index file also keeps a policy, where it is the newest that is known."""
+        known = self.known(place.registry_id, name)
+        if known is not None and known.index == Digest.of(index.data).hex:
+            self._keep(place.registry_id, name, known, replace(known, policy=policy))
+
+    def reset(self, registry_id: str, name: str | None = None) -> list[str]:
+        """Forget the head of a model, or of all models of a registry. Returns the names that were known."""
+        import shutil
+
+        known = [each for each in self.names(registry_id) if name in (None, each)]
+        for each in known:
+            with suppress(FileNotFoundError):
+                self._path(registry_id, each).unlink()
+        if name is None:
+            shutil.rmtree(self._root / registry_id, ignore_errors=True)
+        return known
+
+    def names(self, registry_id: str) -> list[str]:
+        """The models of a registry whose heads are known."""
+        top = self._root / registry_id
+        return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
+
+    def registries(self) -> list[str]:
+        """The ids of registries of which something is known."""
+        return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+
+    def _path(self, registry_id: str, name: str) -> Path:
+        return self._root / registry_id / f"{name}.json"
+
+    def _keep(self, registry_id: str, name: str, before: "Known | None", known: "Known") -> None:
+        """Write what is known now, unless it is what was known, or another process knows more by now."""
+        if known == before:
+            return
+        path = self._path(registry_id, name)
+        try:
+            latest = self.known(registry_id, name)
+            if latest is not None and latest.seq > known.seq:
+                return
+            found = path.stat() if before is not None and before.seq == known.seq else None
+            times = (found.st_atime, found.st_mtime) if found is not None else None
+            replace_file(path, json.dumps(known.to_json()).encode(), times)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                self._warn(
+                    f"known heads cannot be kept in {self._root}: {error.strerror}; a rollback will go unnoticed"
+                )
+
+
+def _accepted(known: Any, index: str, where: str) -> str | None:
+    """The policy under which this index file was accepted from this place; None where it was not. For most calls, all."""
+    try:
+        same = known["index"] == index and known["places"].get(where, 0) >= known["seq"]
+        return str(known["policy"]) if same else None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _place(place: Source) -> str:
+    """A place by its URL; a path in full."""
+    root = getattr(place, "root", None)
+    return os.path.abspath(root) if isinstance(root, Path) else place.url  # noqa: PTH100
+
+
+def _segment(place: Source, digest: Digest) -> list[bytes]:
+    return read_blob(place, digest).removesuffix(b"\n").split(b"\n")
+
+
+def _back(name: str, url: str, seq: int, known: int) -> IntegrityError:
+    what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
+    from onnxreg.schema.heads import RESET
+
+    return IntegrityError(f"{url} went back in time: {what}, {known} were there before", RESET)

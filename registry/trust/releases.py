@@ -1,0 +1,91 @@
+"""Which versions are signed, and by whom: the attestations of a log that are signed statements of a release."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.trust.judging import Judge, Verdict
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.dsse import MEDIA_TYPE, Envelope
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.events import Attest
+from onnxreg.schema.statement import Release, is_release
+from onnxreg.schema.trustfile import Trust
+from onnxreg.schema.version import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """One signature on one version, the line that announced it, and what it is worth."""
+
+    version: Version
+    manifest: Digest
+    seq: int
+    verdict: Verdict
+
+
+def judge_for(ledger: Ledger, trust: Trust) -> Judge:
+    """Judges the signatures in a log; reads it whole only where a revocation names one of its lines."""
+    digests: dict[int, Digest] = {}
+
+    def digest_at(seq: int) -> Digest | None:
+        if not digests:
+            digests.update({line.seq: line.digest for line in ledger.skim()})
+        return digests.get(seq)
+
+    return Judge(trust, ledger.registry, ledger.name, digest_at)
+
+
+def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[Signed]:
+    """Every signature on the versions of a model (only on those with these manifests, where given), oldest first.
+
+    A statement that is missing or says other things than the manifest is `invalid`. What is attested in other ways, or is
+    no statement of a release, is none of them.
+    """
+    judge = judge_for(ledger, trust)
+    wanted = None if only is None else {str(digest) for digest in only}
+    for line in ledger.skim():
+        if line.kind == Attest.kind and (wanted is None or line.manifest in wanted):
+            event = read_line(line.raw, ledger.name).event
+            if isinstance(event, Attest) and event.media_type == MEDIA_TYPE:
+                yield from _judged(ledger, judge, event, line.seq)
+
+
+def _judged(ledger: Ledger, judge: Judge, event: Attest, seq: int) -> Iterator[Signed]:
+    versions = [version for version, entry in ledger.entries.items() if entry.manifest == event.manifest]
+    try:
+        envelope = Envelope.decode(ledger.fetch(event.statement))
+        if not is_release(envelope.payload_type, envelope.payload):
+            return
+        release = Release.decode(envelope.payload)
+        wrong = _wrong(ledger, release, event.manifest)
+    except (InputError, IntegrityError, NotFoundError) as error:
+        if event.statement in ledger.tombstones:
+            return
+        for version in versions:
+            yield Signed(version, event.manifest, seq, Verdict("invalid", detail=error.message))
+        return
+    for signature in envelope.signatures:
+        verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, seq)
+        if wrong is not None and verdict.status not in ("unknown", "invalid"):
+            verdict = Verdict("invalid", verdict.keyid, verdict.key, wrong)
+        about = [release.version] if release.version in versions else versions
+        for version in about:
+            yield Signed(version, event.manifest, seq, verdict)
+
+
+def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
+    """Why a release statement does not speak for the manifest that it was attested of; None where it does."""
+    if release.name != ledger.name:
+        return f"it is about {release.name}"
+    if release.manifest != manifest:
+        return f"it is about manifest {release.manifest.short}..., not {manifest.short}..."
+    entry = ledger.entries.get(release.version)
+    if entry is None or entry.manifest != manifest:
+        return f"it is about version {release.version}"
+    return release.contradiction(ledger.fetch(manifest))
+
+
+def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[Verdict]:
+    """What the signatures are worth that say that a manifest is this version of the model."""
+    return [each.verdict for each in signatures(ledger, trust, [manifest]) if each.version == version]

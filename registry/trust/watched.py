@@ -1,0 +1,78 @@
+"""A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from onnxreg.registry.home import trust_file
+from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.ref import POLICY_LOG
+
+if TYPE_CHECKING:
+    from onnxreg.registry.lookup import Found
+
+
+class Watched:
+    """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
+
+    def __init__(self, source: Source, heads: Heads) -> None:
+        self.source = source
+        self._heads = heads
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        """What is there now. ForkError, IntegrityError."""
+        before = self._heads.recall(self.source.registry_id, name)
+        found = self.source.read_index(name, known)
+        check_index(self.source, name, found, self._heads, before)
+        return found
+
+    @property
+    def url(self) -> str:
+        return self.source.url
+
+    @property
+    def registry_id(self) -> str:
+        return self.source.registry_id
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.source.is_mirror
+
+    def names(self) -> Iterator[str]:
+        return self.source.names()
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return self.source.has(digests)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        return self.source.open_blob(digest, start)
+
+    def blob_url(self, digest: Digest) -> str:
+        return self.source.blob_url(digest)
+
+
+def check_version(source: Source, found: "Found") -> None:
+    """IntegrityError where the trust file wants this version signed, and it is not."""
+    if trust_file().is_file():
+        from onnxreg.registry.trust.policy import require_signed
+
+        require_signed(source, found)
+
+
+def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
+    """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
+    path = trust_file()
+    policy = Digest.of(path.read_bytes()).hex if path.is_file() else ""
+    if name == POLICY_LOG:
+        accepted = heads.check_policies(source, index, before, policy)
+    else:
+        accepted = heads.check(source, name, index, before, policy)
+    if policy and index is not None and not accepted:
+        from onnxreg.registry.trust.policy import enforce, enforce_policies, load_trust
+
+        if name == POLICY_LOG:
+            enforce_policies(load_trust(path), source.registry_id, index)
+        else:
+            enforce(load_trust(path), source, name, index)
+        heads.approve(source, name, index, policy)

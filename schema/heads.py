@@ -1,0 +1,351 @@
+"""Known heads: what a reader remembers of a model's log, and what the next index file may say after that. Pure.
+
+A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of it; and the
+state line may differ from the known one only as the new lines say. Light, since `resolve` asks each time.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ForkError, InputError, IntegrityError
+from onnxreg.schema.events import Skimmed
+from onnxreg.schema.reading import count, items, mapping, required, text
+from onnxreg.schema.state import SEGMENT, State
+
+REMEMBERED = 256
+"""So many digests of lines are kept, to tell a log that is behind from another log."""
+PLACES = 32
+"""So many places are remembered by how far each had come."""
+
+Sealed = Callable[[int], list[bytes]]
+"""The raw lines of a sealed segment, by its number from 0, its digest checked."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An index file: its digest (hex), its state, and the lines of its tail."""
+
+    index: str
+    state: State
+    lines: tuple[Skimmed, ...]
+
+    @classmethod
+    def read(cls, data: bytes, name: str) -> "Seen":
+        """IntegrityError where the lines do not follow each other up to the head that the state names."""
+        first, *rest = data.removesuffix(b"\n").split(b"\n")
+        try:
+            state = State.decode(first)
+            lines = tuple(Skimmed.read(line) for line in rest)
+        except InputError as error:
+            raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
+        if state.name != name:
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", BROKEN)
+        seen = cls(Digest.of(data).hex, state, lines)
+        head = lines[0].prev if lines else state.head
+        if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
+            raise IntegrityError(f"the log of {name} does not end in the head that its state names", BROKEN)
+        return seen
+
+    @property
+    def base(self) -> int:
+        """The number of the last sealed line."""
+        return len(self.state.segments) * SEGMENT
+
+    def since(self, seq: int, sealed: Sealed) -> tuple[Digest, Sequence[Skimmed]]:
+        """The digest of a line, and the lines after it; the chain from there to the head is verified.
+
+        The digest of line 0 is what the first line names as its predecessor.
+        """
+        name, lines = self.state.name, self.lines
+        first = min(seq, self.base) // SEGMENT
+        if seq < self.base:
+            raw = [line for number in range(first, len(self.state.segments)) for line in sealed(number)]
+            try:
+                lines = (*map(Skimmed.read, raw), *lines)
+            except InputError as error:
+                raise IntegrityError(f"the log of {name} cannot be read: {error.message}") from error
+            _follow(lines, first * SEGMENT, lines[0].prev, name)
+        skip = seq - first * SEGMENT
+        if skip:
+            return lines[skip - 1].digest, lines[skip:]
+        return (lines[0].prev if lines else self.state.head), lines
+
+
+BROKEN = "run reg verify to see the extent"
+
+
+def _follow(lines: Sequence[Skimmed], seq: int, prev: Digest, name: str) -> Digest:
+    """The digest of the last of some lines. IntegrityError where they are not a chain of this model's."""
+    for number, line in enumerate(lines, seq + 1):
+        if (line.seq, line.prev, line.name) != (number, prev, name):
+            raise IntegrityError(f"the log of {name} is broken at line {number}", BROKEN)
+        prev = line.digest
+    return prev
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was last seen of a model in a registry.
+
+    `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was checked by;
+    `lines` are digests of the newest lines, the last one the head (all hex); `channels` and `versions` are tables of the
+    state as JSON, and `files` what it says of each version's artifacts, as a digest; `sealed` are the segments and at last
+    the catalog; `places` says how far the log had come at each URL.
+    """
+
+    seq: int
+    index: str
+    lines: tuple[str, ...]
+    channels: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    files: Mapping[str, str]
+    sealed: tuple[str, ...]
+    places: Mapping[str, int] = field(default_factory=dict)
+    policy: str = ""
+
+    @property
+    def head(self) -> Digest:
+        return Digest(self.lines[-1])
+
+    def digest_at(self, seq: int) -> Digest | None:
+        """The digest of a line, where it is remembered."""
+        position = len(self.lines) - 1 - (self.seq - seq)
+        return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
+
+    def at(self, place: str, seq: int) -> "Known":
+        """With the place as far as this line."""
+        kept = {url: seq for url, seq in self.places.items() if url != place}
+        while len(kept) >= PLACES:
+            kept.pop(next(iter(kept)))
+        return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seq": self.seq,
+            "index": self.index,
+            "policy": self.policy,
+            "lines": list(self.lines),
+            "channels": dict(self.channels),
+            "versions": dict(self.versions),
+            "files": dict(self.files),
+            "sealed": list(self.sealed),
+            "places": dict(self.places),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Known":
+        """InputError where it is malformed."""
+        found = mapping(value)
+        lines = items(required(found, "lines"), lambda line: Digest(text(line)).hex)
+        if not lines:
+            raise InputError("no line is known")
+        return cls(
+            count(required(found, "seq")),
+            text(required(found, "index")),
+            lines,
+            mapping(required(found, "channels")),
+            mapping(required(found, "versions")),
+            {version: text(digest) for version, digest in mapping(required(found, "files")).items()},
+            items(required(found, "sealed"), text),
+            {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
+            text(found.get("policy", "")),
+        )
+
+
+def follow(known: Known | None, index: str, lines: Sequence[Skimmed], name: str) -> Known:
+    """What is known after a whole log without a state was seen, such as that of policies.
+
+    IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
+    """
+    if not lines:
+        raise IntegrityError(f"the log of {name} has no line", RESET)
+    _follow(lines, 0, lines[0].prev, name)
+    digests = tuple(line.digest.hex for line in lines)
+    if known is not None and (len(lines) < known.seq or digests[known.seq - 1] != known.head.hex):
+        raise IntegrityError(
+            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
+            RESET,
+        )
+    places = known.places if known else {}
+    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """An earlier state of the known log: how many lines it lacks."""
+
+    lines: int
+
+
+def compare(known: Known | None, seen: Seen, sealed: Sealed) -> Known | Behind:
+    """What is known after an index file was seen, or by how much it is behind.
+
+    ForkError where neither log is the beginning of the other, IntegrityError where that cannot be told, or where the
+    state line says what the lines do not.
+    """
+    name, state = seen.state.name, seen.state
+    if known is None:
+        return _learn(None, seen, seen.lines)
+    if state.seq < known.seq:
+        before = known.digest_at(state.seq)
+        if before is None:
+            raise IntegrityError(
+                f"the log of {name} ends at line {state.seq}, {known.seq} were seen before, and it is too far back to "
+                "tell whether it is the same log",
+                RESET,
+            )
+        if before != state.head:
+            raise fork(name, state.seq, state.head, before)
+        return Behind(known.seq - state.seq)
+    there, lines = seen.since(known.seq, sealed)
+    if there != known.head:
+        raise fork(name, known.seq, there, known.head)
+    return _learn(known, seen, lines)
+
+
+RESET = "ask whoever runs it; after a backup was restored: reg trust reset"
+
+
+def fork(name: str, seq: int, found: Digest, known: Digest) -> ForkError:
+    """The error where a log has another line than was seen before."""
+    return ForkError(
+        f"history of {name} was rewritten: line {seq} is {found.short}..., and was {known.short}... when last seen",
+        RESET,
+    )
+
+
+def _learn(known: Known | None, seen: Seen, lines: Sequence[Skimmed]) -> Known:
+    state = seen.state
+    channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
+    versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
+    since = seen.base if known is None else known.seq
+    if known is None:
+        _check_channels(state.name, _older(channels, since), channels, lines)
+        _check_versions(state.name, _older(versions, since), versions, lines, since)
+    else:
+        _check_channels(state.name, known.channels, channels, lines)
+        _check_versions(state.name, known.versions, versions, lines, since)
+        _check_unchanged(known, state)
+    digests = [line.digest.hex for line in lines]
+    before = known.lines if known else (() if digests else (state.head.hex,))
+    places = known.places if known else {}
+    return Known(
+        state.seq,
+        seen.index,
+        (*before, *digests)[-REMEMBERED:],
+        channels,
+        versions,
+        {version: _files(state, version) for version in state.summaries},
+        _sealed(state),
+        places,
+    )
+
+
+ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
+"""What a summary says of an artifact that no later build says otherwise."""
+
+
+def _files(state: State, version: str) -> str:
+    """What the state line says of the files of a version: which manifest, which artifacts, whether they are certified."""
+    summary = mapping(state.summaries[version])
+    artifacts = [[item.get(key) for key in ARTIFACT] for item in items(summary.get("artifacts", []), mapping)]
+    said = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
+    return Digest.of(said.encode()).hex
+
+
+def _sealed(state: State) -> tuple[str, ...]:
+    return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
+
+
+def _check_unchanged(known: Known, state: State) -> None:
+    """IntegrityError where what follows from a manifest, or from lines that were sealed before, is not as it was."""
+    for version, entry in state.versions.items():
+        before = known.files.get(str(version))
+        same = known.versions.get(str(version), {}).get("manifest") == str(entry.manifest)
+        if (
+            before is not None
+            and same
+            and str(version) in state.summaries
+            and _files(state, str(version)) != before
+        ):
+            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", BROKEN)
+    sealed, segments = _sealed(state), known.sealed[:-1]
+    unchanged = sealed[: len(segments)] == segments
+    if not unchanged or (len(sealed) == len(known.sealed) and sealed != known.sealed):
+        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", BROKEN)
+
+
+def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
+    """What a state line says of lines that it does not show: believed at first sight."""
+    return {key: value for key, value in table.items() if value["seq"] <= seq}
+
+
+_OF_TAG = ("version", "manifest", "policy", "evidence")
+"""What a state says of a channel, as the event that moved it has it."""
+
+
+def _check_channels(
+    name: str, known: Mapping[str, Any], found: Mapping[str, Any], lines: Sequence[Skimmed]
+) -> None:
+    """IntegrityError where a channel holds what the lines did not put there."""
+    expected = dict(known)
+    for line in lines:
+        if line.kind in ("tag", "untag"):
+            event = line.event()
+            expected.pop(event["tag"], None)
+            if line.kind == "tag":
+                copied = {key: event[key] for key in _OF_TAG if key in event}
+                expected[event["tag"]] = {**copied, "seq": line.seq}
+    for tag in sorted(expected.keys() | found.keys()):
+        if expected.get(tag) != found.get(tag):
+            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", BROKEN)
+
+
+def _check_versions(
+    name: str, known: Mapping[str, Any], found: Mapping[str, Any], lines: Sequence[Skimmed], since: int
+) -> None:
+    """IntegrityError where a version is not as the lines left it."""
+    manifests = {version: entry["manifest"] for version, entry in known.items()}
+    touched: set[str] = set()
+    yanks: dict[str, str] = {}
+    verdicts: list[tuple[str, str, str]] = []
+    for line in lines:
+        event = line.event()
+        if line.kind == "attest":
+            if "state" in event:
+                verdicts.append((event["manifest"], event["artifact"], event["state"]))
+                touched.update(
+                    version for version, digest in manifests.items() if digest == event["manifest"]
+                )
+            continue
+        version = event.get("version", "")
+        if line.kind == "publish":
+            manifests[version] = event["manifest"]
+        elif line.kind == "yank":
+            yanks[str(line.event_id)] = version
+        elif line.kind == "unyank":
+            yanks.pop(event["yank"], None)
+        if line.kind != "tag":
+            touched.add(version)
+    for version, entry in found.items():
+        new = version not in manifests and (entry["seq"] > since or not lines)
+        if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
+            raise IntegrityError(f"{name}:{version} is not the version that the log published", BROKEN)
+        if version in known and version not in touched and known[version] != entry:
+            raise IntegrityError(f"{name}:{version} was changed without an event in the log", BROKEN)
+    for yank, version in yanks.items():
+        if version in found and yank not in found[version].get("yanks", ()):
+            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", BROKEN)
+    _check_verdicts(name, found, verdicts)
+
+
+def _check_verdicts(name: str, found: Mapping[str, Any], verdicts: Sequence[tuple[str, str, str]]) -> None:
+    """IntegrityError where a refusal that the lines attest of an artifact is not in the state."""
+    for manifest, artifact, state in verdicts:
+        for version, entry in found.items():
+            said = entry.get("attested", {}).get(artifact)
+            if entry["manifest"] == manifest and (said is None or (state == "refused" and said != state)):
+                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", BROKEN)

@@ -1,0 +1,174 @@
+"""The reader's own policy of trust, a TOML file: whose signatures count for which models, and where they are required.
+
+[keys.release]
+key = "ed25519:..."
+models = ["acme/*"]                  # default: every model
+
+[[revoked]]
+key = "release"
+date = 2026-11-20
+reason = "laptop stolen"
+until = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
+
+[[require]]
+models = ["acme/*"]
+registry = "<id>"                    # default: every registry
+lines = true                         # every line of the log is signed ...
+since = 1                            # ... from this one on
+versions = true                      # every version that is pulled or resolved is signed
+keys = ["release"]                   # default: any trusted key
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.keys import PublicKey
+from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
+from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The last line of a log up to which a revoked key still counts, and that line's digest: so none can be slipped in."""
+
+    registry: str
+    model: str
+    seq: int
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A key that no longer counts: since when and why, and the logs that were seen before that."""
+
+    date: str
+    reason: str
+    until: tuple[Until, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """A key by the reader's name for it, and the models that it may sign."""
+
+    name: str
+    key: PublicKey
+    models: tuple[str, ...] = ("*",)
+    revoked: Revocation | None = None
+
+    def covers(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What must be signed of some models. `keys` are names; none means any trusted key."""
+
+    models: tuple[str, ...]
+    registry: str | None = None
+    lines: bool = False
+    since: int = 1
+    versions: bool = False
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a reader trusts: keys by id, and requirements."""
+
+    keys: Mapping[str, TrustedKey] = field(default_factory=dict)
+    requirements: tuple[Requirement, ...] = ()
+
+    def named(self, name: str) -> TrustedKey | None:
+        return next((key for key in self.keys.values() if key.name == name), None)
+
+    def governs(self, registry: str) -> bool:
+        """Whether a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in each.models for each in self.required(registry, POLICY_LOG))
+
+    def required(self, registry: str, model: str) -> list[Requirement]:
+        """The requirements on a model of a registry."""
+        return [
+            each
+            for each in self.requirements
+            if each.registry in (None, registry)
+            and any(fnmatchcase(model, pattern) for pattern in each.models)
+        ]
+
+
+def read_trust(data: bytes, what: str) -> Trust:
+    """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
+    try:
+        value = tomllib.loads(data.decode())
+        _only(value, "keys", "revoked", "require")
+        revoked = dict(items(value.get("revoked", []), _revocation))
+        keys = [
+            _key(name, each, revoked.pop(name, None)) for name, each in mapping(value.get("keys", {})).items()
+        ]
+        if revoked:
+            raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
+        by_id = {key.key.id: key for key in keys}
+        if len(by_id) < len(keys):
+            raise InputError("one key stands there under two names")
+        return Trust(by_id, items(value.get("require", []), lambda each: _requirement(each, keys)))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{what} is not TOML: {error}") from error
+    except InputError as error:
+        raise InputError(f"{what}: {error.message}", error.hint) from error
+
+
+def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
+    found = mapping(value)
+    _only(found, "key", "models")
+    models = items(found.get("models", ["*"]), text)
+    return TrustedKey(name, PublicKey.parse(text(required(found, "key"))), models, revoked)
+
+
+def _revocation(value: Any) -> tuple[str, Revocation]:
+    found = mapping(value)
+    _only(found, "key", "date", "reason", "until")
+    date, reason = str(required(found, "date")), text(required(found, "reason"))
+    return text(required(found, "key")), Revocation(date, reason, items(found.get("until", []), _until))
+
+
+def _until(value: Any) -> Until:
+    found = mapping(value)
+    _only(found, "registry", "model", "seq", "head")
+    registry = _registry(required(found, "registry"))
+    head = Digest.parse(required(found, "head"))
+    return Until(registry, text(required(found, "model")), count(required(found, "seq")), head)
+
+
+def _requirement(value: Any, keys: list[TrustedKey]) -> Requirement:
+    found = mapping(value)
+    _only(found, "models", "registry", "lines", "since", "versions", "keys")
+    requirement = Requirement(
+        items(found.get("models", ["*"]), text),
+        optional(found.get("registry"), _registry),
+        flag(found.get("lines", False)),
+        count(found.get("since", 1)),
+        flag(found.get("versions", False)),
+        items(found.get("keys", []), text),
+    )
+    unknown = set(requirement.keys) - {key.name for key in keys}
+    if unknown:
+        raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
+    if not (requirement.lines or requirement.versions):
+        raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
+    return requirement
+
+
+def _registry(value: Any) -> str:
+    if not REGISTRY_ID.fullmatch(text(value)):
+        raise InputError(f"not a registry id: {str(value)[:40]!r}", "`reg log NAME --json` shows it")
+    return text(value)
+
+
+def _only(value: Mapping[str, Any], *known: str) -> None:
+    unknown = value.keys() - set(known)
+    if unknown:
+        raise InputError(f"{min(unknown)[:80]!r} is no word of a trust file", f"known are {', '.join(known)}")

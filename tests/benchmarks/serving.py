@@ -1,0 +1,196 @@
+"""`reg serve` against MLflow's registry and against nginx, on one machine over loopback.
+
+MLflow holds the same models, versions, tags and aliases in its SQLite store, and has the four workers that it takes by
+itself; `reg serve` is one process. Both answer the same question, each in its way, to 64 clients of wrk. Servers are
+loaded in turn, the idle one still running. Needs `wrk` and `nginx` from the distribution.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from httpservers import flat, mlflow, nginx, reg
+from load import Ask, Server, ask, download, timed
+from measure import Row, row, table
+
+from onnxreg.registry import Registry
+from onnxreg.registry.storage import blob_path, index_path
+from onnxreg.schema.draft import Draft, DraftArtifact
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
+import grow
+
+MODELS, VERSIONS = 200, 5
+FEW, MANY = 10, 10_000
+BLOB = 512 * 2**20
+SECONDS = 5
+MLFLOW = "/api/2.0/mlflow"
+
+Question = tuple[str, list[Ask], list[Ask]]
+"""What is asked, of us and of the peer, about one model after the other."""
+
+
+def questions(names: Sequence[str]) -> list[Question]:
+    def of_mlflow(path: str) -> list[Ask]:
+        return [Ask("GET", MLFLOW + path.format(quote(flat(name)))) for name in names]
+
+    newest = "/model-versions/search?filter=name%3D%27{}%27&order_by=version_number%20DESC&max_results=1"
+    return [
+        ("resolve a model's newest", _resolve(names), of_mlflow(newest)),
+        (
+            "resolve a tag",
+            _resolve([f"{name}:stable" for name in names]),
+            of_mlflow("/registered-models/alias?name={}&alias=stable"),
+        ),
+        (
+            "list a model's versions",
+            [Ask("GET", f"/v1/models/{name}") for name in names],
+            of_mlflow("/model-versions/search?filter=name%3D%27{}%27"),
+        ),
+        (
+            "find a model by name",
+            [Ask("GET", f"/v1/models/{name}") for name in names],
+            of_mlflow("/registered-models/search?filter=name%3D%27{}%27"),
+        ),
+        (
+            f"list {MODELS} models",
+            [Ask("GET", "/v1/models")],
+            [Ask("GET", f"{MLFLOW}/registered-models/search?max_results=1000")],
+        ),
+    ]
+
+
+def _resolve(refs: Sequence[str]) -> list[Ask]:
+    return [Ask("POST", "/v1/resolve", json.dumps({"ref": ref})) for ref in refs]
+
+
+def answers(server: Server, asked: Ask) -> bytes:
+    request = Request(server.url + asked.path, asked.body.encode() or None, method=asked.method)
+    with urlopen(request, timeout=600) as answer:
+        return bytes(answer.read())
+
+
+def against_mlflow(cache: Path, registry: Registry, names: Sequence[str], count: int) -> Iterator[Row]:
+    with reg(registry.store.root) as ours, mlflow(cache, registry, names) as theirs:
+        for what, mine, its in questions(names):
+            for one, other in list(zip(mine, its, strict=True))[::20]:
+                _agree(answers(ours, one), answers(theirs, other))
+            yield from loaded(what, "MLflow", (ours, mine), (theirs, its), count, ">= 10")
+        peaks = [(ours.peak(), theirs.peak())]
+        yield row(f"reg serve, {MODELS} models, peak memory", "MLflow", peaks, "MiB", "")
+
+
+def _agree(ours: bytes, theirs: bytes) -> None:
+    """SystemExit where the two do not speak of the same version, or of as many models."""
+    told, other = json.loads(ours), json.loads(theirs)
+    if "models" in told:
+        same = len(told["models"]) == len(other["registered_models"])
+    else:
+        manifest = told["manifest"] if "manifest" in told else told["versions"][0]["manifest"]
+        same = manifest in theirs.decode()
+    if not same:
+        raise SystemExit(f"the answers differ: {ours[:200]!r} and {theirs[:200]!r}")
+
+
+def loaded(
+    what: str,
+    peer: str,
+    ours: tuple[Server, list[Ask]],
+    theirs: tuple[Server, list[Ask]],
+    count: int,
+    aim: str,
+) -> list[Row]:
+    """Rows for the requests a second and the slowest of a hundred, each in pairs after a second that does not count."""
+    for side in (ours, theirs):
+        ask(*side, 1)
+    measured = [(ask(*ours, SECONDS), ask(*theirs, SECONDS)) for _ in range(count)]
+    return [
+        row(what, peer, [(a.rate, b.rate) for a, b in measured], "/s", aim),
+        row(f"{what}, median", peer, [(a.median * 1000, b.median * 1000) for a, b in measured], "ms", ""),
+        row(f"{what}, p99", peer, [(a.p99 * 1000, b.p99 * 1000) for a, b in measured], "ms", "< 50 ms"),
+    ]
+
+
+def against_nginx(registry: Registry, names: Sequence[str], count: int) -> Iterator[Row]:
+    digest = _add_blob(registry)
+    with reg(registry.store.root) as ours, nginx(registry.store.root) as theirs:
+        small = [Ask("GET", f"/{index_path(name)}") for name in names]
+        yield from loaded("GET of an index file", "nginx", (ours, small), (theirs, small), count, "")
+        for clients in (1, 4):
+            what = f"GET of a blob of 512 MiB, {clients} client{'s'[: clients - 1]}"
+            for server in (ours, theirs):
+                download(server, digest, BLOB, clients)
+            rates = [
+                (download(ours, digest, BLOB, clients), download(theirs, digest, BLOB, clients))
+                for _ in range(3 * count)
+            ]
+            yield row(what, "nginx", [(a / 1e6, b / 1e6) for a, b in rates], "MB/s", ">= 0.8")
+        yield row("reg serve, sending blobs, peak memory", "nginx", [(ours.peak(), theirs.peak())], "MiB", "")
+
+
+def _add_blob(registry: Registry) -> str:
+    """The path of a blob that does not compress."""
+    with registry.workspace() as workspace:
+        with (workspace / "big.onnx").open("wb") as file:
+            for _ in range(BLOB // 2**20):
+                file.write(os.urandom(2**20))
+        registry.add(Draft("acme/big", workspace, (DraftArtifact("onnx", "float32", "big.onnx"),)))
+    return f"/{blob_path(registry.resolve('acme/big').artifact.digest)}"
+
+
+def size(directory: Path) -> Iterator[Row]:
+    """What a server costs over ten thousand models and over ten: to start, to list them first, and once all were asked for."""
+    figures: dict[int, list[tuple[float, ...]]] = {}
+    for models in (FEW, MANY):
+        registry = grow.grow(directory / str(models), models, VERSIONS)
+        every = _resolve([grow.model_name(number) for number in range(models)])
+        figures[models] = [_cost(registry, every)]
+    what = (
+        "start until it answers",
+        "list of models, the first",
+        "peak memory, started",
+        "peak memory, all models asked for",
+    )
+    for place, name in enumerate(what):
+        pairs = [(a[place], b[place]) for a, b in zip(figures[MANY], figures[FEW], strict=True)]
+        unit = "MiB" if "memory" in name else "s"
+        yield row(f"reg serve, {MANY:,} models: {name}", f"the same, {FEW}", pairs, unit, "")
+
+
+def _cost(registry: Registry, every: list[Ask]) -> tuple[float, float, float, float]:
+    (registry.store.root / "local" / "search.sqlite").unlink(missing_ok=True)
+    started = time.perf_counter()
+    with reg(registry.store.root) as server:
+        start, memory = time.perf_counter() - started, server.peak()
+        listed = timed(lambda: answers(server, Ask("GET", "/v1/models")))
+        for item in every:
+            answers(server, item)
+        return start, listed, memory, server.peak()
+
+
+def benchmark(cache: Path, count: int = 3, wanted: Sequence[str] = ()) -> list[Row]:
+    """All comparisons, or those whose names are wanted."""
+    names = [grow.model_name(number) for number in range(MODELS)]
+    found: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        registry = grow.grow(Path(directory) / "registry", MODELS, VERSIONS)
+        known: dict[str, Callable[[], Iterator[Row]]] = {
+            "mlflow": lambda: against_mlflow(cache, registry, names, count),
+            "nginx": lambda: against_nginx(registry, names, count),
+            "size": lambda: size(Path(directory)),
+        }
+        for part in wanted or known:
+            for each in known[part]():
+                print(table([each]).splitlines()[-1], file=sys.stderr, flush=True)
+                found.append(each)
+    return found
+
+
+if __name__ == "__main__":
+    print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]), sys.argv[2:])))

@@ -1,0 +1,156 @@
+"""`policy`, `promote`, `attest`, and what other verbs say of governed channels."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
+from gated import NAME, POLICY, Attacker, filled, refusal
+
+from onnxreg.registry import Registry
+
+Reg = Callable[..., Any]
+STABLE = f"{NAME}:stable"
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    registry = filled(tmp_path)
+    monkeypatch.setenv("REG_HOME", str(registry.store.root))
+    return registry
+
+
+def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
+    assert reg("--registry", tmp_path / "new", "remote", "list").status in (0, 3)
+    Registry(tmp_path / "new")
+    new = ("--registry", tmp_path / "new", "policy")
+    assert "no policy" in reg(*new, "show").out
+    assert reg(*new, "show", "--json").json["rules"] == []
+    (tmp_path / "policy.toml").write_bytes(POLICY)
+    assert reg(*new, "set", "policy.toml", "--reason", "review").out == "policy 1 is in force: 1 rule\n"
+    assert reg(*new, "set", "policy.toml").out == "nothing to do: this policy is in force\n"
+    shown = reg(*new, "show", "--json").json
+    assert shown.keys() == {"line", "seq", "time", "actor", "reason", "rules"}
+    assert (shown["seq"], shown["reason"], shown["rules"][0]["channel"]) == (1, "review", "stable")
+
+
+def test_what_policy_show_prints_can_be_set(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    shown = reg("policy", "show").out
+    (tmp_path / "again.toml").write_text(shown[shown.index("[[rule]]") :])
+    assert reg("policy", "set", "again.toml").out == "nothing to do: this policy is in force\n"
+
+
+def test_a_file_that_is_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text('[[rule]]\nchannel = "stable"\nmax_los = 1\n')
+    done = reg("policy", "set", "bad.toml")
+    assert done.status == 2
+    assert "max_los" in done.err and "max_recall_loss" in done.err
+    assert reg("policy", "set", "none.toml").status == 9
+
+
+def test_promote_prints_a_table_and_moves(reg: Reg, registry: Registry) -> None:
+    dry = reg("promote", f"{NAME}:1.0.0", "stable", "--dry-run")
+    assert dry.out.startswith("DEMAND") and dry.out.endswith(f"{NAME}:1.0.0 may become stable\n")
+    assert reg("promote", f"{NAME}:1.0.0", "stable").out.endswith(f"{STABLE} is 1.0.0\n")
+    assert reg("promote", f"{NAME}:1.1.0", "stable").out.endswith(f"{STABLE} is 1.1.0, before 1.0.0\n")
+    again = reg("promote", f"{NAME}:1.1.0", "stable")
+    assert again.out.endswith(f"nothing to do: {STABLE} is 1.1.0 under this policy\n")
+
+
+def test_promote_refuses_with_8(reg: Reg, registry: Registry) -> None:
+    done = reg("promote", f"{NAME}:1.2.0", "stable", "--json")
+    assert done.status == 8
+    assert done.error["family"] == "gate"
+    assert done.json.keys() == {"ref", "channel", "policy_holds", "moved", "before", "findings"}
+    assert (done.json["policy_holds"], done.json["moved"]) == (False, False)
+    failed = [each for each in done.json["findings"] if each["verdict"] == "fail"]
+    assert [each["requirement"] for each in failed] == ["certified"]
+    assert reg("promote", f"{NAME}:1.0.0", "beta").status == 2
+
+
+def test_tag_points_to_promote(reg: Reg, registry: Registry) -> None:
+    done = reg("tag", f"{NAME}:1.0.0", "stable")
+    assert done.status == 8
+    assert "reg promote" in done.err
+
+
+def test_push_does_not_move_a_governed_channel(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    free = tmp_path / "free"
+    assert reg("--registry", free, "pull", f"{NAME}:1.0.0", registry.store.root).status == 0
+    assert reg("--registry", free, "tag", f"{NAME}:1.0.0", "stable").status == 0
+    done = reg("--registry", free, "push", f"{NAME}:1.0.0", registry.store.root, "--tag", "stable")
+    assert done.status == 8
+    many = reg("--registry", free, "push", "acme/*", "--to", registry.store.root, "--tag", "stable")
+    assert many.status == 8
+
+
+@pytest.mark.parametrize("verb", ["resolve", "pull", "coverage", "lock"])
+def test_a_bypassed_gate_is_8(verb: str, reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    Attacker(registry).append(Attacker(registry).move("1.2.0"))
+    words = {
+        "resolve": ("resolve", STABLE),
+        "pull": ("--registry", tmp_path / "reader", "pull", STABLE, registry.store.root),
+        "coverage": ("coverage", STABLE, "--devices", "ort-android-1.23"),
+        "lock": ("lock", STABLE),
+    }
+    done = reg(*words[verb])
+    assert (done.status, done.out) == (8, "")
+    assert "without a promotion" in done.err
+
+
+def test_verify_names_a_bypassed_gate(reg: Reg, registry: Registry) -> None:
+    assert reg("verify").status == 0
+    Attacker(registry).append(Attacker(registry).move("1.2.0"))
+    done = reg("verify", "--json")
+    assert done.status == 4
+    assert [damage["kind"] for damage in done.json["damages"]] == ["gate"]
+
+
+def test_attest_and_what_is_said_of_it(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    reg("promote", f"{NAME}:1.0.0", "stable")
+    (tmp_path / "field.json").write_bytes(refusal(registry, "1.0.0"))
+    done = reg("attest", f"{NAME}:1.0.0", "--report", "field.json", "--json").json
+    assert (done["path"], done["stated"], done["attested"]) == ("model_int8.onnx", "certified", "refused")
+    assert "refused by a later evaluation: model_int8.onnx" in reg("show", f"{NAME}:1.0.0").out
+    assert "refused by a later evaluation" in reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0").out
+    assert reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json["attested"] == {
+        "old": {"model_int8.onnx": "refused"},
+        "new": {},
+    }
+    listed = {each["version"]: each for each in reg("ls", NAME, "--json").json["versions"]}
+    assert listed["1.0.0"]["state"] == "refused" and done["artifact"] in listed["1.0.0"]["attested"]
+    chosen = reg("resolve", f"{NAME}:1.0.0", "--format", "onnx-int8", "--json").json["artifact"]
+    assert (chosen["state"], chosen["stated"]) == ("refused", "certified")
+    stopped = reg("resolve", STABLE)
+    assert stopped.status == 8 and "a later evaluation says refused" in stopped.err
+    assert "a later evaluation says refused" in reg("promote", f"{NAME}:1.0.0", "stable").out
+
+
+def test_attest_wants_a_report_about_these_bytes(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "field.json").write_bytes(refusal(registry, "1.0.0"))
+    assert reg("attest", f"{NAME}:1.1.0", "--report", "field.json").status == 2
+    (tmp_path / "other.json").write_text("{}")
+    assert reg("attest", f"{NAME}:1.0.0", "--report", "other.json").status == 2
+
+
+def test_a_signed_evaluation(
+    reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNXREG_KEY_PASSPHRASE", "secret")
+    assert reg("key", "new", "lab").status == 0
+    (tmp_path / "field.json").write_bytes(refusal(registry, "1.0.0"))
+    assert reg("attest", f"{NAME}:1.0.0", "--report", "field.json", "--key", "lab").status == 0
+    assert reg("promote", f"{NAME}:1.0.0", "stable").status == 8
+    assert reg("verify").status == 0
+
+
+def test_an_archive_carries_policy_and_evidence(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    reg("promote", f"{NAME}:1.0.0", "stable")
+    made = reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
+    assert made.status == 0
+    assert reg("archive", "verify", "site.onnxreg").status == 0
+    assert reg("resolve", STABLE, "--remote", "./site.onnxreg").status == 0
+    assert reg("--registry", tmp_path / "site", "pull", STABLE, "./site.onnxreg").status == 0

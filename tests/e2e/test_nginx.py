@@ -1,0 +1,149 @@
+"""The nginx configurations of docs/serve.md, run by a real nginx (`apt-get install nginx-light`)."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "servers"))
+import showroom
+from regserve import Site, running, wait
+
+from onnxreg.registry import Registry
+from onnxreg.registry.serving import server
+from onnxreg.registry.storage import BlobKey, blob_path
+
+MAIN = """
+daemon off; user root; worker_processes 1; pid {0}/pid; error_log {0}/errors;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {0}; proxy_temp_path {0}; fastcgi_temp_path {0}; uwsgi_temp_path {0}; scgi_temp_path {0};
+    {1}
+}}
+"""
+
+
+def documented(containing: str) -> str:
+    """The block of the page that contains a line."""
+    blocks = re.findall(
+        r"^```\n(.*?)^```", (REPOSITORY / "docs" / "serve.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (found,) = (block for block in blocks if containing in block)
+    return str(found)
+
+
+@contextmanager
+def nginx(directory: Path, root: Path, block: str) -> Iterator[Site]:
+    """nginx with a block of its configuration, in which `/srv/models` is the registry, without TLS."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    with closing(server.listen("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    here = block.replace("/srv/models", str(root)).replace(
+        "listen 443 ssl http2;", f"listen 127.0.0.1:{port};"
+    )
+    directory.mkdir()
+    (directory / "nginx.conf").write_text(MAIN.format(directory, here))
+    process = subprocess.Popen([program, "-c", directory / "nginx.conf"], stderr=subprocess.DEVNULL)
+    site = Site(port, root)
+    try:
+        wait(lambda: process.poll() is not None or _listens(site))
+        assert process.poll() is None, (directory / "errors").read_text()
+        yield site
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _listens(site: Site) -> bool:
+    try:
+        site.connect().close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    showroom.fill(tmp_path / "registry", tmp_path / "made")
+    return Registry(tmp_path / "registry")
+
+
+@pytest.fixture
+def in_front(registry: Registry, tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        site = stack.enter_context(running(registry.store.root))
+        block = re.sub(r"server 127\.0\.0\.1:808[01]; ?", "", documented("upstream registry"))
+        block = block.replace("upstream registry {", f"upstream registry {{ server 127.0.0.1:{site.port};")
+        yield stack.enter_context(nginx(tmp_path / "nginx", registry.store.root, block))
+
+
+@pytest.fixture
+def alone(registry: Registry, tmp_path: Path) -> Iterator[Site]:
+    block = f"server {{ listen 443 ssl http2; {documented('location / { return 404; }')} }}"
+    with nginx(tmp_path / "nginx", registry.store.root, block) as site:
+        yield site
+
+
+def blob_of(registry: Registry) -> BlobKey:
+    return BlobKey(registry.resolve("acme/pii").artifact.digest)
+
+
+def test_in_front_questions_are_answered_and_files_come_from_the_disk(
+    registry: Registry, in_front: Site
+) -> None:
+    told = in_front.resolve({"ref": "acme/pii"}, Host="models.example").json
+    assert told["files"][0]["url"].startswith("http://models.example/blobs/sha256/")
+    assert in_front.get("/models/acme/pii").status == 200
+    path = f"/{blob_of(registry).path}"
+    whole, part = in_front.get(path), in_front.get(path, Range="bytes=10-19")
+    assert "nginx" in whole.headers["server"]
+    assert "immutable" in whole.headers["cache-control"]
+    assert (part.status, part.body) == (206, whole.body[10:20])
+    assert in_front.get(path, If_None_Match=whole.headers["etag"]).status == 304
+
+
+def test_in_front_a_blob_under_a_generation_key_is_found(registry: Registry, in_front: Site) -> None:
+    key = blob_of(registry)
+    path = registry.store.root / key.path
+    whole = path.read_bytes()
+    path.rename(registry.store.root / BlobKey(key.digest, 1).path)
+    assert in_front.get(f"/{blob_path(key.digest)}").body == whole
+
+
+@pytest.mark.parametrize("front", ["in_front", "alone"])
+def test_nothing_but_the_tree_is_reached(
+    registry: Registry, front: str, request: pytest.FixtureRequest
+) -> None:
+    site: Site = request.getfixturevalue(front)
+    root = registry.store.root
+    (root / "local" / "remotes.json").write_text("secret")
+    (root / "blobs" / "sha256" / "link").symlink_to("/etc/passwd")
+    for path in (
+        "/local/remotes.json",
+        "/blobs/../local/remotes.json",
+        "/blobs/sha256/link",
+        "/gc/",
+        "/blobs/sha256/",
+    ):
+        answer = site.get(path)
+        assert answer.status in (400, 403, 404), path
+        assert b"secret" not in answer.body
+
+
+@pytest.mark.parametrize("front", ["in_front", "alone"])
+def test_a_pull_through_nginx(
+    registry: Registry, front: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    site: Site = request.getfixturevalue(front)
+    Registry(tmp_path / "other").pull("acme/pii", site.url)
+    assert (tmp_path / "other" / blob_of(registry).path).is_file()
+    assert site.get("/index/acme/pii.jsonl").headers["cache-control"] == "no-cache"

@@ -1,0 +1,67 @@
+"""Gates of a registry that is served: the policy is a file of the tree, and an answer is no longer kept when it changes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from gated import LAX, NAME, Attacker
+from gated import filled as gated
+from regserve import Site, running
+
+from onnxreg.registry import Registry
+from onnxreg.schema.errors import GateError, IntegrityError
+from onnxreg.schema.policy import Policy, read_policy
+
+STABLE = f"{NAME}:stable"
+
+
+def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> None:
+    asked = {"ref": "acme/pii:stable"}
+    assert site.get("/policy.jsonl").status == 404
+    assert site.resolve(asked).json["version"] == "0.1.0"
+    filled.set_policy(read_policy(LAX, "policy"))
+    refused = site.resolve(asked)
+    assert (refused.status, refused.error["family"]) == (409, "gate")
+    assert site.get("/policy.jsonl").status == 200
+    assert site.resolve({"ref": "acme/pii:0.1.0"}).json["version"] == "0.1.0"
+    filled.set_policy(Policy())
+    assert site.resolve(asked).json["version"] == "0.1.0"
+
+
+@pytest.fixture
+def governed(tmp_path: Path) -> Registry:
+    registry = gated(tmp_path)
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        assert reader.pull(STABLE, site.url).versions
+        Attacker(governed).forge("1.2.0")
+        with pytest.raises(GateError, match="refused"):
+            reader.pull(STABLE, site.url)
+        with pytest.raises(GateError, match="refused"):
+            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
+
+
+def test_what_was_seen_of_a_policy_is_asked_for_again(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        reader.pull(STABLE, site.url)
+        (governed.store.root / "policy.jsonl").unlink()
+        with pytest.raises(IntegrityError, match="is gone"):
+            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
+
+
+def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        reader.pull(STABLE, site.url)
+        url = site.url
+    found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=True))
+    assert str(found.found.version) == "1.0.0"

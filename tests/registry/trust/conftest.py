@@ -1,0 +1,20 @@
+"""The world that attacks begin in: made once, copied for each test."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from world import World, make_world
+
+
+@pytest.fixture(scope="session")
+def template(nobody: None, tmp_path_factory: pytest.TempPathFactory) -> World:
+    pytest.importorskip("cryptography")
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def world(template: World, tmp_path: Path) -> World:
+    return template.copied(tmp_path)

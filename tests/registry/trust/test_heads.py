@@ -1,0 +1,210 @@
+"""Known heads: longer logs, stale places, forks, rollbacks, restored backups, and homes that cannot be written."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.facade import read_log
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.trust.heads import Heads, Stale
+from onnxreg.registry.trust.watched import Watched
+from onnxreg.schema import heads
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ForkError, IntegrityError
+from onnxreg.schema.ref import Ref
+
+NAME = "acme/pii"
+MakeDraft = Callable[..., Draft]
+
+
+def look(registry: Registry, tell: Callable[[Stale], None] = lambda found: None) -> None:
+    Watched(registry.store, Heads(stale=tell)).read_index(NAME)
+
+
+def busy(registry: Registry, events: int) -> None:
+    for number in range(events):
+        registry.tag(f"{NAME}:0.1.{number % 2}", "stable")
+
+
+@pytest.fixture
+def published(registry: Registry, make_draft: MakeDraft) -> Registry:
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    return registry
+
+
+@pytest.mark.parametrize("events", [0, 61, 62, 63, 126, 200])
+@pytest.mark.parametrize("more", [1, 64, 130])
+def test_a_log_that_grew_is_followed_over_any_sealing(published: Registry, events: int, more: int) -> None:
+    url = f"memory:followed-{events}-{more}"
+    for version in ("0.1.0", "0.1.1"):
+        published.push(f"{NAME}:{version}", url)
+    place = published.remotes.open(url)
+    move, watched = Decisions(place), Watched(place, Heads())
+    for number in range(events):
+        move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
+    watched.read_index(NAME)
+    for number in range(events, events + more):
+        move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
+    watched.read_index(NAME)
+    known, lines = Heads().known(place.registry_id, NAME), read_log(place, NAME)
+    assert known is not None
+    assert (known.seq, known.head) == (len(lines), lines[-1].digest) == (events + more + 2, lines[-1].digest)
+    assert list(known.lines) == [line.digest.hex for line in lines[-len(known.lines) :]]
+
+
+def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registry, tmp_path: Path) -> None:
+    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    look(mirror)
+    published.tag(NAME, "stable")
+    look(published)
+    told: list[Stale] = []
+    look(mirror, told.append)
+    look(mirror, told.append)
+    assert [(found.name, found.url, found.lines) for found in told] == [(NAME, mirror.store.url, 1)] * 2
+    assert all(found.seconds >= 0 for found in told)
+
+
+def test_one_place_that_goes_back_is_refused_and_another_is_not(published: Registry, tmp_path: Path) -> None:
+    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    published.tag(NAME, "stable")
+    look(published)
+    shutil.rmtree(published.store.root)
+    shutil.copytree(backup, published.store.root)
+    with pytest.raises(IntegrityError, match="went back in time"):
+        look(Registry(published.store.root))
+    look(Registry(backup))
+
+
+def test_two_histories_are_a_fork_wherever_they_are(published: Registry, tmp_path: Path) -> None:
+    other = Registry(shutil.copytree(published.store.root, tmp_path / "other"))
+    published.tag(NAME, "stable")
+    look(published)
+    other.tag(f"{NAME}:0.1.0", "stable")
+    with pytest.raises(ForkError) as error:
+        look(other)
+    for registry in (published, other):
+        assert registry.state(NAME).head.short in error.value.message
+    busy(other, 70)
+    with pytest.raises(ForkError):
+        look(other)
+
+
+def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
+    published: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "REMEMBERED", 4)
+    mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
+    look(published)
+    look(mirror)
+    busy(published, 3)
+    look(published)
+    look(mirror)
+    busy(published, 2)
+    look(published)
+    other = Registry(shutil.copytree(mirror.store.root, tmp_path / "other"))
+    with pytest.raises(IntegrityError, match="too far back"):
+        look(other)
+
+
+def test_a_restored_backup_is_believed_after_a_reset(
+    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    published.tag(NAME, "stable")
+    place, own = str(published.store.root), ["--registry", str(tmp_path / "own")]
+    assert main([*own, "resolve", NAME, "--remote", place]) == 0
+    shutil.rmtree(place)
+    shutil.copytree(backup, place)
+    assert main([*own, "resolve", NAME, "--remote", place]) == 4
+    capsys.readouterr()
+    assert main([*own, "trust", "reset", place, NAME]) == 0
+    assert "can no longer be noticed" in capsys.readouterr().out
+    assert main([*own, "resolve", NAME, "--remote", place]) == 0
+
+
+def test_the_registry_itself_is_watched_too(published: Registry, tmp_path: Path) -> None:
+    words = ["--registry", str(published.store.root), "resolve", NAME]
+    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    published.yank(f"{NAME}:0.1.0")
+    assert main(words) == 0
+    shutil.copy(backup / "index" / f"{NAME}.jsonl", published.store.root / "index" / f"{NAME}.jsonl")
+    assert main(words) == 4
+
+
+def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    published.push(f"{NAME}:0.1.0", str(there))
+    backup = shutil.copytree(there, tmp_path / "backup")
+    published.push(f"{NAME}:0.1.1", str(there))
+    Registry(tmp_path / "reader").pull(NAME, str(there))
+    shutil.rmtree(there)
+    shutil.copytree(backup, there)
+    with pytest.raises(IntegrityError, match="went back in time"):
+        published.push(f"{NAME}:0.1.1", str(there))
+    assert Registry(there).state(NAME).seq == 1
+
+
+@pytest.mark.skipif(
+    os.name != "posix", reason="a file stands where the directory should be, as POSIX reports it"
+)
+def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
+    published: Registry, own_user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_user.mkdir(parents=True)
+    (own_user / "state").write_bytes(b"")
+    warned: list[str] = []
+    known = Heads(warn=warned.append)
+    for _ in range(3):
+        Watched(published.store, known).read_index(NAME)
+    assert len(warned) == 1
+    assert main(["--registry", str(published.store.root), "resolve", NAME]) == 0
+    assert "cannot be kept" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user: Path) -> None:
+    look(published)
+    (path,) = (own_user / "state").rglob("*.json")
+    path.write_bytes(b'{"seq": 1}')
+    published.tag(NAME, "stable")
+    with pytest.raises(IntegrityError) as error:
+        look(published)
+    assert error.value.hint == f"reg trust reset {published.id} {NAME}"
+    Heads().reset(published.id, NAME)
+    look(published)
+
+
+def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(look, published) for _ in range(60)]
+        busy(published, 20)
+        for reader in readers:
+            reader.result()
+    look(published)
+    known = Heads().known(published.id, NAME)
+    assert known is not None and known.seq == published.state(NAME).seq == 22
+
+
+def test_what_is_known_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
+    look(published)
+    (path,) = (own_user / "state").rglob("*.json")
+    value = json.loads(path.read_bytes())
+    assert value["places"] == {str(published.store.root): 2}
+    assert not [name for name in (os.environ.get("USER"), os.uname().nodename) if name and name in value]
+
+
+def test_an_unchanged_index_costs_no_module_of_the_log(published: Registry) -> None:
+    words = ["--registry", str(published.store.root), "resolve", NAME]
+    code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
+    for known in (False, True):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert ("onnxreg.schema.heads" in done.stderr.split()) is not known

@@ -1,0 +1,263 @@
+"""Keys at rest, signed lines and versions, rotation and revocation."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from world import plain_pem
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.registry.trust.policy import load_trust, who_signed
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.trustfile import Trust
+
+NAME = "acme/pii"
+MakeDraft = Callable[..., Draft]
+
+
+def trust(own: Path, *lines: str, **keys: PrivateKey) -> None:
+    own.mkdir(parents=True, exist_ok=True)
+    rows = [row for name, key in keys.items() for row in (f"[keys.{name}]", f'key = "{key.public}"')]
+    (own / "trust").write_text("\n".join([*rows, *lines, ""]))
+
+
+@pytest.fixture
+def signing(monkeypatch: pytest.MonkeyPatch) -> PrivateKey:
+    """The key of this user, as CI has it."""
+    key = generate("ed25519")
+    monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(key))
+    return key
+
+
+class TestKeys:
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa-p256"])
+    def test_a_key_is_encrypted_private_and_found_again(self, own_user: Path, kind: str) -> None:
+        store = Keystore()
+        public = store.new("release", kind, "correct horse")
+        path = own_user / "keys" / "release.pem"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert b"BEGIN ENCRYPTED PRIVATE KEY" in path.read_bytes()
+        assert store.list() == {"release": public}
+        key = store.private("release", "correct horse")
+        assert key.public == public
+        assert is_valid(public, key.sign(b"data").sig, b"data")
+        assert not is_valid(public, key.sign(b"data").sig, b"other")
+        assert sorted(file.name for file in path.parent.iterdir()) == ["release.pem", "release.pub"]
+
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa-p256"])
+    def test_openssl_reads_them_and_agrees_on_the_id(self, own_user: Path, kind: str, tmp_path: Path) -> None:
+        public = Keystore().new("release", kind, "pw")
+        words = ["openssl", "pkey", "-in", own_user / "keys" / "release.pem", "-passin", "pass:pw", "-pubout"]
+        der = subprocess.run([*words, "-outform", "DER"], capture_output=True, check=True).stdout
+        assert der == public.spki
+        assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == public.pem
+
+    def test_a_wrong_passphrase_says_nothing_of_the_key(self) -> None:
+        Keystore().new("release", "ed25519", "correct horse")
+        with pytest.raises(InputError) as error:
+            Keystore().private("release", "battery staple")
+        assert "horse" not in str(error.value) and "staple" not in str(error.value)
+        assert error.value.__cause__ is None
+
+    def test_a_key_is_never_replaced(self) -> None:
+        public = Keystore().new("release", "ed25519", "a")
+        with pytest.raises(ConflictError):
+            Keystore().new("release", "ed25519", "b")
+        assert Keystore().private("release", "a").public == public
+
+    @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a" * 65])
+    def test_names_stay_in_their_directory(self, name: str) -> None:
+        with pytest.raises(InputError):
+            Keystore().new(name, "ed25519", "pw")
+        with pytest.raises(NotFoundError):
+            Keystore().private(name, "pw")
+
+    def test_no_passphrase_is_no_key(self, monkeypatch: pytest.MonkeyPatch, own_user: Path) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+        assert main(["key", "new", "release"]) == 2
+        assert not list((own_user / "keys").glob("*"))
+
+    @pytest.mark.parametrize("text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+    def test_garbage_is_no_key(self, text: bytes) -> None:
+        with pytest.raises(InputError):
+            load(text, None)
+
+    def test_an_rsa_key_is_refused(self) -> None:
+        from cryptography.hazmat.primitives import serialization as form
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
+        key = rsa.generate_private_key(65537, 2048)
+        pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        with pytest.raises(InputError, match="neither"):
+            load(pem, None)
+
+
+def test_without_cryptography_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(HostError):
+        generate("ed25519")
+    monkeypatch.setenv("ONNXREG_KEY_PASSPHRASE", "pw")
+    assert main(["key", "new", "release"]) == 9
+    assert "pip install 'onnxreg[sign]'" in capsys.readouterr().err
+
+
+class TestLines:
+    def test_every_verb_signs_its_lines(
+        self, registry: Registry, other: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path
+    ) -> None:
+        trust(own_user, "[[require]]", "lines = true", release=signing)
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        registry.tag(NAME, "stable")
+        registry.yank(f"{NAME}:0.1.0")
+        registry.pin(f"{NAME}:0.1.1")
+        registry.sign(f"{NAME}:0.1.1", signing)
+        registry.push(f"{NAME}:0.1.1", str(other.store.root), channels=["stable"])
+        for place in (registry, other):
+            assert all(line.sig is not None for line in place.log(NAME))
+            assert place.verify().damages == []
+
+    def test_without_a_key_nothing_is_signed(self, registry: Registry, make_draft: MakeDraft) -> None:
+        registry.add(make_draft())
+        assert [line.sig for line in registry.log(NAME)] == [None]
+
+    def test_a_key_that_cannot_be_had_writes_nothing(
+        self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", "nobody")
+        with pytest.raises(NotFoundError):
+            registry.add(make_draft())
+        assert registry.names() == []
+
+    def test_a_mirror_keeps_the_signatures_of_the_original(
+        self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path, tmp_path: Path
+    ) -> None:
+        registry.add(make_draft())
+        trust(own_user, "[[require]]", "lines = true", release=signing)
+        mirror = tmp_path / "mirror"
+        assert (
+            main(["--registry", str(tmp_path / "own"), "mirror", str(registry.store.root), str(mirror)]) == 0
+        )
+        assert Registry(mirror).log(NAME) == registry.log(NAME)
+        assert Registry(mirror).verify().damages == []
+
+    def test_an_unsigned_beginning_may_be_allowed(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        registry.add(make_draft())
+        key = generate("ed25519")
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(key))
+        registry.tag(NAME, "stable")
+        words = ["--registry", str(registry.store.root), "resolve", NAME]
+        trust(own_user, "[[require]]", "lines = true", release=key)
+        assert main(words) == 4
+        trust(own_user, "[[require]]", "lines = true", "since = 2", release=key)
+        assert main(words) == 0
+
+
+class TestVersions:
+    def test_who_signed_is_asked_by_gates(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path
+    ) -> None:
+        keys = {name: generate("ed25519") for name in ("release", "quality", "stranger")}
+        registry.add(make_draft())
+        for key in keys.values():
+            registry.sign(f"{NAME}:0.1.0", key)
+        known = {name: key for name, key in keys.items() if name != "stranger"}
+        trust(own_user, **known)
+        found = registry.find(NAME)
+        assert who_signed(registry.store, found) == {"release", "quality"}
+        assert who_signed(registry.store, found, Trust()) == frozenset()
+
+    def test_twice_is_as_good_as_once_and_it_travels(
+        self, registry: Registry, other: Registry, make_draft: MakeDraft, own_user: Path
+    ) -> None:
+        key = generate("ed25519")
+        trust(own_user, "[[require]]", "versions = true", 'keys = ["release"]', release=key)
+        registry.add(make_draft())
+        with pytest.raises(IntegrityError, match="nobody signed it"):
+            other.pull(NAME, str(registry.store.root))
+        for _ in range(2):
+            registry.sign(f"{NAME}:0.1.0", key)
+        assert len(registry.log(NAME)) == 2
+        other.pull(NAME, str(registry.store.root))
+        assert who_signed(other.store, other.find(NAME)) == {"release"}
+
+    def test_a_version_must_be_named(
+        self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey
+    ) -> None:
+        registry.add(make_draft())
+        registry.sign(NAME, signing)
+        assert [line.event.kind for line in registry.log(NAME)] == ["publish", "attest"]
+
+
+class TestRotationAndRevocation:
+    def test_a_new_key_beside_the_old_one(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old, new = generate("ed25519"), generate("ed25519")
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(old))
+        registry.add(make_draft(seed="a"))
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(new))
+        registry.add(make_draft(seed="b"))
+        trust(own_user, "[[require]]", "lines = true", old=old, new=new)
+        assert registry.verify().damages == []
+
+    def test_what_was_known_before_a_revocation_still_counts_and_nothing_after(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path, signing: PrivateKey
+    ) -> None:
+        trust(own_user, "[[require]]", "lines = true", "versions = true", release=signing)
+        words = ["--registry", str(registry.store.root)]
+        registry.add(make_draft(seed="a"))
+        registry.sign(f"{NAME}:0.1.0", signing)
+        assert main([*words, "resolve", NAME]) == 0
+        assert main([*words, "trust", "revoke", "release", "--reason", "laptop stolen"]) == 0
+        held = load_trust().named("release")
+        assert held is not None and held.revoked is not None and held.revoked.reason == "laptop stolen"
+        assert main([*words, "resolve", NAME]) == 0
+        registry.tag(NAME, "stable")
+        assert main([*words, "resolve", NAME]) == 4
+
+    def test_a_thief_who_rewrites_what_came_before_is_noticed(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path, signing: PrivateKey, tmp_path: Path
+    ) -> None:
+        import shutil
+
+        backup = shutil.copytree(registry.store.root, tmp_path / "backup")
+        trust(own_user, "[[require]]", "lines = true", release=signing)
+        registry.add(make_draft(seed="a"))
+        words = ["--registry", str(registry.store.root)]
+        assert main([*words, "resolve", NAME]) == 0
+        assert main([*words, "trust", "revoke", "release", "--reason", "stolen"]) == 0
+        shutil.rmtree(own_user / "state")
+        thief = Registry(backup)
+        thief.add(make_draft(seed="evil"))
+        assert main(["--registry", str(backup), "resolve", NAME]) == 4
+
+
+def test_no_secret_is_shown(
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pem = plain_pem(generate("ed25519"))
+    monkeypatch.setenv("ONNXREG_SIGNING_KEY", pem.replace("M", "N", 1))
+    secret = pem.splitlines()[1][4:20]
+    assert main(["--registry", str(registry.store.root), "sign", f"{NAME}:0.1.0"]) in (2, 3)
+    said = "".join(capsys.readouterr())
+    assert secret not in said and repr(generate("ed25519")).count("PRIVATE") == 0
+    assert os.environ["ONNXREG_SIGNING_KEY"] not in said
