@@ -28,6 +28,7 @@ from onnxreg.cli import (
     log,
     ls,
     mirror,
+    passes,
     pin,
     policy,
     promote,
@@ -59,6 +60,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
         ("export", export.command, export.EXAMPLES),
         ("import", importing.command, importing.EXAMPLES),
         ("add", add.command, add.EXAMPLES),
+        ("passes", passes.command, passes.EXAMPLES),
     ),
     "Move it": (
         ("push", push.command, push.EXAMPLES),

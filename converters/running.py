@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters import golden
-from onnxreg.converters.runtime import load_session
+from onnxreg.converters.runtime import load_session, numpy_type
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConversionError, HostError, InputError
 
 MAX_INPUT = 256 * 2**20
-_DTYPES = {"float16": "float16", "float": "float32", "double": "float64"}
-"""ONNX Runtime's names of element types that are not numpy's."""
 
 
 class Runnable:
@@ -27,7 +25,7 @@ class Runnable:
             )
             raise HostError(error.message, hint) from error
         self._name = path.name
-        self._inputs = {item.name: item.type for item in self._session.get_inputs()}
+        self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
         self._outputs = [item.name for item in self._session.get_outputs()]
 
     def run(self, feeds: golden.Tensors) -> dict[str, Any]:
@@ -43,18 +41,13 @@ class Runnable:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`."""
         found = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
         self._check_names(found)
-        return {name: _as_array(name, value, self._dtype(name)) for name, value in found.items()}
+        return {name: _as_array(name, value, self._inputs[name]) for name, value in found.items()}
 
     def _check_names(self, feeds: Mapping[str, Any]) -> None:
         if feeds.keys() != self._inputs.keys():
             raise InputError(
                 f"{self._name} takes {', '.join(self._inputs)}; given were {', '.join(feeds) or 'none'}"
             )
-
-    def _dtype(self, name: str) -> str:
-        """numpy's name of the element type of an input."""
-        inner = self._inputs[name].removeprefix("tensor(").removesuffix(")")
-        return str(_DTYPES.get(inner, inner))
 
 
 def self_test(path: Path, vectors: bytes, what: str) -> list[golden.Compared]:

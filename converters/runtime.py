@@ -25,10 +25,14 @@ def session_options(*, prepacking: bool = False) -> Any:
     return options
 
 
-def load_session(path: Path, *, prepacking: bool = False) -> Any:
+def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False) -> Any:
     """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic (`onnxruntime.InferenceSession`).
 
-    Runs may stand side by side. Raises ConversionError, naming the file, where ONNX Runtime cannot load it.
+    Runs may stand side by side. Raises ConversionError where ONNX Runtime cannot load it.
+
+    Args:
+        source: the file, or its bytes.
+        name: what errors call it; the file's own name where absent.
     """
     options = session_options(prepacking=prepacking)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -36,9 +40,17 @@ def load_session(path: Path, *, prepacking: bool = False) -> Any:
     import onnxruntime as ort
 
     try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        where = source if isinstance(source, bytes) else str(source)
+        return ort.InferenceSession(where, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ConversionError(f"ONNX Runtime cannot load {path.name}: {type(error).__name__}") from error
+        what = name or (source.name if isinstance(source, Path) else "the model")
+        raise ConversionError(f"ONNX Runtime cannot load {what}: {type(error).__name__}") from error
+
+
+def numpy_type(kind: str) -> str:
+    """numpy's name of a tensor's element type as ONNX Runtime says it: `tensor(float)` is `float32`."""
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(inner, inner)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ EXTRAS = (
     "onnx",
     "markupsafe",
     "onnxruntime",
+    "onnxruntime_genai",
     "onnxscript",
     "numpy",
     "safetensors",

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.passes.base import run, skip
-from onnxreg.converters.passes.conversion import OnnxConversion, TokenModel
+from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.ort_format import OrtFormat
+from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.schema.errors import HostError
 from onnxreg.schema.recipe import Step
 
@@ -41,7 +42,7 @@ def write_float32(
 
     The second result is what was written (`onnx.ModelProto`), which a derived graph may be made from.
     """
-    model, step = run("fp32", OnnxConversion(target_opset=opset), TokenModel(module, inputs))
+    model, step = run("fp32", OnnxConversion(target_opset=opset), TorchModel(module, inputs))
     steps = [step]
     if rewrite:
         model, step = run("mobile-safe", MobileSafeRewrite(), model, "fp32")

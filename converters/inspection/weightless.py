@@ -16,8 +16,8 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     import onnx
 
     light = onnx.ModelProto()
-    _copy(model, light, "graph")
-    _copy(model.graph, light.graph, "initializer")
+    copy_but(model, light, "graph")
+    copy_but(model.graph, light.graph, "initializer")
     known = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
         if prod(tensor.dims) <= SMALL or tensor.name in keep:
@@ -34,12 +34,31 @@ def _stand_in(value: Any, tensor: Any) -> None:
         value.type.tensor_type.shape.dim.add(dim_value=dim)
 
 
-def _copy(source: Any, target: Any, left_out: str) -> None:
-    """Copy every field that is set but one."""
+def copy_but(source: Any, target: Any, left_out: str) -> None:
+    """Copy every field of a protobuf that is set but one."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
-        if field.message_type is None:
+        if isinstance(value, str | bytes | int | float):
             setattr(target, field.name, value)
         else:
             getattr(target, field.name).MergeFrom(value)
+
+
+def replace_but_weights(model: Any, light: Any) -> None:
+    """Make `model`, in place, what a tool made of `without_weights(model)`; no large weight is moved or copied."""
+    public = {value.name for value in model.graph.input}
+    large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > SMALL}
+    for message, kept in ((model, "graph"), (model.graph, "initializer")):
+        for field, _ in message.ListFields():
+            if field.name != kept:
+                message.ClearField(field.name)
+    for index in reversed(range(len(model.graph.initializer))):
+        if model.graph.initializer[index].name not in large:
+            del model.graph.initializer[index]
+    copy_but(light, model, "graph")
+    copy_but(light.graph, model.graph, "initializer")
+    model.graph.initializer.extend(one for one in light.graph.initializer if one.name not in large)
+    kept_inputs = [value for value in light.graph.input if value.name in public or value.name not in large]
+    del model.graph.input[:]
+    model.graph.input.extend(kept_inputs)

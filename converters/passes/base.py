@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe import Step
@@ -18,9 +18,14 @@ Out = TypeVar("Out")
 
 
 class PassParams(BaseModel):
-    """Parameters of a pass: frozen, and an unknown key is an error."""
+    """Parameters of a pass: frozen, and an unknown key is an error. A list, as documents have them, is a tuple."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tuples(cls, value: Any) -> Any:
+        return {key: _as_tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Pass(ABC, Generic[In, Out]):
@@ -56,6 +61,10 @@ class Pass(ABC, Generic[In, Out]):
     @abstractmethod
     def ensures(self, before: Mapping[str, Any], after: Out) -> dict[str, Any]:
         """Return what was got, read from the output; raise ConversionError where that is not what was asked."""
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def run(step: str, work: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:

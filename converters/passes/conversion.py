@@ -1,96 +1,108 @@
 """`OnnxConversion`: a PyTorch module to an ONNX graph."""
 
-import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, graph
-from onnxreg.converters.passes.quiet import quiet
+from pydantic import PositiveInt
+
+from onnxreg.converters.passes import base, graph, model, proof, samples, torch_model
+from onnxreg.converters.passes.torch_export import (
+    Export,
+    export_dynamo,
+    export_torchscript,
+    names_a_directory,
+)
+from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.schema.errors import ConversionError, InputError
 
-AXES = {0: "batch", 1: "sequence"}
+EXPORTERS: dict[bool, tuple[str, Export]] = {
+    False: ("torchscript", export_torchscript),
+    True: ("dynamo", export_dynamo),
+}
+TOLERANCE = 1e-3
+"""How far a graph may be from the module for `auto` to take it, in parts of the largest value of an output."""
 
 
-@dataclass(frozen=True)
-class TokenModel:
-    """What is converted: a torch module and example tensors for its inputs, in order.
-
-    `module` maps int64 `[batch, sequence]` tensors given by keyword to an object with `logits` of float32
-    `[batch, sequence, labels]`.
-    """
-
-    module: Any
-    inputs: Mapping[str, Any]
-
-
-class OnnxConversion(base.Pass[TokenModel, Any]):
-    """Export with `torch.onnx.export`; every input and output has the dynamic axes `batch` and `sequence`.
+class OnnxConversion(base.Pass[TorchModel, Any]):
+    """Export with `torch.onnx.export`.
 
     The TorchScript exporter is the default: with eager attention its graphs of BERT-class encoders are what
-    mobile operator sets were made for, and its bytes hold no path of the machine. The module's training mode is
-    left as it was.
+    mobile operator sets were made for, and its bytes hold no path of the machine. `use_dynamo_exporter` takes the
+    other one; `auto` takes the first whose graph agrees with the module on samples of other sizes than the
+    examples, TorchScript before, and records which and why. The module's training mode is left as it was.
+    Without `dynamic` every axis is as long as in the examples.
     """
 
     id = "OnnxConversion"
+    version = 2
 
     class Params(base.PassParams):
-        target_opset: int = 18
-        use_dynamo_exporter: Literal[False] = False
+        target_opset: PositiveInt = 18
+        use_dynamo_exporter: bool | Literal["auto"] = False
+        dynamic: bool = True
         attention: Literal["eager"] = "eager"
 
-    def requires(self, subject: TokenModel) -> None:
+    def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
             raise InputError("OnnxConversion: no example input was given")
 
-    def apply(self, subject: TokenModel) -> Any:
-        import onnx
-        import torch
+    def observe(self, subject: TorchModel) -> Mapping[str, Any]:
+        return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
 
-        names = list(subject.inputs)
-        target: Any = io.BytesIO()
-        try:
-            with quiet(), torch.no_grad():
-                torch.onnx.export(
-                    _logits_only(subject.module, names),
-                    tuple(subject.inputs.values()),
-                    target,
-                    input_names=names,
-                    output_names=["logits"],
-                    dynamic_axes=dict.fromkeys((*names, "logits"), AXES),
-                    opset_version=self.params.target_opset,
-                    do_constant_folding=True,
-                    dynamo=self.params.use_dynamo_exporter,
-                )
-        except Exception as error:
-            raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error
-        model = onnx.ModelProto.FromString(target.getbuffer())
-        model.producer_version = model.producer_version.partition("+")[0]
-        return model
+    def apply(self, subject: TorchModel) -> Any:
+        asked = self.params.use_dynamo_exporter
+        if asked == "auto":
+            return self._choose(subject)
+        self._taken: dict[str, str] = {"exporter": EXPORTERS[asked][0]}
+        return EXPORTERS[asked][1](subject, self.params.target_opset, self.params.dynamic)
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         opset = graph.default_opset(after)
         if opset != self.params.target_opset:
-            raise ConversionError(f"asked for opset {self.params.target_opset}, the exporter gave {opset}")
-        if [value.name for value in after.graph.output] != ["logits"]:
-            raise ConversionError("the exporter lost the output 'logits'")
-        return {"opset": opset, "nodes": len(after.graph.node)}
+            raise ConversionError(
+                f"asked for opset {self.params.target_opset}, the exporter gave {opset}",
+                "the dynamo exporter begins at 18: convert down with OnnxOpVersionConversion",
+            )
+        for what, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
+            if (names := [value.name for value in values]) != before[what]:
+                raise ConversionError(f"the exporter made the {what} {names} instead of {before[what]}")
+        if place := names_a_directory(after):
+            raise ConversionError(f"the exporter wrote a path of this machine into the graph: .../{place}")
+        return {"opset": opset, "nodes": len(after.graph.node), **self._taken}
+
+    def _choose(self, subject: TorchModel) -> Any:
+        """The graph of the first exporter that agrees with the module; ConversionError where none does."""
+        refused: dict[str, str] = {}
+        for name, export in EXPORTERS.values():
+            try:
+                found = export(subject, self.params.target_opset, self.params.dynamic)
+                distance = agreement(subject, found)
+            except ConversionError as error:
+                refused[name] = error.message
+                continue
+            if distance <= TOLERANCE:
+                self._taken = {
+                    "exporter": name,
+                    **{f"{other}_refused": why for other, why in refused.items()},
+                }
+                return found
+            refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
+        raise ConversionError(
+            "no exporter agrees with the module: " + "; ".join(map(": ".join, refused.items()))
+        )
 
 
-def _logits_only(module: Any, names: list[str]) -> Any:
-    """Positional tensors in, the logits tensor out: the only form that tracing keeps as it is."""
-    import torch
+def agreement(subject: TorchModel, exported: Any) -> float:
+    """How far a graph is from its module on seeded samples of two sizes, in parts of the largest value of an output.
 
-    class LogitsOnly(torch.nn.Module):
-        def __init__(self, model: Any) -> None:
-            super().__init__()
-            self.model = model
+    Raises ConversionError where either does not run, gives NaN, or the outputs are not alike at all.
+    """
+    import numpy as np
 
-        def forward(self, *tensors: Any) -> Any:
-            return self.model(**dict(zip(names, tensors, strict=True)), return_dict=True).logits
-
-    return LogitsOnly(module).train(module.training)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    feeds = samples.draw(exported)
+    session = model.session(exported, "the exported graph")
+    expected = torch_model.run(subject, feeds)
+    got = [proof.outputs(session, feed, "the exported graph") for feed in feeds]
+    found = proof.compare(expected, got, "the exported graph")
+    scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in found}
+    return max(each["max_abs_diff"] / max(scales[name], 1.0) for name, each in found.items())

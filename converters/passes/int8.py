@@ -41,8 +41,10 @@ def codes(weight: Any, steps: Any) -> Any:
     return found.astype(np.int8)
 
 
-def relative_error(weights: Iterable[tuple[Any, int]]) -> dict[str, float]:
+def relative_error(weights: Iterable[tuple[Any, int]], signed: bool = True) -> dict[str, float]:
     """What 8 bits lose of float32 weights of rank 2 or more, each with the axis of its channels.
+
+    Signed codes are symmetric, unsigned ones have a zero point.
 
     The root of the squared error over the squared weights, all of them together, with a scale per channel and with
     one per tensor; every `STRIDE`-th row counts. Four significant digits.
@@ -55,9 +57,22 @@ def relative_error(weights: Iterable[tuple[Any, int]]) -> dict[str, float]:
         sample = rows[::STRIDE]
         whole += _energy(sample)
         for name, axis in (("per_channel", -1), ("per_tensor", None)):
-            steps = scales(rows, axis)
-            lost[name] += _energy(sample - codes(sample, steps) * steps)
+            lost[name] += _energy(sample - _restored(sample, rows, axis, signed))
     return {name: float(f"{(value / whole) ** 0.5 if whole else 0.0:.4g}") for name, value in lost.items()}
+
+
+def _restored(sample: Any, rows: Any, axis: int | None, signed: bool) -> Any:
+    """What is left of some rows of a weight after coding, the scales being those of all rows."""
+    import numpy as np
+
+    if signed:
+        steps = scales(rows, axis)
+        return codes(sample, steps) * steps
+    others = None if axis is None else 0
+    low, high = rows.min(axis=others, initial=0), rows.max(axis=others, initial=0)
+    step = np.where(high > low, (high - low) / 255, 1)
+    zero = np.rint(-low / step)
+    return (np.clip(np.rint(sample / step) + zero, 0, 255) - zero) * step
 
 
 def _energy(values: Any) -> float:

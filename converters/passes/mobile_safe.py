@@ -76,15 +76,6 @@ def _rewrite(container: Any, values: Mapping[str, Any]) -> None:
     if len(nodes) != len(container.node) or any(
         a is not b for a, b in zip(nodes, container.node, strict=True)
     ):
-        kept = [_copy(node) for node in nodes]
+        kept = [graph.copy(node) for node in nodes]
         del container.node[:]
         container.node.extend(kept)
-
-
-def _copy(node: Any) -> Any:
-    """A node detached from its graph, so that clearing the graph does not clear it."""
-    import onnx
-
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy

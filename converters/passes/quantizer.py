@@ -8,12 +8,20 @@ from onnxreg.converters.passes import graph, int8
 
 
 def quantize_dynamic(
-    model: Any, weight_type: str, operators: Collection[str], per_channel: bool, reduce_range: bool
+    model: Any,
+    weight_type: str,
+    operators: Collection[str],
+    per_channel: bool,
+    reduce_range: bool,
+    excluded: Collection[str] = (),
 ) -> Any:
     """The quantized form of a model (`onnx.ModelProto`): what `onnxruntime.quantization.quantize_dynamic` gives.
 
     `model` is left as it is. The quantizer's constructor writes a model to disk and reads it back, twice, so it is
     given the weights only after that; those of Gemm before it, since there it turns them over.
+
+    Args:
+        excluded: the names of nodes that stay as they are.
     """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.quant_utils import QuantizationMode
@@ -30,7 +38,7 @@ def quantize_dynamic(
         QuantType.QUInt8,
         None,
         [],
-        [],
+        list(excluded),
         list(operators),
         {"MatMulConstBOnly": True},
     )

@@ -34,3 +34,15 @@ def quiet() -> Iterator[None]:
             _entered -= 1
             if _entered == 0:
                 _undo.close()
+
+
+@contextmanager
+def quieted(name: str) -> Iterator[None]:
+    """Inside, a library's logger, which has handlers of its own, says errors only; its level is put back."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -20,10 +20,10 @@ class Factor:
     channels: int
 
 
-def factors(model: Any, operators: Collection[str]) -> dict[str, Factor]:
+def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Factor]:
     """The floating-point initializers of rank 2 or more that `operators` multiply by, by name.
 
-    They count where they are read through Transpose or Identity too, and in subgraphs; local functions are not
+    `excluded` are names of nodes that do not count. The initializers count where they are read through Transpose or Identity too, and in subgraphs; local functions are not
     looked into. A product of two values that are both computed has none.
     """
     bodies = list(graph.within(model.graph))
@@ -32,9 +32,11 @@ def factors(model: Any, operators: Collection[str]) -> dict[str, Factor]:
     found: dict[str, Factor] = {}
     for body in bodies:
         for node in _nodes(body, operators):
+            if node.name and node.name in excluded:
+                continue
             for name in (_origin(value, passing) for value in node.input[:2]):
                 if name in stored:
-                    found.setdefault(name, Factor(stored[name], 0 if _is_transposed(node) else -1))
+                    found.setdefault(name, Factor(stored[name], _channels(node)))
     return found
 
 
@@ -52,5 +54,6 @@ def _origin(value: str, passing: Mapping[str, str]) -> str:
     return value
 
 
-def _is_transposed(node: Any) -> bool:
-    return any(entry.name == "transB" and entry.i for entry in node.attribute)
+def _channels(node: Any) -> int:
+    transposed = any(entry.name == "transB" and entry.i for entry in node.attribute)
+    return 0 if transposed or node.op_type == "Conv" else -1

@@ -55,7 +55,7 @@ def error(graph: Any) -> Any:
 def test_float16_halves_the_weights_and_keeps_the_public_types() -> None:
     half, step = run("fp16", OnnxFloatToFloat16(), model())
     onnx.checker.check_model(half, full_check=True)
-    assert step.result == {"float16_weights": 2, "float32_weights": 0}
+    assert (step.result["float16_weights"], step.result["float32_weights"]) == (2, 0)
     assert logits(half).dtype == np.float32
     assert 0 < error(half).max() < 1e-2
 
@@ -266,7 +266,7 @@ def test_large_weights_become_half_or_stay_as_onnx_runtime_says() -> None:
         onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in stored.items()
     )
     half, step = run("fp16", OnnxFloatToFloat16(op_block_list=("Add",)), graph)
-    assert step.result == {"float16_weights": 1, "float32_weights": 1}
+    assert (step.result["float16_weights"], step.result["float32_weights"]) == (1, 1)
     for tensor in half.graph.initializer:
         kind = np.float16 if tensor.name == "halved" else np.float32
         expected = stored[tensor.name].astype(np.float32).astype(kind)
@@ -275,7 +275,7 @@ def test_large_weights_become_half_or_stay_as_onnx_runtime_says() -> None:
 
 def test_an_operator_that_is_not_offered_is_an_input_error() -> None:
     with pytest.raises(InputError, match="pass OnnxDynamicQuantization: parameter op_types_to_quantize"):
-        OnnxDynamicQuantization(op_types_to_quantize=("Conv",))
+        OnnxDynamicQuantization(op_types_to_quantize=("LSTM",))
 
 
 def test_nothing_is_left_behind(

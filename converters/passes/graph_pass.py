@@ -1,0 +1,80 @@
+"""What every pass from one ONNX graph to another owes: a valid graph in, no output lost, the opset that was asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from onnxreg.converters.inspection.onnx_graph import graph_inputs
+from onnxreg.converters.inspection.weightless import without_weights
+from onnxreg.converters.passes import base, graph, model
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.schema.errors import ConversionError, InputError
+
+Facts = Mapping[str, Any]
+
+
+class GraphPass(base.Pass[Any, Any]):
+    """A pass from `onnx.ModelProto` to `onnx.ModelProto`, changed in place or new.
+
+    A subclass adds to `observe` and `ensures` what it alone knows. That the graph runs, and how near it is to its
+    parent, is `proof.run`'s to show.
+    """
+
+    keeps_opset: ClassVar[bool] = True
+    keeps_types: ClassVar[bool] = True
+    tolerance: ClassVar[float | None] = None
+    """How far an output may be from the parent's, in parts of its largest value, where the pass changes no number."""
+
+    def __init__(self, data: Sequence[Feed] | None = None, **params: Any) -> None:
+        """Args:
+        data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
+        """
+        super().__init__(**params)
+        self.data = data
+
+    def requires(self, subject: Any) -> None:
+        check_graph(subject, self.id)
+
+    def observe(self, subject: Any) -> Facts:
+        return {
+            "names": _names(subject),
+            "types": public_types(subject),
+            "opset": graph.default_opset(subject),
+            "weight_bytes": model.weight_bytes(subject),
+        }
+
+    def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        if (got := _names(after)) != before["names"]:
+            raise ConversionError(f"{self.id} changed the inputs and outputs: {before['names']} became {got}")
+        if self.keeps_types and (types := public_types(after)) != before["types"]:
+            raise ConversionError(f"{self.id} changed the public types: {before['types']} became {types}")
+        opset = graph.default_opset(after)
+        if self.keeps_opset and opset != before["opset"]:
+            raise ConversionError(f"{self.id} changed the opset from {before['opset']} to {opset}")
+        weights = {"before": before["weight_bytes"], "after": model.weight_bytes(after)}
+        return {"opset": opset, "weight_bytes": weights}
+
+
+def check_graph(subject: Any, what: str) -> None:
+    """Raise InputError, naming the pass, where `subject` is no valid graph or a weight is shorter than its shape."""
+    import onnx
+
+    if not isinstance(subject, onnx.ModelProto):
+        raise InputError(f"{what} takes an ONNX graph, not {type(subject).__name__}")
+    for tensor in subject.graph.initializer:
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != model.tensor_bytes(tensor):
+            raise InputError(f"{what}: the weight {tensor.name} has not as many bytes as its shape takes")
+    try:
+        onnx.checker.check_model(without_weights(subject))
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{what}: not a valid graph: {str(error).splitlines()[0][:200]}") from error
+
+
+def public_types(subject: Any) -> dict[str, int]:
+    """The TensorProto element type of each input and output."""
+    values = (*subject.graph.input, *subject.graph.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
+
+
+def _names(subject: Any) -> tuple[list[str], list[str]]:
+    inputs = [value.name for value in graph_inputs(subject.graph)]
+    return inputs, [value.name for value in subject.graph.output]

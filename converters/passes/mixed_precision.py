@@ -1,0 +1,132 @@
+"""`OrtMixedPrecision`: float16, and as little float32 as a tolerance allows, found by trying."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from onnxreg.converters.passes import base, graph, model, proof, samples
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.halving import count_halves, to_float16
+from onnxreg.converters.passes.ranges import overflowing
+from onnxreg.converters.passes.search import Trials, minimize
+from onnxreg.schema.errors import ConversionError
+
+
+class OrtMixedPrecision(GraphPass):
+    """Convert to float16 and keep in float32 what the accuracy needs.
+
+    Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result). With
+    `search`, which others do is found by trying: none, then those of `op_block_list`, then every kind of operator; from
+    the first of these that keeps the outputs within `atol` everything is left out again that can be, kinds of
+    operators first, then single nodes. What remains is minimal: leaving out any one more breaks the tolerance (unless
+    `max_trials` ended the search, which `minimal` in the result says). Without `search`, `op_block_list` stays
+    float32, and the result must be within `atol`.
+
+    `metric` is what `atol` limits: `max_abs_diff` of any output, or `relative`, that divided by the largest value of
+    that output.
+    """
+
+    id = "OrtMixedPrecision"
+    keeps_types = False
+
+    class Params(base.PassParams):
+        op_block_list: tuple[str, ...] = (
+            "SimplifiedLayerNormalization",
+            "SkipSimplifiedLayerNormalization",
+            "Relu",
+            "Add",
+        )
+        atol: float = Field(1e-2, gt=0)
+        metric: Literal["max_abs_diff", "relative"] = "relative"
+        search: bool = True
+        max_trials: PositiveInt = 200
+        keep_io_types: bool = True
+
+    def apply(self, subject: Any) -> Any:
+        graph.inline_functions(subject)
+        graph.name_nodes(subject)
+        feeds = samples.draw(subject) if self.data is None else self.data
+        samples.check(feeds, subject, self.id)
+        expected = _run(subject, feeds, "the graph that OrtMixedPrecision was given")
+        forced = overflowing(subject, feeds)
+        found: dict[frozenset[str], float] = {}
+
+        def within(names: frozenset[str]) -> bool:
+            trial = self._convert(graph.copy(subject), names | forced)
+            found[names] = self._distance(expected, trial, feeds)
+            return bool(found[names] <= self.params.atol)
+
+        trials = Trials(within, self.params.max_trials)
+        kept, minimal = self._search(subject, trials)
+        self._found = {
+            "float32_nodes": sorted({*kept, *forced}),
+            "overflowing": sorted(forced),
+            "trials": trials.count,
+            "minimal": minimal,
+            "distance": float(f"{found[frozenset(kept)]:.6g}"),
+        }
+        return self._convert(subject, forced.union(kept))
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        result = {**super().ensures(before, after), **count_halves(after)}
+        if not result["float16_weights"]:
+            raise ConversionError(
+                f"{self.id}: the tolerance of {self.params.atol:g} leaves every weight in float32",
+                "allow more with atol, or leave this pass out",
+            )
+        return {**result, **self._found}
+
+    def _convert(self, subject: Any, nodes: Collection[str]) -> Any:
+        return to_float16(subject, None, nodes, self.params.keep_io_types)
+
+    def _search(self, subject: Any, within: Trials) -> tuple[list[str], bool]:
+        """The names of the nodes that stay float32, and whether no fewer would do."""
+        by_kind = _by_kind(subject)
+        asked = [kind for kind in self.params.op_block_list if kind in by_kind]
+        every = [*asked, *(kind for kind in sorted(by_kind) if kind not in asked)]
+
+        def nodes(kinds: frozenset[str] | Sequence[str]) -> list[str]:
+            return [name for kind in every if kind in kinds for name in by_kind[kind]]
+
+        starts: list[list[str]] = [[], asked, every] if self.params.search else [asked]
+        start = next((kinds for kinds in starts if within(frozenset(nodes(kinds)))), None)
+        if start is None:
+            raise ConversionError(
+                f"{self.id}: no choice of float32 operators keeps the outputs within {self.params.atol:g}",
+                "allow more with atol" if self.params.search else "let search find which operators matter",
+            )
+        if not self.params.search:
+            return nodes(start), False
+        kinds, _ = minimize(start, lambda some: within(frozenset(nodes(some))))
+        return minimize(nodes(kinds), within)
+
+    def _distance(self, expected: Sequence[Mapping[str, Any]], trial: Any, feeds: Sequence[Any]) -> float:
+        """What `atol` limits; infinite where the trial does not load or run, or gives no numbers."""
+        import numpy as np
+
+        try:
+            got = _run(trial, feeds, "the trial")
+            found = proof.compare(expected, got, "the trial")
+        except ConversionError:
+            return float("inf")
+        scales = {name: max(float(np.abs(one[name]).max(initial=0)) for one in expected) for name in found}
+        relative = self.params.metric == "relative"
+        return max(
+            (each["max_abs_diff"] / (scales[name] or 1 if relative else 1) for name, each in found.items()),
+            default=0.0,
+        )
+
+
+def _by_kind(subject: Any) -> dict[str, list[str]]:
+    """The names of the nodes of each operator, in the order of the graph, subgraphs included."""
+    found: dict[str, list[str]] = {}
+    for body in graph.within(subject.graph):
+        for node in body.node:
+            found.setdefault(node.op_type, []).append(node.name)
+    return found
+
+
+def _run(subject: Any, feeds: Sequence[samples.Feed], what: str) -> list[dict[str, Any]]:
+    session = model.session(subject, what)
+    return [proof.outputs(session, feed, what) for feed in feeds]

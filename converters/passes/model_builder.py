@@ -1,0 +1,151 @@
+"""`ModelBuilder`: a decoder checkpoint to the files that onnxruntime-genai generates text with."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from onnxreg.converters.inspection.facts import inspect_onnx
+from onnxreg.converters.passes import base, model, proof, samples
+from onnxreg.converters.runtime import load_session
+from onnxreg.converters.scrub import scrub_json
+from onnxreg.schema.errors import ConversionError, InputError, missing_extra
+
+GRAPH, SETTINGS = "model.onnx", "genai_config.json"
+TOKENS = 6
+TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None}
+"""How far logits may be from the checkpoint's, in parts of the largest one."""
+_LOCAL = ("is_local", "local_files_only")
+"""What a tokenizer that was loaded from a directory says about that."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A checkpoint directory of a causal language model, and the directory, not there yet, that files go to."""
+
+    checkpoint: Path
+    target: Path
+
+
+@dataclass(frozen=True)
+class Generator:
+    """The directory that holds what was written, and the names of the files."""
+
+    directory: Path
+    files: tuple[str, ...]
+
+
+class ModelBuilder(base.Pass[Decoder, Generator]):
+    """Build with the model builder of onnxruntime-genai, for the CPU, in a process of its own and offline.
+
+    With `int4`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what `MatMulNBits` may
+    round activations to. The logits of the graph are compared with the checkpoint's in PyTorch on seeded tokens.
+    """
+
+    id = "ModelBuilder"
+
+    class Params(base.PassParams):
+        precision: Literal["int4", "fp16", "fp32"]
+        int4_block_size: Literal[16, 32, 64, 128, 256] = 32
+        int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
+
+    def requires(self, subject: Decoder) -> None:
+        """Raise HostError where the extra is missing, InputError for what is no checkpoint."""
+        if find_spec("onnxruntime_genai") is None:
+            raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
+        if not (subject.checkpoint / "config.json").is_file():
+            raise InputError(f"{subject.checkpoint.name} is no checkpoint: it has no config.json")
+        if subject.target.exists():
+            raise InputError(f"{subject.target.name} exists already")
+
+    def observe(self, subject: Decoder) -> Mapping[str, Any]:
+        return {"checkpoint": subject.checkpoint}
+
+    def apply(self, subject: Decoder) -> Generator:
+        with model.scratch() as scratch:
+            made = scratch / "made"
+            self._build(subject.checkpoint, made, scratch / "cache")
+            if not (made / GRAPH).is_file() or not (made / SETTINGS).is_file():
+                raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
+            for path in made.glob("*.json"):
+                if (scrubbed := scrub_json(path, subject.checkpoint.name, _LOCAL)) is not None:
+                    path.write_bytes(scrubbed[0])
+            files = tuple(sorted(path.name for path in made.iterdir()))
+            made.rename(subject.target)
+        return Generator(subject.target, files)
+
+    def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
+        facts = inspect_onnx(after.directory / GRAPH)
+        expected = {"int4": "int4", "fp16": "float16", "fp32": "float32"}[self.params.precision]
+        quantized = facts.weights.weights_quantized
+        if (expected == "int4") != bool(quantized) or (not quantized and facts.precision != expected):
+            raise ConversionError(f"asked for {self.params.precision}, got weights of {facts.precision}")
+        return {
+            "opset": facts.opset,
+            "files": list(after.files),
+            "weights": facts.weights.weights_total,
+            "weights_quantized": quantized,
+            "parity": _parity(before["checkpoint"], after.directory, TOLERANCES[self.params.precision]),
+        }
+
+    def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
+        asked = self.params
+        options = [f"int4_block_size={asked.int4_block_size}"]
+        if asked.int4_accuracy_level is not None:
+            options.append(f"int4_accuracy_level={asked.int4_accuracy_level}")
+        paths = ["-i", str(checkpoint.absolute()), "-o", str(target), "-c", str(cache)]
+        kind = ["-p", asked.precision, "-e", "cpu", "--extra_options", *options]
+        done = subprocess.run(
+            [sys.executable, "-m", "onnxruntime_genai.models.builder", *paths, *kind],
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            reason = (done.stderr.strip() or done.stdout.strip() or "no reason was given").splitlines()[-1]
+            raise ConversionError(f"onnxruntime-genai could not build the model: {reason[:300]}")
+
+
+def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
+    """How far the graph's logits on a few seeded tokens are from the checkpoint's, without a past."""
+    import numpy as np
+
+    settings = json.loads((directory / SETTINGS).read_text("utf-8"))["model"]
+    tokens = np.random.default_rng(samples.SEED).integers(0, settings["vocab_size"], (1, TOKENS))
+    session = load_session(directory / GRAPH)
+    feed = {
+        item.name: _input(item, tokens, settings["decoder"]["head_size"]) for item in session.get_inputs()
+    }
+    got = proof.outputs(session, feed, "the decoder")["logits"]
+    expected = _torch_logits(checkpoint, tokens)
+    found = proof.compare([{"logits": expected}], [{"logits": got}], "the decoder", tolerance)
+    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": found}
+
+
+def _input(item: Any, tokens: Any, head_size: int) -> Any:
+    import numpy as np
+
+    if item.name == "input_ids":
+        return tokens
+    if item.name == "position_ids":
+        return np.arange(TOKENS, dtype=np.int64)[None]
+    sizes = {"batch_size": 1, "past_sequence_length": 0, "kv_cache_dim": head_size}
+    return np.ones([sizes.get(axis, TOKENS) if isinstance(axis, str) else axis for axis in item.shape])
+
+
+def _torch_logits(checkpoint: Path, tokens: Any) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        module = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
+    except Exception as error:
+        raise ConversionError("the checkpoint does not load as a causal language model") from error
+    with torch.no_grad():
+        return module.eval()(torch.from_numpy(tokens)).logits.numpy()

@@ -1,0 +1,84 @@
+"""`OnnxOpVersionConversion`: the same graph in another opset."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from onnxreg.converters.inspection.weightless import replace_but_weights, without_weights
+from onnxreg.converters.passes import base, graph
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.schema.errors import ConversionError, InputError
+
+OLDEST = 7
+"""ONNX Runtime loads no older one."""
+
+OLDEST_IR = 4
+"""Before it, weights had to be inputs too."""
+
+
+class OnnxOpVersionConversion(GraphPass):
+    """Convert the operators of the default domain up or down with ONNX's own converter.
+
+    Local functions are inlined first, since the converter leaves them as they are. The IR version becomes the one
+    that the opset was released with. What cannot be said in the target opset is an error.
+    """
+
+    id = "OnnxOpVersionConversion"
+    tolerance = 1e-3
+    keeps_opset = False
+
+    class Params(base.PassParams):
+        target_opset: int = Field(21, ge=OLDEST)
+
+    def requires(self, subject: Any) -> None:
+        import onnx
+
+        newest = onnx.defs.onnx_opset_version()
+        if self.params.target_opset > newest:
+            raise InputError(
+                f"{self.id}: opset {self.params.target_opset} is unknown here, the newest is {newest}"
+            )
+        super().requires(subject)
+        if graph.default_opset(subject) is None:
+            raise InputError(f"{self.id}: the graph has no operator of the default domain")
+
+    def apply(self, subject: Any) -> Any:
+        import onnx
+
+        target = self.params.target_opset
+        if graph.default_opset(subject) == target:
+            return subject
+        graph.inline_functions(subject)
+        graph.clear_value_info(subject)
+        try:
+            converted = onnx.version_converter.convert_version(without_weights(subject), target)
+        except (RuntimeError, ValueError) as error:
+            raise ConversionError(f"the graph cannot be said in opset {target}: {_reason(error)}") from error
+        graph.clear_value_info(converted)
+        replace_but_weights(subject, converted)
+        needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
+        subject.ir_version = max(OLDEST_IR, needed)
+        return subject
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        import onnx
+
+        result = super().ensures(before, after)
+        if result["opset"] != self.params.target_opset:
+            raise ConversionError(
+                f"asked for opset {self.params.target_opset}, the converter gave {result['opset']}"
+            )
+        try:
+            onnx.checker.check_model(without_weights(after))
+        except onnx.checker.ValidationError as error:
+            raise ConversionError(
+                f"the graph cannot be said in opset {self.params.target_opset}: {_reason(error)}"
+            ) from error
+        return {**result, "opset_before": before["opset"], "ir_version": after.ir_version}
+
+
+def _reason(error: BaseException) -> str:
+    """The converter's assertions begin with a place in its own source."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first.rpartition("failed: ")[2][:200]

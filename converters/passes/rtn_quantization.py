@@ -1,0 +1,124 @@
+"""`OnnxBlockWiseRtnQuantization`: weights in 4 or 8 bits by blocks, round to nearest, no calibration data."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from onnxreg.converters.passes import base, graph, model, weights
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.schema.errors import ConversionError, missing_extra
+
+PRODUCTS = frozenset({"MatMul"})
+
+
+class OnnxBlockWiseRtnQuantization(GraphPass):
+    """Each MatMul with a constant matrix becomes a `MatMulNBits` of the domain `com.microsoft`.
+
+    A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
+    `accuracy_level` is the type that activations may be rounded to while the model runs: 0 as the runtime likes,
+    1 float32, 2 float16, 3 bfloat16, 4 int8. Activations and every other weight stay as they are.
+    """
+
+    id = "OnnxBlockWiseRtnQuantization"
+
+    class Params(base.PassParams):
+        bits: Literal[4, 8] = 4
+        block_size: Literal[16, 32, 64, 128, 256] = 128
+        is_symmetric: bool = True
+        accuracy_level: Literal[0, 1, 2, 3, 4] = 0
+        nodes_to_exclude: tuple[str, ...] = ()
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
+
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        graph.inline_functions(subject)
+        return {**super().observe(subject), "factors": self._factors(subject)}
+
+    def apply(self, subject: Any) -> Any:
+        try:
+            from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+        except ImportError as error:
+            raise missing_extra("onnx-ir", "export", "quantizing by blocks") from error
+        asked = self.params
+        quantizer = MatMulNBitsQuantizer(
+            graph.copy(subject),
+            bits=asked.bits,
+            block_size=asked.block_size,
+            is_symmetric=asked.is_symmetric,
+            accuracy_level=asked.accuracy_level,
+            nodes_to_exclude=list(asked.nodes_to_exclude),
+            op_types_to_quantize=("MatMul",),
+        )
+        with quiet():
+            quantizer.process()
+        quantized = quantizer.model.model
+        graph.clear_value_info(quantized)
+        graph.drop_unread_weights(quantized)
+        return quantized
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        found = before["factors"]
+        if not found:
+            raise ConversionError(
+                "quantization reached none of the weights", "the graph has no MatMul with a constant matrix"
+            )
+        if left := sorted(self._factors(after)):
+            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
+        result["weights"] = len(found)
+        result["quantized_bytes"] = sum(model.tensor_bytes(one.tensor) for one in found.values())
+        result["weight_error"] = _relative_error(found, after, self.params.bits)
+        return result
+
+    def _factors(self, subject: Any) -> dict[str, weights.Factor]:
+        return weights.factors(subject, PRODUCTS, self.params.nodes_to_exclude)
+
+
+def _relative_error(found: Mapping[str, weights.Factor], after: Any, bits: int) -> float:
+    """The root of the squared error over the squared weights, all of them together; four significant digits."""
+    import numpy as np
+    import onnx
+
+    whole = lost = 0.0
+    restored = dict(_restore(after, bits))
+    for name, factor in found.items():
+        weight = onnx.numpy_helper.to_array(factor.tensor).astype(np.float32, copy=False)
+        weight = weight.reshape(weight.shape[-2:])
+        whole += float(np.square(weight, dtype=np.float64).sum())
+        lost += float(np.square(weight - restored[name], dtype=np.float64).sum())
+    return float(f"{(lost / whole) ** 0.5 if whole else 0.0:.4g}")
+
+
+def _restore(after: Any, bits: int) -> Iterator[tuple[str, Any]]:
+    """Each quantized matrix by its former name, as float32 `[K, N]`, as `MatMulNBits` says it is to be read."""
+    import numpy as np
+    import onnx
+
+    stored = {tensor.name: tensor for body in graph.within(after.graph) for tensor in body.initializer}
+    for body in graph.within(after.graph):
+        for node in (node for node in body.node if node.op_type == "MatMulNBits"):
+            packed, scales, *zeros = (
+                onnx.numpy_helper.to_array(stored[name]) for name in node.input[1:4] if name
+            )
+            sizes = {entry.name: entry.i for entry in node.attribute}
+            columns, blocks, _ = packed.shape
+            codes = _unpack(packed, bits).reshape(columns, blocks, -1).astype(np.float32)
+            zero = (
+                _unpack(zeros[0].reshape(columns, -1), bits)[:, :blocks, None].astype(np.float32)
+                if zeros
+                else np.float32(2 ** (bits - 1))
+            )
+            values = (codes - zero) * scales.reshape(columns, blocks, 1).astype(np.float32)
+            name = node.input[1].removesuffix(f"_Q{bits}")
+            yield name, values.reshape(columns, -1)[:, : sizes["K"]].T
+
+
+def _unpack(packed: Any, bits: int) -> Any:
+    """The codes of the last axis, the low half of each byte first where there are two in it."""
+    import numpy as np
+
+    if bits == 8:
+        return packed
+    return np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)

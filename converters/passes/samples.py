@@ -1,0 +1,130 @@
+"""Inputs to measure a graph on: drawn with a seed to fit its contract, or read from files."""
+
+import random
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.inspection.onnx_graph import graph_inputs
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+
+Feed = Mapping[str, Any]
+"""The inputs of one run: numpy arrays by name."""
+
+SIZES = ({"batch": 1}, {"batch": 2})
+"""What dynamic axes get in each drawn run, by name; others get `LENGTHS`."""
+LENGTHS = (8, 12)
+SEED = 0
+
+
+def index_bounds(model: Any) -> dict[str, int]:
+    """For each integer input that picks rows of stored tables, how many rows the smallest of them has."""
+    rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
+    origin = {value.name: value.name for value in graph_inputs(model.graph)}
+    found: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in ("Cast", "Identity") and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+        if node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origin:
+            name = origin[node.input[1]]
+            found[name] = min(found.get(name, rows[node.input[0]]), rows[node.input[0]])
+    return found
+
+
+def draw(model: Any, bounds: Mapping[str, int] | None = None, seed: int = SEED) -> tuple[Feed, ...]:
+    """Two runs for a graph, drawn with a seed; the second has another batch and length where these are dynamic.
+
+    Floats are normal, indices of stored tables lie in these, other integers are 1 (a mask without padding) and
+    booleans true.
+
+    Args:
+        bounds: what `index_bounds` gives; of the graph itself where absent.
+    """
+    import numpy as np
+
+    bounds = index_bounds(model) if bounds is None else bounds
+    generator = np.random.default_rng(seed)
+    return tuple(
+        {
+            value.name: _draw(value, _shape(value, sizes, length), bounds, generator)
+            for value in graph_inputs(model.graph)
+        }
+        for sizes, length in zip(SIZES, LENGTHS, strict=True)
+    )
+
+
+def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
+    """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts rows.
+
+    Each row is one run of batch 1. Raises InputError where there are none, or fewer than asked for.
+
+    Args:
+        count: how many rows to pick, with the seed; all of them where absent.
+    """
+    rows = list(_rows(path))
+    if not rows:
+        raise InputError(f"{path.name} holds no rows of .npz arrays")
+    if count is None:
+        return tuple(rows)
+    if count > len(rows):
+        raise InputError(f"{count} samples were asked for, {path.name} holds {len(rows)}")
+    return tuple(rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count)))
+
+
+def check(feeds: Sequence[Feed], model: Any, what: str) -> None:
+    """Raise InputError, naming `what`, where there are no feeds or they have other names than the graph's inputs."""
+    names = sorted(value.name for value in graph_inputs(model.graph))
+    if not feeds:
+        raise InputError(f"{what} needs sample inputs, and none were given")
+    for feed in feeds:
+        if sorted(feed) != names:
+            raise InputError(
+                f"{what}: the graph takes {', '.join(names)}; given were {', '.join(sorted(feed))}"
+            )
+
+
+def digest(feeds: Sequence[Feed]) -> Digest:
+    """The digest of names, types, shapes and values."""
+    parts = [
+        part
+        for feed in feeds
+        for name, array in sorted(feed.items())
+        for part in (f"{name} {array.dtype} {array.shape}\n".encode(), array.tobytes())
+    ]
+    return Digest.of(b"".join(parts))
+
+
+def _rows(path: Path) -> Iterator[Feed]:
+    import numpy as np
+
+    for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                arrays = {name: found[name] for name in found.files}
+        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+            raise InputError(f"{file.name} is no .npz file of plain arrays") from error
+        if any(not array.ndim for array in arrays.values()) or len({len(a) for a in arrays.values()}) != 1:
+            raise InputError(f"{file.name}: its arrays do not have the same number of rows")
+        count = len(next(iter(arrays.values())))
+        yield from ({name: a[index : index + 1] for name, a in arrays.items()} for index in range(count))
+
+
+def _shape(value: Any, sizes: Mapping[str, int], length: int) -> list[int]:
+    dims = value.type.tensor_type.shape.dim
+    return [dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param, length) for dim in dims]
+
+
+def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: Any) -> Any:
+    import numpy as np
+    import onnx
+
+    if not value.type.HasField("tensor_type"):
+        raise InputError(f"the input {value.name} is no tensor: give sample inputs")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    if np.issubdtype(dtype, np.floating):
+        return generator.normal(size=shape).astype(dtype)
+    if np.issubdtype(dtype, np.integer) and value.name in bounds:
+        return generator.integers(0, bounds[value.name], shape).astype(dtype)
+    return np.ones(shape, dtype=dtype)

@@ -1,0 +1,60 @@
+"""Minimal sets by delta debugging.
+
+Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+
+class ExhaustedError(Exception):
+    """The number of trials that were allowed is used up."""
+
+
+class Trials:
+    """Counts the trials of a predicate over sets of names, asks each set once, and ends after `most` of them."""
+
+    def __init__(self, holds: Callable[[frozenset[str]], bool], most: int) -> None:
+        self._holds = holds
+        self._known: dict[frozenset[str], bool] = {}
+        self._most = most
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    def __call__(self, names: frozenset[str]) -> bool:
+        """Raise ExhaustedError where this would be one trial too many."""
+        if names not in self._known:
+            if self.count >= self._most:
+                raise ExhaustedError
+            self._known[names] = self._holds(names)
+        return self._known[names]
+
+
+def minimize(names: Sequence[str], holds: Callable[[frozenset[str]], bool]) -> tuple[list[str], bool]:
+    """A subset for which `holds` still does, and from which no name can be left out; it must hold for all `names`.
+
+    The second result is False where the trials ended first: then the set holds, but may not be minimal.
+    """
+    kept, parts = list(names), 2
+    try:
+        while kept:
+            if holds(frozenset()):
+                return [], True
+            smaller = next((rest for rest in _complements(kept, parts) if holds(frozenset(rest))), None)
+            if smaller is not None:
+                kept, parts = smaller, max(parts - 1, 2)
+            elif parts >= len(kept):
+                return kept, True
+            else:
+                parts = min(2 * parts, len(kept))
+    except ExhaustedError:
+        return kept, False
+    return kept, True
+
+
+def _complements(names: Sequence[str], parts: int) -> list[list[str]]:
+    """The names without each of so many consecutive parts, the last part left out first."""
+    edges = [len(names) * index // parts for index in range(parts + 1)]
+    return [[*names[:start], *names[end:]] for start, end in pairwise(edges) if start < end][::-1]

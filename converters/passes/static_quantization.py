@@ -1,0 +1,138 @@
+"""`OnnxStaticQuantization`: 8-bit weights and activations, whose ranges calibration data shows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from onnxreg.converters.passes import base, graph, model, samples, weights
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.schema.errors import ConversionError
+
+PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
+
+
+class OnnxStaticQuantization(GraphPass):
+    """Quantize with ONNX Runtime, on the ranges that values have for the calibration data handed to the pass.
+
+    `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
+    quantized operators in their place. `op_types_to_quantize` is every operator that ONNX Runtime can quantize where
+    absent. Every constant weight of a Conv, Gemm or MatMul among them is quantized, or the pass fails.
+    `percentile` is read by the method `Percentile`.
+    """
+
+    id = "OnnxStaticQuantization"
+
+    class Params(base.PassParams):
+        weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
+        activation_type: Literal["QInt8", "QUInt8"] = "QUInt8"
+        quant_format: Literal["QDQ", "QOperator"] = "QDQ"
+        calibrate_method: Literal["MinMax", "Entropy", "Percentile"] = "MinMax"
+        percentile: float = Field(99.999, gt=50, le=100)
+        per_channel: bool = True
+        reduce_range: bool = False
+        op_types_to_quantize: tuple[str, ...] | None = None
+        nodes_to_exclude: tuple[str, ...] = ()
+
+    def requires(self, subject: Any) -> None:
+        super().requires(subject)
+        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
+        samples.check(self.data or (), subject, self.id)
+
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        graph.inline_functions(subject)
+        found = self._factors(subject)
+        return {
+            **super().observe(subject),
+            "weights": len(found),
+            "quantized_bytes": sum(model.tensor_bytes(one.tensor) for one in found.values()),
+        }
+
+    def apply(self, subject: Any) -> Any:
+        graph.clear_value_info(subject)
+        graph.name_nodes(subject)
+        with model.scratch() as directory:
+            source, target = directory / "float.onnx", directory / "quantized.onnx"
+            model.save(subject, source)
+            try:
+                with quiet():
+                    self._quantize(source, target, model.weight_bytes(subject) > model.LIMIT)
+            except Exception as error:
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                raise ConversionError(f"ONNX Runtime could not quantize the graph: {reason}") from error
+            quantized = model.load(target)
+        del quantized.metadata_props[:]
+        quantized.metadata_props.extend(subject.metadata_props)
+        graph.clear_value_info(quantized)
+        graph.drop_unused_imports(quantized)
+        return quantized
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        if not before["weights"]:
+            raise ConversionError(
+                "quantization reached none of the weights",
+                f"the graph has no {' or '.join(sorted(self._products))} with constant weights",
+            )
+        if left := sorted(self._factors(after)):
+            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
+        calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
+        return {
+            **result,
+            "weights": before["weights"],
+            "quantized_bytes": before["quantized_bytes"],
+            "calibration": calibration,
+            "operators": graph.count_operators(after),
+        }
+
+    def _quantize(self, source: Path, target: Path, large: bool) -> None:
+        from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+        asked = self.params
+        quantize_static(
+            source,
+            target,
+            _reader(self.data or ()),
+            quant_format=QuantFormat[asked.quant_format],
+            op_types_to_quantize=self._operators(),
+            per_channel=asked.per_channel,
+            reduce_range=asked.reduce_range,
+            activation_type=QuantType[asked.activation_type],
+            weight_type=QuantType[asked.weight_type],
+            nodes_to_exclude=list(asked.nodes_to_exclude),
+            use_external_data_format=large,
+            calibrate_method=CalibrationMethod[asked.calibrate_method],
+            extra_options={"CalibPercentile": asked.percentile},
+        )
+
+    def _operators(self) -> list[str]:
+        """Sorted: ONNX Runtime's own default is in hash order, and so is what it writes."""
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+        asked = self.params.op_types_to_quantize
+        return sorted({*QDQRegistry, *QLinearOpsRegistry} if asked is None else asked)
+
+    @property
+    def _products(self) -> frozenset[str]:
+        asked = self.params.op_types_to_quantize
+        return PRODUCTS if asked is None else PRODUCTS & set(asked)
+
+    def _factors(self, subject: Any) -> dict[str, weights.Factor]:
+        return weights.factors(subject, self._products, self.params.nodes_to_exclude)
+
+
+def _reader(feeds: Sequence[samples.Feed]) -> Any:
+    """The feeds as ONNX Runtime asks for them, one after the other, then None."""
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = iter(feeds)
+
+        def get_next(self) -> dict[str, Any] | None:
+            feed = next(self._left, None)
+            return None if feed is None else dict(feed)
+
+    return Reader()

@@ -1,0 +1,94 @@
+"""Both exporters of PyTorch behind one signature, and their graphs without traces of the machine."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.inspection.weightless import without_weights
+from onnxreg.converters.passes import graph, model
+from onnxreg.converters.passes.quiet import quiet, quieted
+from onnxreg.converters.passes.torch_model import TorchModel, traceable
+from onnxreg.schema.errors import ConversionError
+
+Export = Callable[[TorchModel, int, bool], Any]
+
+
+def export_torchscript(subject: TorchModel, opset: int, dynamic: bool) -> Any:
+    """Trace the module; its graphs of encoders are what the fusions of ONNX Runtime were made for."""
+    names = [*subject.inputs, *subject.outputs]
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_axes": {name: subject.axes_of(name) for name in names} if dynamic else None,
+        "opset_version": opset,
+        "do_constant_folding": True,
+        "dynamo": False,
+    }
+    if subject.weight_bytes <= model.LIMIT:
+        target = io.BytesIO()
+        _export(subject, target, options)
+        exported = _parse(target)
+    else:
+        with model.scratch() as directory:
+            _export(subject, str(directory / "model.onnx"), options)
+            exported = model.load(directory / "model.onnx")
+    return _finish(exported)
+
+
+def export_dynamo(subject: TorchModel, opset: int, dynamic: bool) -> Any:
+    """Export with `torch.export`; what it writes about the machine and the source code is dropped."""
+    axes = tuple(subject.axes_of(name) for name in subject.inputs)
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_shapes": {"tensors": axes} if dynamic else None,
+        "opset_version": opset,
+        "dynamo": True,
+        "verbose": False,
+    }
+    with model.scratch() as directory:
+        path = directory / "model.onnx"
+        _export(subject, None, options).save(str(path), external_data=True)
+        exported = model.load(path)
+    graph.drop_notes(exported)
+    return _finish(exported)
+
+
+def names_a_directory(exported: Any) -> str | None:
+    """A directory of this machine that a graph names outside its weights, if there is one."""
+    import torch
+
+    text = without_weights(exported).SerializeToString()
+    places = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
+    return next(
+        (place.name for place in sorted(places) if len(place.parts) > 1 and str(place).encode() in text), None
+    )
+
+
+def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
+    import torch
+
+    try:
+        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), torch.no_grad():
+            return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
+    except Exception as error:
+        raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error
+
+
+def _parse(target: io.BytesIO) -> Any:
+    import onnx
+
+    return onnx.ModelProto.FromString(target.getbuffer())
+
+
+def _finish(exported: Any) -> Any:
+    exported.producer_version = exported.producer_version.partition("+")[0]
+    return exported
+
+
+def _first_line(error: BaseException) -> str:
+    """What went wrong first: the new exporter wraps it in an explanation of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

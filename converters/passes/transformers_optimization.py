@@ -1,0 +1,79 @@
+"""`OrtTransformersOptimization`: subgraphs of transformers become single operators of ONNX Runtime."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt
+
+from onnxreg.converters.passes import base, graph, model
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.schema.errors import ConversionError, InputError
+
+
+class OrtTransformersOptimization(GraphPass):
+    """Fuse with the transformer optimizer of ONNX Runtime.
+
+    `model_type` picks the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from the graph
+    where 0. `opt_level` is how far ONNX Runtime optimizes the graph before that: 0 not at all, 1 basic, 2 extended,
+    99 all; with `only_onnxruntime` nothing else is done. What was fused is counted in `fused`; that it is empty is
+    a result, not an error: `fusions` says 0.
+    """
+
+    id = "OrtTransformersOptimization"
+    tolerance = 1e-3
+
+    class Params(base.PassParams):
+        model_type: str = "bert"
+        num_heads: NonNegativeInt = 0
+        hidden_size: NonNegativeInt = 0
+        opt_level: Literal[0, 1, 2, 99] | None = None
+        only_onnxruntime: bool = False
+
+    def requires(self, subject: Any) -> None:
+        from onnxruntime.transformers.optimizer import MODEL_TYPES
+
+        super().requires(subject)
+        if self.params.model_type not in MODEL_TYPES:
+            known = ", ".join(sorted(MODEL_TYPES))
+            raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {known}")
+        if self.params.only_onnxruntime and self.params.opt_level == 0:
+            raise InputError(f"{self.id}: only_onnxruntime with opt_level 0 would do nothing")
+
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        return {**super().observe(subject), "operators": graph.count_operators(subject)}
+
+    def apply(self, subject: Any) -> Any:
+        from onnxruntime.transformers.optimizer import optimize_model
+
+        asked = self.params
+        with model.scratch() as directory, quiet():
+            source = directory / "model.onnx"
+            model.save(subject, source)
+            try:
+                optimizer = optimize_model(
+                    str(source),
+                    asked.model_type,
+                    asked.num_heads,
+                    asked.hidden_size,
+                    opt_level=asked.opt_level,
+                    only_onnxruntime=asked.only_onnxruntime,
+                )
+            except Exception as error:
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                raise ConversionError(f"ONNX Runtime could not optimize the graph: {reason}") from error
+        graph.clear_value_info(optimizer.model)
+        graph.drop_unused_imports(optimizer.model)
+        graph.drop_unread_weights(optimizer.model)
+        return optimizer.model
+
+    def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
+        result = super().ensures(before, after)
+        operators = graph.count_operators(after)
+        fused = {
+            name: count - before["operators"].get(name, 0)
+            for name, count in operators.items()
+            if name.startswith("com.microsoft:") and count > before["operators"].get(name, 0)
+        }
+        nodes = {"before": sum(before["operators"].values()), "after": sum(operators.values())}
+        return {**result, "fused": fused, "fusions": sum(fused.values()), "nodes": nodes}

@@ -1,0 +1,86 @@
+"""The catalog: ours, others', and the table in the documentation."""
+
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from onnxreg.converters.passes import catalog
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+
+PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
+MODULE = '''
+from onnxreg.converters.passes.graph_pass import GraphPass
+class Other(GraphPass):
+    """Do nothing. And that well."""
+    id = "Other"
+    def apply(self, subject):
+        return subject
+'''
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module: str = MODULE) -> None:
+    """What installing a package with these entry points leaves behind."""
+    (folder / "other_passes.py").write_text(module)
+    (folder / "other-1.0.dist-info").mkdir()
+    (folder / "other-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"
+    )
+    lines = "\n".join(["[onnxreg.passes]", *entries])
+    (folder / "other-1.0.dist-info" / "entry_points.txt").write_text(lines)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "other_passes", raising=False)
+
+
+@pytest.mark.parametrize("name", catalog.BUILT_IN)
+def test_every_pass_is_described(name: str) -> None:
+    found = catalog.describe(name)
+    json.dumps(found)
+    jsonschema.Draft202012Validator.check_schema(found["parameters"])
+    assert found["summary"]
+    assert found["parameters"]["additionalProperties"] is False
+
+
+def test_the_table_of_the_documentation_is_generated() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    table = text.partition("<!-- generated: passes -->\n")[2].partition("<!-- end -->")[0]
+    assert table == f"\n{catalog.table()}\n"
+
+
+def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "Other = other_passes:Other")
+    assert catalog.names() == [*catalog.BUILT_IN, "Other"]
+    assert "other_passes" not in sys.modules
+    found = catalog.describe("Other")
+    assert (found["package"], found["summary"]) == ("other_passes", "Do nothing")
+
+
+@pytest.mark.parametrize(
+    ("entry", "module", "message"),
+    [
+        ("Other = other_passes:Missing", MODULE, "does not load"),
+        ("Other = other_passes:Other", "1 / 0", "does not load: division by zero"),
+        ("Wrong = other_passes:Other", MODULE, "is no pass with the id Wrong"),
+        ("Other = other_passes:GraphPass", MODULE, "is no pass with the id Other"),
+    ],
+)
+def test_a_pass_that_is_broken_is_named(
+    entry: str, module: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, entry, module=module)
+    with pytest.raises(HostError, match=message):
+        catalog.find(entry.partition(" ")[0])
+
+
+def test_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "OnnxConversion = other_passes:Other")
+    with pytest.raises(ConflictError, match="two packages bring a pass called OnnxConversion"):
+        catalog.names()
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(NotFoundError, match="no pass is called 'OnnxConversoin'") as caught:
+        catalog.find("OnnxConversoin")
+    assert "OnnxConversion, OnnxOpVersionConversion" in caught.value.hint

@@ -1,0 +1,147 @@
+"""`OnnxConversion` on small torch modules."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.conversion import OnnxConversion, agreement
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.schema.errors import ConversionError, InputError
+
+
+class Toy(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(9, 4)
+        self.head = torch.nn.Linear(4, 3)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = False) -> Any:
+        hidden = self.drop(self.embed(input_ids)) * attention_mask.unsqueeze(-1)
+        return SimpleNamespace(logits=self.head(hidden), extra=hidden)
+
+
+def inputs() -> dict[str, Any]:
+    ids = torch.tensor([[1, 2, 3], [4, 5, 0]])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_contract_of_the_graph_and_mode_of_the_module(training: bool) -> None:
+    module = Toy().train(training)
+    model, step = run("fp32", OnnxConversion(), TorchModel(module, inputs()))
+    assert all(part.training is training for part in module.modules())
+    assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask"]
+    (logits,) = model.graph.output
+    dims = [dim.dim_param or dim.dim_value for dim in logits.type.tensor_type.shape.dim]
+    assert (logits.name, dims) == ("logits", ["batch", "sequence", 3])
+    assert step.result == {"opset": 18, "nodes": len(model.graph.node), "exporter": "torchscript"}
+    assert "+" not in model.producer_version
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_module_that_cannot_be_exported_is_a_conversion_error() -> None:
+    class Broken(Toy):
+        def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = False) -> Any:
+            raise ValueError("no such thing\nwith a second line")
+
+    with pytest.raises(ConversionError, match=r"could not export the model: no such thing$"):
+        run("fp32", OnnxConversion(), TorchModel(Broken(), inputs()))
+
+
+def test_an_input_is_required() -> None:
+    with pytest.raises(InputError, match="no example input"):
+        run("fp32", OnnxConversion(), TorchModel(Toy(), {}))
+
+
+def test_an_opset_that_differs_is_an_error() -> None:
+    model, _ = run("fp32", OnnxConversion(target_opset=17), TorchModel(Toy().eval(), inputs()))
+    with pytest.raises(ConversionError, match="asked for opset 18, the exporter gave 17"):
+        OnnxConversion().ensures({}, model)
+
+
+class Plain(torch.nn.Module):
+    """Two outputs in a tuple, and a branch on a size that tracing cannot see."""
+
+    def __init__(self, branches: bool) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.branches = branches
+
+    def forward(self, x: Any) -> Any:
+        rows = self.inner(x)
+        scale = x.shape[1] if self.branches else 1
+        return rows * int(scale), rows.sum(dim=1)
+
+
+def plain(branches: bool = False, **changes: Any) -> TorchModel:
+    torch.manual_seed(0)
+    return TorchModel(
+        Plain(branches).eval(),
+        {"x": torch.ones(2, 3, 4)},
+        ("rows", "sums"),
+        {"x": {0: "batch", 1: "length"}, "rows": {0: "batch", 1: "length"}, "sums": {0: "batch"}},
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_any_module_by_either_exporter(dynamo: bool) -> None:
+    model, step = run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain())
+    assert [value.name for value in model.graph.output] == ["rows", "sums"]
+    dims = [dim.dim_param or dim.dim_value for dim in model.graph.output[1].type.tensor_type.shape.dim]
+    assert dims == ["batch", 4]
+    assert step.result["exporter"] == ("dynamo" if dynamo else "torchscript")
+    assert agreement(plain(), model) < 1e-5
+    assert b"stack_trace" not in model.SerializeToString()
+
+
+def test_auto_refuses_a_graph_that_is_true_for_the_examples_only() -> None:
+    traced, _ = run("fp32", OnnxConversion(), plain(branches=True))
+    assert agreement(plain(branches=True), traced) > 0.1
+    model, step = run("fp32", OnnxConversion(use_dynamo_exporter="auto"), plain(branches=True))
+    assert step.result["exporter"] == "dynamo"
+    assert "on samples of another size" in step.result["torchscript_refused"]
+    assert agreement(plain(branches=True), model) < 1e-5
+
+
+def test_auto_takes_torchscript_where_that_is_right() -> None:
+    _, step = run("fp32", OnnxConversion(use_dynamo_exporter="auto"), plain())
+    assert step.result["exporter"] == "torchscript"
+
+
+def test_without_dynamic_axes() -> None:
+    model, _ = run("fp32", OnnxConversion(dynamic=False), plain())
+    dims = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    assert dims == [2, 3, 4]
+
+
+def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error() -> None:
+    subject = TorchModel(torch.nn.LayerNorm(4), {"input": torch.ones(2, 3, 4)})
+    with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18"):
+        run("fp32", OnnxConversion(use_dynamo_exporter=True, target_opset=14), subject)
+
+
+def test_an_output_that_the_module_does_not_give() -> None:
+    subject = TorchModel(Plain(False), {"x": torch.ones(2, 3, 4)}, ("a", "b", "c"))
+    with pytest.raises(ConversionError, match="gives 2 outputs, not a, b, c"):
+        run("fp32", OnnxConversion(), subject)
+
+
+def test_no_exporter_can() -> None:
+    class Broken(Plain):
+        def forward(self, x: Any) -> Any:
+            raise ValueError("no such thing")
+
+    with pytest.raises(
+        ConversionError, match=r"no exporter agrees with the module: torchscript: .*; dynamo: "
+    ):
+        run(
+            "fp32",
+            OnnxConversion(use_dynamo_exporter="auto"),
+            TorchModel(Broken(False), {"x": torch.ones(1, 2, 4)}),
+        )

@@ -1,0 +1,89 @@
+"""`DynamicToFixedShape`: by axis and by input, and the ways to ask for what is not there."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.passes import proof
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+from onnxreg.converters.passes.testing import PassContract
+from onnxreg.schema.errors import InputError
+
+
+def model() -> Any:
+    """Its values' shapes hold an expression of an axis, as exporters leave them."""
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        " g (int64[batch, sequence] ids, int64[batch, sequence] mask) => (float[batch, sequence, 4] y, float[a, b] z)"
+        " { rows = Gather(table, ids) y = Relu(rows) z = ReduceMax<keepdims = 0>(y, axes) }"
+    )
+    table = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
+    stale = onnx.helper.make_tensor_value_info("rows", 1, ["batch", "Min(512, sequence)", 4])
+    parsed.graph.value_info.append(stale)
+    return parsed
+
+
+class TestContract(PassContract):
+    def make(self) -> DynamicToFixedShape:
+        return DynamicToFixedShape(dim_param=["batch", "sequence"], dim_value=[2, 8])
+
+    def subject(self) -> Any:
+        return model()
+
+
+WAYS = (
+    {"dim_param": ["batch", "sequence"], "dim_value": [3, 7]},
+    {"input_dim": ["batch", "sequence"], "dim_value": [3, 7]},
+    {"input_name": ["ids"], "input_shape": [[3, 7]]},
+    {"input_name": ["mask", "ids"], "input_shape": [[3, 7], [3, 7]]},
+)
+
+
+def test_every_way_gives_the_same_bytes_and_true_shapes() -> None:
+    found = set()
+    for way in WAYS:
+        after, step = proof.run("fixed", DynamicToFixedShape(**way), model())
+        assert step.result["shapes"] == {"ids": [3, 7], "mask": [3, 7], "y": [3, 7, 4], "z": [3, 4]}
+        assert step.result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
+        found.add(after.SerializeToString(deterministic=True))
+    assert len(found) == 1
+    assert b"sequence" not in found.pop()
+
+
+def test_one_axis_stays_dynamic() -> None:
+    _, step = proof.run("fixed", DynamicToFixedShape(dim_param=["batch"], dim_value=[1]), model())
+    assert step.result["shapes"]["y"] == [1, "sequence", 4]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "give either"),
+        ({**WAYS[0], **WAYS[2]}, "give either"),
+        ({"dim_param": ["batch"]}, "as many names"),
+        ({"dim_value": [1]}, "as many names"),
+        ({"dim_param": ["batch"], "dim_value": [1, 2]}, "as many names"),
+        ({"dim_param": [], "dim_value": []}, "as many names"),
+        ({"dim_param": ["batch", "batch"], "dim_value": [1, 2]}, "twice"),
+        ({"dim_param": ["batch"], "dim_value": [0]}, "greater than 0"),
+        ({"input_name": ["ids"], "input_shape": [[0, 1]]}, "greater than 0"),
+        ({"dim_param": ["bacth"], "dim_value": [1]}, "no input has an axis called 'bacth'"),
+        ({"input_name": ["idz"], "input_shape": [[1, 2]]}, "no input is called 'idz'"),
+        ({"input_name": ["ids"], "input_shape": [[1, 2, 3]]}, "ids has 2 axes, 3 sizes"),
+        ({"input_name": ["ids", "mask"], "input_shape": [[1, 2], [1, 3]]}, "cannot be 3, it is 2"),
+    ],
+)
+def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run("fixed", DynamicToFixedShape(**params), model())
+
+
+def test_a_size_that_contradicts_a_fixed_axis() -> None:
+    after, _ = run("fixed", DynamicToFixedShape(**WAYS[0]), model())
+    with pytest.raises(InputError, match="cannot be 4, it is 7"):
+        run("fixed", DynamicToFixedShape(input_name=["ids"], input_shape=[[3, 4]]), after)

@@ -1,0 +1,130 @@
+"""`OnnxFloatToFloat16`: what stays float32 on request, and graphs that ONNX Runtime's converter leaves broken."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.transformers.float16 import convert_np_to_float16
+
+from onnxreg.converters.passes import proof
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.graph_pass import public_types
+from onnxreg.converters.passes.half import to_half
+from onnxreg.converters.passes.testing import PassContract
+from onnxreg.schema.errors import InputError
+
+FLOAT, FLOAT16 = 1, 10
+BODY = "first: h = MatMul(x, weight) r = Relu(h) s = Softmax(h) a = Add(r, s) b = Add(h, a) logits = MatMul(b, weight)"
+
+
+def model(body: str = BODY) -> Any:
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] logits, float[n, 40] h)'
+        f" {{ {body.removeprefix('first: ')} }}"
+    )
+    parsed.graph.node[0].name = "first"
+    weight = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32) / 6
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    return parsed
+
+
+class TestContract(PassContract):
+    def make(self) -> OnnxFloatToFloat16:
+        return OnnxFloatToFloat16(op_block_list=["Add"])
+
+    def subject(self) -> Any:
+        return model()
+
+
+class TestContractOfPlainHalf(PassContract):
+    def make(self) -> OnnxFloatToFloat16:
+        return OnnxFloatToFloat16(keep_io_types=False)
+
+    def subject(self) -> Any:
+        return model()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"op_block_list": ["Add"]},
+        {"op_block_list": ["Relu", "Softmax", "Add"]},
+        {"node_block_list": ["first"]},
+        {"op_include_list": ["MatMul"]},
+        {"node_include_list": ["first"]},
+        {"op_include_list": ["Relu"], "node_include_list": ["first"]},
+        {"op_block_list": ["Add", "SkipSimplifiedLayerNormalization"]},
+    ],
+)
+def test_two_readers_in_float32_of_one_value_do_not_collide(params: dict[str, Any]) -> None:
+    half, step = proof.run("fp16", OnnxFloatToFloat16(**params), model())
+    onnx.checker.check_model(half, full_check=True)
+    assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.999
+    assert step.result["weight_bytes"] == {"before": 6400, "after": 3200}
+
+
+def test_operators_that_stay_read_float32() -> None:
+    half, _ = run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul"]), model())
+    inferred = onnx.shape_inference.infer_shapes(half).graph
+    kinds = {value.name: value.type.tensor_type.elem_type for value in inferred.value_info}
+    read = {node.op_type: {kinds.get(name) for name in node.input} for node in half.graph.node}
+    assert read["Softmax"] == read["Add"] == {FLOAT}
+
+
+@pytest.mark.parametrize(
+    ("keep", "types"),
+    [
+        (True, {"x": FLOAT, "logits": FLOAT, "h": FLOAT}),
+        (False, {"x": FLOAT16, "logits": FLOAT16, "h": FLOAT16}),
+        (["logits"], {"x": FLOAT16, "logits": FLOAT, "h": FLOAT16}),
+    ],
+)
+def test_public_types(keep: Any, types: dict[str, int]) -> None:
+    half, _ = proof.run("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
+    assert public_types(half) == types
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"op_block_list": ["Add"], "op_include_list": ["Relu"]},
+        {"node_block_list": ["first"], "op_include_list": ["Relu"]},
+        {"node_block_list": ["frist"]},
+        {"node_include_list": ["frist"]},
+        {"op_include_list": ["Rleu"]},
+        {"keep_io_types": ["logit"]},
+        {"min_positive_val": 1e-9},
+        {"max_finite_val": 1e6},
+        {"keep_io_types": "logits"},
+    ],
+)
+def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        run("fp16", OnnxFloatToFloat16(**params), model())
+
+
+@pytest.mark.parametrize("bounds", [(5.96e-8, 65504), (1e-7, 1e4), (1e-3, 2.5)])
+def test_bounds_are_those_of_onnx_runtime(bounds: tuple[float, float]) -> None:
+    every = np.random.default_rng(1).integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
+    edges = np.array([*bounds, -bounds[0], -bounds[1], 0, -0.0, np.inf, -np.inf, 2**-24, 65519], np.float32)
+    values = np.concatenate(
+        [every[~np.isnan(every)], edges, np.nextafter(edges, 1), np.nextafter(edges, 9e9)]
+    )
+    with np.errstate(all="ignore"):
+        expected = convert_np_to_float16(values, *bounds)
+    assert to_half(values, *bounds).tobytes() == expected.tobytes()
+
+
+def test_weights_are_bounded_as_asked() -> None:
+    graph = model()
+    huge = np.full((40, 40), -3e38, np.float32)
+    graph.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(huge, "weight"))
+    half, _ = run("fp16", OnnxFloatToFloat16(max_finite_val=1e4), graph)
+    assert set(onnx.numpy_helper.to_array(half.graph.initializer[0]).reshape(-1).tolist()) == {-1e4}
+
+
+def test_a_graph_in_a_circle_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="not a valid graph"):
+        run("fp16", OnnxFloatToFloat16(), model("h = MatMul(x, b) b = Relu(h) logits = MatMul(b, weight)"))

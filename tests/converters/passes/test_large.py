@@ -1,0 +1,185 @@
+"""A model of more than 2 GB through the passes, its files, the registry and back. `limit` makes the same of a small one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.inspection.facts import inspect_onnx
+from onnxreg.converters.intake.adopt import adopt
+from onnxreg.converters.passes import model, proof
+from onnxreg.converters.passes.base import Pass
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.registry import Registry
+from onnxreg.schema.errors import InputError
+
+TABLES = 4
+WIDTH = 64
+
+
+def write(folder: Path, rows: int) -> Path:
+    """A graph of four embedding tables of so many rows and a product, all in one sparse file beside it."""
+    tables = "".join(f"h{i} = Gather(table{i}, ids) " for i in range(TABLES))
+    sums = " ".join(f"s{i} = Add({'h0' if i == 1 else f's{i - 1}'}, h{i})" for i in range(1, TABLES))
+    parsed = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 18]> g (int64[batch, sequence] ids) => (float[batch, sequence, {WIDTH}] y)'
+        f" {{ {tables} {sums} y = MatMul(s{TABLES - 1}, weight) }}"
+    )
+    draw = np.random.default_rng(0)
+    shapes = {**{f"table{i}": (rows, WIDTH) for i in range(TABLES)}, "weight": (WIDTH, WIDTH)}
+    with (folder / "weights.bin").open("wb") as file:
+        for name, shape in shapes.items():
+            offset, length = -(-file.tell() // 4096) * 4096, 4 * shape[0] * shape[1]
+            file.seek(offset)
+            file.write(draw.normal(size=(min(shape[0], 64), WIDTH)).astype(np.float32).tobytes())
+            file.truncate(offset + length)
+            file.seek(offset + length)
+            tensor = parsed.graph.initializer.add(name=name, data_type=1, dims=shape)
+            tensor.data_location = tensor.EXTERNAL
+            for key, value in {"location": "weights.bin", "offset": offset, "length": length}.items():
+                tensor.external_data.add(key=key, value=str(value))
+    (folder / "model.onnx").write_bytes(parsed.SerializeToString())
+    return folder / "model.onnx"
+
+
+def feeds() -> list[dict[str, Any]]:
+    return [{"ids": np.array([[0, 1, 63], [5, 62, 7]])}]
+
+
+def convert(path: Path, work: Pass[Any, Any], limit: int) -> tuple[Path, Any]:
+    after, step = proof.run("step", work, model.load(path), feeds=feeds())
+    target = path.with_name("out") / "model.onnx"
+    target.parent.mkdir()
+    model.save(after, target, limit)
+    return target, step.result
+
+
+def publish_and_pull(path: Path, root: Path) -> None:
+    """The files arrive elsewhere with the bytes that they left with."""
+    workspace = root / "workspace"
+    workspace.mkdir()
+    names = sorted(file.name for file in path.parent.iterdir())
+    sizes = {name: (path.parent / name).stat().st_size for name in names}
+    registry = Registry(root / "registry")
+    published = registry.add(adopt([path], workspace, name="acme/large"), "1.0.0")
+    (artifact,) = published.manifest.artifacts
+    stored = {artifact.path: artifact.size, **{file.path: file.size for file in artifact.files}}
+    assert stored == sizes
+
+
+@pytest.mark.parametrize("rows", [300, pytest.param(2_200_000, marks=pytest.mark.large)])
+def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
+    path = write(tmp_path, rows)
+    target, result = convert(path, OnnxFloatToFloat16(), model.LIMIT)
+    assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
+    assert [file.name for file in target.parent.iterdir()] == ["model.onnx"]
+    assert inspect_onnx(target).precision == "float16"
+    publish_and_pull(target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+)
+def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp_path: Path) -> None:
+    path = write(tmp_path, rows)
+    target, result = convert(path, OnnxDynamicQuantization(), limit)
+    assert result["weights"] == 1
+    facts = inspect_onnx(target)
+    assert facts.external_data == ("model.onnx.data",)
+    assert facts.weights.weights_quantized == 1
+    publish_and_pull(target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        OnnxOpVersionConversion(target_opset=21),
+        DynamicToFixedShape(dim_param=["batch", "sequence"], dim_value=[2, 3]),
+    ],
+    ids=["opset", "shape"],
+)
+@pytest.mark.parametrize(
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+)
+def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: int, tmp_path: Path) -> None:
+    path = write(tmp_path, rows)
+    before = {tensor.name: tensor.raw_data[:256] for tensor in model.load(path).graph.initializer}
+    target, result = convert(path, work, limit)
+    assert result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
+    assert {t.name: t.raw_data[:256] for t in model.load(target).graph.initializer} == before
+
+
+def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
+    loaded = model.load(write(tmp_path, 300))
+    found = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        assert model.save(loaded, tmp_path / name / "m.onnx", 0) == ("m.onnx", "m.onnx.data")
+        found.append([(tmp_path / name / file).read_bytes() for file in ("m.onnx", "m.onnx.data")])
+    assert found[0] == found[1]
+    again = model.load(tmp_path / "one" / "m.onnx")
+    assert again == loaded
+    offsets = [
+        int(e.value)
+        for t in onnx.load(tmp_path / "one" / "m.onnx", load_external_data=False).graph.initializer
+        for e in t.external_data
+        if e.key == "offset"
+    ]
+    assert offsets == sorted(offsets)
+    assert all(offset % 4096 == 0 for offset in offsets)
+
+
+def test_inline_weights_have_no_mark_of_where_they_were(tmp_path: Path) -> None:
+    loaded = model.load(write(tmp_path, 300))
+    assert not any(tensor.HasField("data_location") for tensor in loaded.graph.initializer)
+
+
+def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = model.load(write(tmp_path, 300))
+    target = tmp_path / "out"
+    target.mkdir()
+
+    def fail(self: Path, data: bytes) -> int:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="no space left"):
+        model.save(loaded, target / "m.onnx", 0)
+    assert list(target.iterdir()) == []
+
+
+def test_external_data_that_is_cut_short_or_outside_is_an_input_error(tmp_path: Path) -> None:
+    path = write(tmp_path, 300)
+    data = (tmp_path / "weights.bin").read_bytes()
+    (tmp_path / "weights.bin").write_bytes(data[:-1])
+    with pytest.raises(InputError, match="cut short"):
+        model.load(path)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(InputError, match="missing"):
+        model.load(path)
+    for location in ("/etc/passwd", "../weights.bin"):
+        parsed = onnx.load(path, load_external_data=False)
+        parsed.graph.initializer[0].external_data[0].value = location
+        path.write_bytes(parsed.SerializeToString())
+        with pytest.raises(InputError, match="not a file beside it"):
+            model.load(path)
+
+
+def test_a_file_that_is_cut_short_is_an_input_error(tmp_path: Path) -> None:
+    path = write(tmp_path, 300)
+    data = path.read_bytes()
+    for size in (0, 1, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(InputError):
+            model.load(path)
+
+
+def test_scratch_lies_in_the_workspace_and_goes(tmp_path: Path) -> None:
+    with model.scratch_in(tmp_path), model.scratch() as directory:
+        assert directory.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []

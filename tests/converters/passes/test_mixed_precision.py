@@ -1,0 +1,102 @@
+"""`OrtMixedPrecision`: what must stay float32 is found, and no more than that."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.passes import proof, samples
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
+from onnxreg.converters.passes.model import session
+from onnxreg.converters.passes.testing import PassContract
+from onnxreg.schema.errors import ConversionError, InputError
+
+
+def model() -> Any:
+    """Squares of values near 400 overflow float16; the products and the other multiplication do not."""
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] logits) {'
+        " h = MatMul(x, weight) small = Mul(h, tenth) big = Mul(h, thousand) square = Mul(big, big)"
+        " back = Mul(square, millionth) sum = Add(small, back) logits = MatMul(sum, weight) }"
+    )
+    for index, node in enumerate(parsed.graph.node):
+        node.name = f"{node.op_type}/{index}"
+    weight = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32) / 6
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    for name, value in {"tenth": 0.1, "thousand": 1000, "millionth": 1e-6}.items():
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), name))
+    return parsed
+
+
+class TestContract(PassContract):
+    def make(self) -> OrtMixedPrecision:
+        return OrtMixedPrecision()
+
+    def subject(self) -> Any:
+        return model()
+
+
+def test_only_what_overflows_or_loses_too_much_stays_float32() -> None:
+    half, step = proof.run("mixed", OrtMixedPrecision(), model())
+    found = step.result
+    assert found["overflowing"] == ["Mul/3", "Mul/4"] == found["float32_nodes"]
+    assert (found["minimal"], found["trials"]) == (True, 1)
+    assert found["distance"] <= step.params["atol"]
+    assert found["float16_weights"] >= 1
+    onnx.checker.check_model(half, full_check=True)
+
+
+def test_between_float32_nodes_no_value_is_halved() -> None:
+    half, _ = run("mixed", OrtMixedPrecision(), model())
+    makers = {name: node for node in half.graph.node for name in node.output}
+    back = next(node for node in half.graph.node if node.name == "Mul/4")
+    assert makers[back.input[0]].name == "Mul/3"
+
+
+def test_each_node_that_stays_is_needed() -> None:
+    work = OrtMixedPrecision(atol=2e-4)
+    nodes = set(run("mixed", work, model())[1].result["float32_nodes"])
+    assert nodes > {"Mul/3", "Mul/4"}
+    feeds = samples.draw(model())
+    expected = [proof.outputs(session(model()), feed, "parent") for feed in feeds]
+    assert work._distance(expected, work._convert(model(), nodes), feeds) <= work.params.atol
+    for name in nodes - {"Mul/3", "Mul/4"}:
+        assert work._distance(expected, work._convert(model(), nodes - {name}), feeds) > work.params.atol
+
+
+def easy() -> Any:
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] y) { y = MatMul(x, weight) }'
+    )
+    parsed.graph.initializer.append(model().graph.initializer[0])
+    return parsed
+
+
+def test_nothing_stays_where_half_is_enough() -> None:
+    _, step = run("mixed", OrtMixedPrecision(), easy())
+    assert (step.result["float32_nodes"], step.result["trials"]) == ([], 1)
+
+
+def test_without_a_search_the_list_decides_or_fails() -> None:
+    with pytest.raises(ConversionError, match="no choice of float32 operators"):
+        run("mixed", OrtMixedPrecision(search=False, atol=2e-4), model())
+    _, step = run("mixed", OrtMixedPrecision(search=False, op_block_list=["Mul"]), model())
+    assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
+
+
+def test_a_tolerance_that_nothing_meets_is_an_error() -> None:
+    with pytest.raises(ConversionError, match="leaves every weight in float32"):
+        run("mixed", OrtMixedPrecision(atol=1e-12), easy())
+
+
+def test_a_search_that_ends_early_says_so() -> None:
+    _, step = run("mixed", OrtMixedPrecision(atol=2e-4, max_trials=6), model())
+    assert step.result["minimal"] is False
+    assert step.result["trials"] == 6
+
+
+def test_data_of_another_graph_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="the graph takes x; given were z"):
+        run("mixed", OrtMixedPrecision([{"z": np.zeros((1, 40), np.float32)}]), model())

@@ -1,0 +1,99 @@
+"""`ModelBuilder`: a tiny Llama in every precision, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import onnxruntime_genai
+import pytest
+
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
+from onnxreg.schema.errors import ConversionError, InputError
+
+MOST = {"fp32": 1e-4, "fp16": 1e-2, "int4": 0.5}
+
+
+def make_llama(directory: Path, make_checkpoint: Any, words: int) -> Path:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(
+        vocab_size=words,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=2,
+        eos_token_id=3,
+        **sizes,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    for file in make_checkpoint("distilbert").glob("tokenizer*"):
+        shutil.copy(file, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llama(tmp_path_factory.mktemp("llama"), make_checkpoint, 96)
+
+
+@pytest.mark.parametrize("precision", MOST)
+def test_every_precision_is_what_was_asked_and_agrees(precision: str, llama: Path, tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    built, step = run("decoder", ModelBuilder(precision=precision), Decoder(llama, target))
+    assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(built.files)
+    assert sorted(path.name for path in target.iterdir()) == list(built.files)
+    assert bool(step.result["weights_quantized"]) is (precision == "int4")
+    assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < MOST[precision]
+    assert (
+        not {"is_local", "local_files_only"}
+        & json.loads((target / "tokenizer_config.json").read_text()).keys()
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
+
+
+def test_the_files_generate(llama: Path, tmp_path: Path) -> None:
+    run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
+    loaded = onnxruntime_genai.Model(str(tmp_path / "made"))
+    options = onnxruntime_genai.GeneratorParams(loaded)
+    options.set_search_options(max_length=8, min_length=8)
+    generator = onnxruntime_genai.Generator(loaded, options)
+    generator.append_tokens([4, 5, 6])
+    while not generator.is_done():
+        generator.generate_next_token()
+    assert len(generator.get_sequence(0)) == 8
+
+
+def test_the_same_checkpoint_gives_the_same_files(llama: Path, tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        built, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / name))
+        found.append({file: (built.directory / file).read_bytes() for file in built.files})
+    assert found[0] == found[1]
+
+
+def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint: Any, tmp_path: Path) -> None:
+    """onnxruntime-genai 0.18 mixes something up where there are as many words as hidden units."""
+    square = make_llama(tmp_path, make_checkpoint, 64)
+    with pytest.raises(ConversionError, match=r"the output logits is .* from the parent's"):
+        run("decoder", ModelBuilder(precision="fp32"), Decoder(square, tmp_path / "made"))
+
+
+def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="could not build the model"):
+        run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_checkpoint_is_an_input_error(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no checkpoint"):
+        run("decoder", ModelBuilder(precision="fp32"), Decoder(tmp_path, tmp_path / "made"))
+    with pytest.raises(InputError, match="exists already"):
+        run("decoder", ModelBuilder(precision="fp32"), Decoder(llama, tmp_path))
+    with pytest.raises(InputError, match="parameter precision"):
+        ModelBuilder()
+    with pytest.raises(InputError, match="parameter precision"):
+        ModelBuilder(precision="int3")

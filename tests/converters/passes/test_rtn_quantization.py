@@ -1,0 +1,96 @@
+"""`OnnxBlockWiseRtnQuantization`: codes that mean the weights, and none of the old weights left."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.passes import proof
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.testing import PassContract
+from onnxreg.schema.errors import ConversionError, InputError
+
+
+def model(body: str = "h = MatMul(x, first) y = MatMul(h, second)") -> Any:
+    parsed = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 18]> g (float[n, 72] x) => (float[n, 72] y) {{ {body} }}'
+    )
+    for index, node in enumerate(parsed.graph.node):
+        node.name = f"node{index}"
+    draw = np.random.default_rng(0)
+    for name in ("first", "second"):
+        value = draw.normal(size=(72, 72)).astype(np.float32)
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return parsed
+
+
+class TestContract(PassContract):
+    def make(self) -> OnnxBlockWiseRtnQuantization:
+        return OnnxBlockWiseRtnQuantization(block_size=32)
+
+    def subject(self) -> Any:
+        return model()
+
+
+LIMITS = {(4, True): 0.16, (4, False): 0.12, (8, True): 0.01, (8, False): 0.008}
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 128])
+@pytest.mark.parametrize(("bits", "symmetric"), LIMITS)
+def test_the_recorded_error_is_that_of_the_products(bits: int, symmetric: bool, block_size: int) -> None:
+    work = OnnxBlockWiseRtnQuantization(
+        bits=bits, is_symmetric=symmetric, block_size=block_size, accuracy_level=1
+    )
+    after, step = proof.run(
+        "int4", work, model("y = MatMul(x, first)"), feeds=[{"x": np.eye(72, dtype=np.float32)}]
+    )
+    weight = onnx.numpy_helper.to_array(model().graph.initializer[0])
+    session = proof.model.session(after)
+    got = session.run(None, {"x": np.eye(72, dtype=np.float32)})[0]
+    error = float(np.linalg.norm(got - weight) / np.linalg.norm(weight))
+    assert step.result["weight_error"] == pytest.approx(error, rel=1e-2)
+    assert 0 < step.result["weight_error"] < LIMITS[bits, symmetric]
+
+
+def test_what_is_in_the_file() -> None:
+    after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(accuracy_level=4), model())
+    (first, _) = after.graph.node
+    attributes = {entry.name: entry.i for entry in first.attribute}
+    assert (first.op_type, first.domain) == ("MatMulNBits", "com.microsoft")
+    assert attributes["accuracy_level"] == 4
+    assert (attributes["bits"], attributes["block_size"]) == (4, 128)
+    assert {tensor.data_type for tensor in after.graph.initializer} == {1, 2}
+    assert not {"first", "second"} & {tensor.name for tensor in after.graph.initializer}
+    assert step.result["weights"] == 2
+    weights = step.result["weight_bytes"]
+    assert weights["before"] == step.result["quantized_bytes"] == 2 * 4 * 72 * 72
+    assert weights["after"] < weights["before"] / 4
+
+
+def test_a_weight_that_two_nodes_share_is_stored_once() -> None:
+    after, _ = proof.run(
+        "int4", OnnxBlockWiseRtnQuantization(), model("h = MatMul(x, first) y = MatMul(h, first)")
+    )
+    names = [tensor.name for tensor in after.graph.initializer]
+    assert len(names) == len(set(names)) == 2
+
+
+def test_excluded_nodes_stay() -> None:
+    after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(nodes_to_exclude=["node0"]), model())
+    assert step.result["weights"] == 1
+    assert "first" in {tensor.name for tensor in after.graph.initializer}
+
+
+def test_no_weight_to_quantize_is_an_error() -> None:
+    with pytest.raises(ConversionError, match="none of the weights"):
+        run("int4", OnnxBlockWiseRtnQuantization(), model("y = Gemm(x, first)"))
+
+
+@pytest.mark.parametrize(
+    "params", [{"bits": 3}, {"block_size": 48}, {"accuracy_level": 5}, {"nodes_to_exclude": ["nod"]}]
+)
+def test_what_makes_no_sense_is_an_input_error(params: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        run("int4", OnnxBlockWiseRtnQuantization(**params), model())
