@@ -138,9 +138,33 @@ class TestLines:
         self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ONNXREG_SIGNING_KEY", "nobody")
-        with pytest.raises(NotFoundError):
+        with pytest.raises(InputError):
             registry.add(make_draft())
         assert registry.names() == []
+
+    @pytest.mark.parametrize("lead", ["", "'", "\ufeff"])
+    def test_what_is_no_name_is_never_said(
+        self,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        lead: str,
+    ) -> None:
+        """A private key without the frame of its PEM, and one that a shell's quotes came along with."""
+        registry.add(make_draft())
+        pem = plain_pem(generate("ed25519"))
+        secret = "".join(pem.splitlines()[1:-1])
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", lead + pem if lead else secret)
+        assert main(["--registry", str(registry.store.root), "tag", NAME, "stable"]) == 2
+        said = "".join(capsys.readouterr())
+        assert "neither the name of a key nor a PEM" in said
+        assert secret[:12] not in said
+
+    def test_what_may_be_no_name_is_not_said_either(self) -> None:
+        with pytest.raises(NotFoundError) as error:
+            Keystore().private("MC4CAQAwBQYDK2Vw/+==")
+        assert "MC4" not in str(error.value)
 
     def test_a_mirror_keeps_the_signatures_of_the_original(
         self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path, tmp_path: Path
