@@ -112,15 +112,19 @@ class Registry:
 
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: make an empty registry where there is none (else NotFoundError).
+        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
         actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
 
     `heads` are what the user saw of registries before.
     """
 
-    def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
+    def __init__(
+        self, root: Path | str | None = None, create: bool | None = True, actor: str | None = None
+    ) -> None:
         path = default_root() if root is None else Path(root)
-        self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
+        self.store = LocalRemote.create(path) if create else LocalRemote(path)
+        if create is False:
+            _ = self.store.registry_id
         self.actor = actor or os.environ.get("REG_ACTOR") or None
         self.heads = Heads()
         self._decisions = Decisions(self.store, self.actor)
