@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -564,7 +564,8 @@ class Registry:
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
         check_channel(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
-            held = replace(versions[0], channel=ledger.channels[tag])
+            channel = ledger.channels[tag]
+            held = lookup.Found(parsed.name, channel.version, ledger.entries[channel.version], channel)
             check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
         wish = Wish(
             parsed.name,
