@@ -618,13 +618,13 @@ class Registry:
 
 def read_version(place: Source, ref: Ref) -> Published:
     """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-    found = lookup.find(place, ref, gone=True)
+    found, state = lookup.find_with_state(place, ref, gone=True)
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(
-        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
-    )
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
+    return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

@@ -219,14 +219,14 @@ def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
     """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
-        return held.after(found.entry.attested)
+        return held.after(state.verdicts(found.entry))
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
-    return summary.after(found.entry.attested)
+    return summary.after(state.verdicts(found.entry))
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:

@@ -241,3 +241,26 @@ def test_a_policy_log_with_a_broken_chain_is_refused(registry: Registry) -> None
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
     with pytest.raises(IntegrityError):
         registry.set_policy(read_policy(LAX, "policy"))
+
+
+def republished(registry: Registry, tmp_path: Path, version: str) -> None:
+    """The bytes of 1.0.0 under another manifest."""
+    registry.add(draft(tmp_path / version, "a", license="MIT"), version)
+
+
+@pytest.mark.parametrize("first", ["published", "refused"])
+def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first: str) -> None:
+    """To publish refused bytes with another licence is no way out, before the refusal or after it."""
+    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    steps = [
+        lambda: republished(registry, tmp_path, "1.9.0"),
+        lambda: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+    ]
+    for step in steps if first == "published" else reversed(steps):
+        step()
+    found = registry.resolve(f"{NAME}:1.9.0").outcome.looked_at[0][0].summary.artifacts[1]
+    assert (found.state, found.stated) == ("refused", "certified")
+    assert registry.get(f"{NAME}:1.9.0").attested == {found.digest: "refused"}
+    assert not registry.promote(f"{NAME}:1.9.0", "stable").holds
+    assert registry.state(NAME).refused == (found.digest,)
+    assert not registry.verify().damages
