@@ -264,3 +264,25 @@ def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first
     assert not registry.promote(f"{NAME}:1.9.0", "stable").holds
     assert registry.state(NAME).refused == (found.digest,)
     assert not registry.verify().damages
+
+
+def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path) -> None:
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.0.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert other.state(NAME).versions[Version(1, 0, 0)].attested
+    assert not other.verify().damages
+    other.pull(f"{NAME}:1.4.0", place)
+    assert sum(line.event.kind == "attest" for line in other.log(NAME)) == 1
+
+
+def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Registry, tmp_path: Path) -> None:
+    """The destination has the bytes of 1.0.0 as 1.9.0, and not 1.0.0."""
+    republished(registry, tmp_path, "1.9.0")
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.9.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert "refused" in other.get(f"{NAME}:1.9.0").attested.values()
+    assert not other.verify().damages
