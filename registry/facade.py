@@ -366,8 +366,9 @@ class Registry:
 
         if ref is None:
             if isinstance(place, ArchiveRemote):
-                return verify_archive(place, progress, audit)
-            report = verify(place, progress, audit)
+                report = verify_archive(place, progress, audit)
+            else:
+                report = verify(place, progress, audit)
             report.damages += self._policy_damages(place)
             return report
         parsed = _ref(ref)
