@@ -7,7 +7,7 @@ so, or the registry lies on this machine, where to look costs nothing.
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Source, innermost
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import trust_digest
 from onnxreg.schema.digest import Digest
@@ -77,6 +77,4 @@ def _must_be_governed(place: Source) -> bool:
 
 def _is_near(place: Source) -> bool:
     """Whether a place, or what it wraps, is a directory of this machine."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return isinstance(place, LocalRemote)
+    return isinstance(innermost(place), LocalRemote)
