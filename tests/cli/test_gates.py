@@ -288,3 +288,13 @@ def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -
     assert reg("policy", "set", "p.toml").status == 0
     refused = reg("promote", f"{NAME}:1.0.0", "stable")
     assert refused.status == 8 and "your trust file has no key release: reg trust add" in refused.out
+
+
+def test_log_says_what_was_attested_and_promoted(reg: Reg, registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    shown = reg("log", NAME).out
+    policy = registry.policies().head
+    assert f"{artifact.short} is refused" in shown
+    assert "promote" in shown and f"policy {policy.short}" in shown and "evidence" in shown
