@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -366,8 +366,9 @@ class Registry:
 
         if ref is None:
             if isinstance(place, ArchiveRemote):
-                return verify_archive(place, progress, audit)
-            report = verify(place, progress, audit)
+                report = verify_archive(place, progress, audit)
+            else:
+                report = verify(place, progress, audit)
             report.damages += self._policy_damages(place)
             return report
         parsed = _ref(ref)
@@ -564,7 +565,8 @@ class Registry:
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
         check_channel(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
-            held = replace(versions[0], channel=ledger.channels[tag])
+            channel = ledger.channels[tag]
+            held = lookup.Found(parsed.name, channel.version, ledger.entries[channel.version], channel)
             check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
         wish = Wish(
             parsed.name,
@@ -617,13 +619,13 @@ class Registry:
 
 def read_version(place: Source, ref: Ref) -> Published:
     """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-    found = lookup.find(place, ref, gone=True)
+    found, state = lookup.find_with_state(place, ref, gone=True)
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(
-        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
-    )
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
+    return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

@@ -7,14 +7,14 @@ so, or the registry lies on this machine, where to look costs nothing.
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Source, innermost
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import trust_digest
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import GateError
 from onnxreg.schema.ref import POLICY_LOG, Ref
 
-EDITION = "1"
+EDITION = "2"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 
@@ -26,7 +26,8 @@ def check_channel(
     heads: Heads | None = None,
     ask: bool = False,
 ) -> None:
-    """GateError where a ref names a governed channel, and what it holds was not promoted or does not meet the policy.
+    """GateError where a ref names a governed channel, and what it holds was not promoted, does not meet the policy, or is not
+    what was found.
 
     Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file are the same; on
     this machine it always is, since that costs nothing.
@@ -55,7 +56,7 @@ def check_channel(
         return
     from onnxreg.registry.gates.holding import check_holder
 
-    check_holder(place, ref.name, ref.tag, index, policies)
+    check_holder(place, ref.tag, found, index, policies)
     if proof and index is not None:
         heads.keep_passed(place.registry_id, ref.name, ref.tag, index, proof)
 
@@ -76,6 +77,4 @@ def _must_be_governed(place: Source) -> bool:
 
 def _is_near(place: Source) -> bool:
     """Whether a place, or what it wraps, is a directory of this machine."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return isinstance(place, LocalRemote)
+    return isinstance(innermost(place), LocalRemote)
