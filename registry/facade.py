@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import lookup
+from onnxreg.registry import belief, lookup
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
@@ -21,7 +21,6 @@ from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import describe, measure, piece_hasher
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
@@ -50,9 +49,10 @@ from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.policy import audited, unsigned
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, check_index, check_version
+from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
@@ -112,15 +112,19 @@ class Registry:
 
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: make an empty registry where there is none (else NotFoundError).
+        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
         actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
 
     `heads` are what the user saw of registries before.
     """
 
-    def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
+    def __init__(
+        self, root: Path | str | None = None, create: bool | None = True, actor: str | None = None
+    ) -> None:
         path = default_root() if root is None else Path(root)
-        self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
+        self.store = LocalRemote.create(path) if create else LocalRemote(path)
+        if create is False:
+            _ = self.store.registry_id
         self.actor = actor or os.environ.get("REG_ACTOR") or None
         self.heads = Heads()
         self._decisions = Decisions(self.store, self.actor)
@@ -318,10 +322,8 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place, parsed = Watched(remote or self.store, self.heads), _ref(ref)
-        resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(place, parsed, resolution.found, resolution.index, self.heads)
-        return resolution
+        place = watched(remote or self.store, self.heads)
+        return belief.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
         self,
@@ -390,7 +392,7 @@ class Registry:
 
     def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        check_index(place, name, index, self.heads, before)
+        hold_against_known(place, name, index, self.heads, before)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
@@ -420,6 +422,12 @@ class Registry:
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
         return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def unsigned(self, name: str, remote: Source | None = None, trust: Trust | None = None) -> list[Version]:
+        """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        ledger, _ = load(remote or self.store, check_name(name))
+        trust = load_trust() if trust is None else trust
+        return unsigned(trust, ledger, list(signatures(ledger, trust)))
 
     def evaluations(
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
@@ -560,14 +568,12 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger, index
 
         versions, ledger, index = steady(tracked, parsed.name, read)
-        for each in versions:
-            check_version(tracked, each)
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        check_channel(tracked, parsed, versions[0], index, self.heads, ask)
+        belief.check_believed(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
-            channel = ledger.channels[tag]
-            held = lookup.Found(parsed.name, channel.version, ledger.entries[channel.version], channel)
-            check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
+            held = ledger.channels[tag]
+            holder = lookup.Found(parsed.name, held.version, ledger.entries[held.version], held)
+            belief.check_believed(tracked, Ref(parsed.name, tag), holder, index, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],

@@ -141,6 +141,12 @@ class Heads:
 
     def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        if (
+            index is not None
+            and isinstance(before, dict)
+            and before.get("index") == Digest.of(index.data).hex
+        ):
+            return before.get("policy") == policy
         from onnxreg.schema.events import Skimmed, genesis
         from onnxreg.schema.heads import RESET, follow
 
@@ -153,8 +159,6 @@ class Heads:
                 )
             return True
         digest = Digest.of(index.data).hex
-        if known is not None and known.index == digest:
-            return known.policy == policy
         try:
             lines = [Skimmed.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
@@ -177,7 +181,7 @@ class Heads:
             self._keep(place.registry_id, name, known, replace(known, policy=policy))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
-        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_channel`."""
+        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_holder_of`."""
         known = self.recall(registry_id, name)
         return known is not None and known.get("gates", {}).get(channel) == proof
 
