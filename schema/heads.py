@@ -157,22 +157,30 @@ class Known:
         )
 
 
-def follow(known: Known | None, index: str, lines: Sequence[Skimmed], name: str) -> Known:
-    """What is known after a whole log without a state was seen, such as that of policies.
+def follow(
+    known: Known | None, index: str, lines: Sequence[Skimmed], registry: str, name: str, place: str
+) -> Known:
+    """What is known after a place showed a whole log without a state, such as that of policies.
 
     IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
     """
     if not lines:
-        raise IntegrityError(f"the log of {name} has no line", RESET)
+        raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
     _follow(lines, 0, lines[0].prev, name)
     digests = tuple(line.digest.hex for line in lines)
-    if known is not None and (len(lines) < known.seq or digests[known.seq - 1] != known.head.hex):
+    if known is not None and digests[known.seq - 1 : known.seq] != (known.head.hex,):
+        before = known.digest_at(len(lines))
+        if before == lines[-1].digest and known.places.get(place, 0) <= len(lines):
+            raise IntegrityError(
+                f"{place} has policy {len(lines)} of the {known.seq} that the registry is known to have",
+                "have this copy brought up to date, or ask another place",
+            )
         raise IntegrityError(
             f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
-            RESET,
+            reset_hint(registry, name),
         )
     places = known.places if known else {}
-    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places)
+    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places).at(place, len(lines))
 
 
 @dataclass(frozen=True)
@@ -197,25 +205,27 @@ def compare(known: Known | None, seen: Seen, sealed: Sealed) -> Known | Behind:
             raise IntegrityError(
                 f"the log of {name} ends at line {state.seq}, {known.seq} were seen before, and it is too far back to "
                 "tell whether it is the same log",
-                RESET,
+                reset_hint(state.registry, name),
             )
         if before != state.head:
-            raise fork(name, state.seq, state.head, before)
+            raise fork(state.registry, name, state.seq, state.head, before)
         return Behind(known.seq - state.seq)
     there, lines = seen.since(known.seq, sealed)
     if there != known.head:
-        raise fork(name, known.seq, there, known.head)
+        raise fork(state.registry, name, known.seq, there, known.head)
     return _learn(known, seen, lines)
 
 
-RESET = "ask whoever runs it; after a backup was restored: reg trust reset"
+def reset_hint(registry: str, name: str) -> str:
+    """What to do where a log is not what was seen of it."""
+    return f"ask whoever runs it; after a backup was restored: reg trust reset {registry} {name}"
 
 
-def fork(name: str, seq: int, found: Digest, known: Digest) -> ForkError:
+def fork(registry: str, name: str, seq: int, found: Digest, known: Digest) -> ForkError:
     """The error where a log has another line than was seen before."""
     return ForkError(
         f"history of {name} was rewritten: line {seq} is {found.short}..., and was {known.short}... when last seen",
-        RESET,
+        reset_hint(registry, name),
     )
 
 

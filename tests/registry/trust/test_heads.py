@@ -21,7 +21,8 @@ from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema import heads
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ForkError, IntegrityError
-from onnxreg.schema.ref import Ref
+from onnxreg.schema.policy import read_policy
+from onnxreg.schema.ref import POLICY_LOG, Ref
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -225,6 +226,40 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
     look(published)
     known = Heads().known(published.id, NAME)
     assert known is not None and known.seq == published.state(NAME).seq == 22
+
+
+def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published: Registry, tmp_path: Path) -> None:
+    """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
+    root = published.store.root
+    published.set_policy(read_policy(b'[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n', "policy"))
+    mirror = Registry(shutil.copytree(root, tmp_path / "mirror"))
+    published.set_policy(read_policy(b'[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n', "policy"))
+    with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
+        mirror.policies()
+    assert "brought up to date" in error.value.hint and "reset" not in error.value.hint
+    shutil.copy(mirror.store.root / "policy.jsonl", root / "policy.jsonl")
+    with pytest.raises(IntegrityError, match="put back") as error:
+        published.policies()
+    assert error.value.hint.endswith(f"reg trust reset {published.id} {POLICY_LOG}")
+
+
+def test_the_way_out_can_be_run_as_it_is_shown(
+    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--registry", str(published.store.root)]
+    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    published.tag(NAME, "stable")
+    look(published)
+    shutil.rmtree(published.store.root)
+    shutil.copytree(backup, published.store.root)
+    capsys.readouterr()
+    assert main([*words, "verify"]) == 4
+    told = capsys.readouterr()
+    assert f"reg trust reset {published.id} {NAME}" in told.out and "--repair" not in told.err
+    assert main([*words, "resolve", NAME]) == 4
+    command = capsys.readouterr().err.rpartition("reg trust reset ")[2].split()
+    assert main(["trust", "reset", *command]) == 0
+    assert main([*words, "resolve", NAME]) == 0
 
 
 def test_what_is_known_names_no_user_and_no_host(published: Registry, own_user: Path) -> None:
