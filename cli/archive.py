@@ -88,7 +88,7 @@ def verify(
     """
     from onnxreg.registry.backends.archive import open_archive
     from onnxreg.registry.health.trusted import verify_trusted
-    from onnxreg.registry.trust.policy import load_trust, read_trust_file
+    from onnxreg.registry.trust.reading import load_trust, read_trust_file
 
     session: Session = context.obj
     archive = open_archive(file)

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import lookup
+from onnxreg.registry import belief, lookup
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
@@ -21,7 +21,6 @@ from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import describe, measure, piece_hasher
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
@@ -50,9 +49,11 @@ from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.policy import audited, unsigned
+from onnxreg.registry.trust.reading import load_trust
+from onnxreg.registry.trust.recorded import WatchedRemote
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, check_index, check_version
+from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
@@ -112,18 +113,34 @@ class Registry:
 
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: make an empty registry where there is none (else NotFoundError).
+        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
         actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
 
     `heads` are what the user saw of registries before.
     """
 
-    def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
+    def __init__(
+        self, root: Path | str | None = None, create: bool | None = True, actor: str | None = None
+    ) -> None:
         path = default_root() if root is None else Path(root)
-        self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
+        self.store = LocalRemote.create(path) if create else LocalRemote(path)
+        if create is False:
+            _ = self.store.registry_id
         self.actor = actor or os.environ.get("REG_ACTOR") or None
         self.heads = Heads()
-        self._decisions = Decisions(self.store, self.actor)
+
+    @property
+    def place(self) -> WatchedRemote:
+        """The registry as it is worked on: held against what the user saw of it, and remembered as it is left."""
+        return self._watched(self.store)
+
+    def _watched(self, place: Remote | None) -> WatchedRemote:
+        """A place to work on, by default the registry; see `place`."""
+        return WatchedRemote(self.store if place is None else place, self.heads)
+
+    @property
+    def _decisions(self) -> Decisions:
+        return Decisions(self.place, self.actor)
 
     @property
     def id(self) -> str:
@@ -155,7 +172,7 @@ class Registry:
         """
         check_name(draft.name)
         asked = Version.parse(version) if isinstance(version, str) else version
-        with self.store.push() as push:
+        with self.place.push() as push:
             manifest = draft.manifest(_store_files(push, draft))
             data = manifest.encode()
             digest, _ = push.put(BytesIO(data))
@@ -192,7 +209,7 @@ class Registry:
                 return None
             return blobs
 
-        commit(self.store, push, name, change, _Held({digest: data}))
+        commit(self.place, push, name, change, _Held({digest: data}))
         return version, new
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
@@ -200,7 +217,7 @@ class Registry:
 
         GateError where a policy governs the channel; ConflictError where another move came first.
         """
-        check_free(self.store, _ref(ref).name, tag)
+        check_free(self.place, _ref(ref).name, tag)
         return self._decisions.tag(_ref(ref), tag, reason)
 
     def promote(
@@ -212,7 +229,7 @@ class Registry:
         remote: Remote | None = None,
     ) -> Promotion:
         """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
-        return Promoter(remote or self.store, self.heads, self.actor).promote(
+        return Promoter(self._watched(remote), self.heads, self.actor).promote(
             _ref(ref), channel, dry_run, reason
         )
 
@@ -275,7 +292,7 @@ class Registry:
 
         Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
-        place = _there(remote or self.store)
+        place = self._watched(_there(remote or self.store))
         decisions = Decisions(place, self.actor)
         if not dry_run:
             if remote is None:
@@ -293,14 +310,14 @@ class Registry:
 
     def usage(self, names: Collection[str] = (), remote: Remote | None = None) -> Usage:
         """The space that models take, and what `gc` would free; see `usage.usage`."""
-        return usage(_there(remote or self.store), names)
+        return usage(self._watched(_there(remote or self.store)), names)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
         taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
+        return Purged([found.ref for found in taken], blobs, collect(self.place, only=blobs), sharing)
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -323,10 +340,8 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place, parsed = Watched(remote or self.store, self.heads), _ref(ref)
-        resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(place, parsed, resolution.found, resolution.index, self.heads)
-        return resolution
+        place = watched(remote or self.store, self.heads)
+        return belief.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
         self,
@@ -395,7 +410,7 @@ class Registry:
 
     def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        check_index(place, name, index, self.heads, before)
+        hold_against_known(place, name, index, self.heads, before)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
@@ -421,16 +436,22 @@ class Registry:
 
         `trust` is by default what the user's trust file says.
         """
-        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        ledger, versions = self._asked(_ref(ref), Watched(remote or self.store, self.heads))
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
         return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def unsigned(self, name: str, remote: Source | None = None, trust: Trust | None = None) -> list[Version]:
+        """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        ledger, _ = load(remote or self.store, check_name(name))
+        trust = load_trust() if trust is None else trust
+        return unsigned(trust, ledger, list(signatures(ledger, trust)))
 
     def evaluations(
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.Found, list[SignedEvaluation]]]:
         """As `signatures`: those on later evaluations of the artifacts of each version."""
-        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        ledger, versions = self._asked(_ref(ref), Watched(remote or self.store, self.heads))
         signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
             (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
@@ -499,8 +520,8 @@ class Registry:
         log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
         parsed = _ref(ref)
-        found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
-        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
+        found = lookup.find(self.place, parsed, yanked=Version.is_version(parsed.tag or ""))
+        held = _holders(load(self.place, found.name)[0], found, channels) if channels else []
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         versions = [found, *held]
@@ -515,7 +536,7 @@ class Registry:
             heal=heal or isinstance(remote, LocalRemote),
         )
         look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
-        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
+        done = copy(self.place, self._watched(remote), wish, progress, near=[tracking.store], look=look)
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -531,13 +552,26 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = lookup.matching(self.store, [glob])
-        check_models(self.store, names, channels)
+        names = lookup.matching(self.place, [glob])
+        check_models(self.place, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
         watching = progress or Progress()
-        return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back, heal))
+        return list(
+            push_many(
+                self.store,
+                self.place,
+                self._watched(remote),
+                names,
+                every,
+                channels,
+                watching,
+                self.actor,
+                back,
+                heal,
+            )
+        )
 
     def pull(
         self,
@@ -565,14 +599,12 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger, index
 
         versions, ledger, index = steady(tracked, parsed.name, read)
-        for each in versions:
-            check_version(tracked, each)
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        check_channel(tracked, parsed, versions[0], index, self.heads, ask)
+        belief.check_believed(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
-            channel = ledger.channels[tag]
-            held = lookup.Found(parsed.name, channel.version, ledger.entries[channel.version], channel)
-            check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
+            held = ledger.channels[tag]
+            holder = lookup.Found(parsed.name, held.version, ledger.entries[held.version], held)
+            belief.check_believed(tracked, Ref(parsed.name, tag), holder, index, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
@@ -581,7 +613,7 @@ class Registry:
             self._decisions.restore if restore else None,
             actor=self.actor,
         )
-        done = copy(tracked, self.store, wish, progress, known=ledger)
+        done = copy(tracked, self.place, wish, progress, known=ledger)
         with suppress(HostError):
             tracking.keep_log(ledger, relied_on(ledger))
         return done

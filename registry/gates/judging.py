@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnxreg.registry.history.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
-from onnxreg.registry.trust.policy import load_trust
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.ref import POLICY_LOG
 
@@ -17,14 +17,14 @@ class Watched:
     """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
 
     def __init__(self, source: Source, heads: Heads) -> None:
-        self.source = source
+        self.source: Source = source.source if isinstance(source, Watched) else source
         self._heads = heads
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
         before = self._heads.recall(self.source.registry_id, name)
         found = self.source.read_index(name, known)
-        check_index(self.source, name, found, self._heads, before)
+        hold_against_known(self.source, name, found, self._heads, before)
         return found
 
     @property
@@ -52,32 +52,50 @@ class Watched:
         return self.source.blob_url(digest)
 
 
-def trust_digest() -> str:
-    """The digest (hex) of the user's trust file; "" where there is none."""
-    path = trust_file()
-    return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+def watched(source: Source, heads: Heads) -> Source:
+    """A source held against known heads; itself where it is, or where what it wraps is."""
+    inner: Any = source
+    while inner is not None:
+        if isinstance(inner, Watched):
+            return source
+        inner = getattr(inner, "source", None)
+    return Watched(source, heads)
 
 
 def check_version(source: Source, found: "Found") -> None:
     """IntegrityError where the trust file wants this version signed, and it is not."""
-    if trust_file().is_file():
+    trust = trust_if_any()
+    if trust is not None and any(each.versions for each in trust.required(source.registry_id, found.name)):
         from onnxreg.registry.trust.policy import require_signed
 
-        require_signed(source, found)
+        require_signed(source, found, trust)
 
 
-def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
-    """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
-    path, policy = trust_file(), trust_digest()
+def check_head(
+    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, policy: str = ""
+) -> bool:
+    """Hold an index file against what was known before; whether it was accepted under this policy before."""
     if name == POLICY_LOG:
-        accepted = heads.check_policies(source, index, before, policy)
-    else:
-        accepted = heads.check(source, name, index, before, policy)
+        return heads.check_policies(source, index, before, policy)
+    return heads.check(source, name, index, before, policy)
+
+
+def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
+    """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
+    policy = trust_digest()
+    accepted = check_head(source, name, index, heads, before, policy)
     if policy and index is not None and not accepted:
-        from onnxreg.registry.trust.policy import enforce, enforce_policies, load_trust
+        _enforce(source, name, index)
+        heads.approve(source, name, index, policy)
+
+
+def _enforce(source: Source, name: str, index: IndexFile) -> None:
+    """IntegrityError where a log does not keep what the trust file says of it, if anything."""
+    trust = trust_if_any()
+    if trust is not None and trust.concerns(source.registry_id, name):
+        from onnxreg.registry.trust.policy import enforce, enforce_policies
 
         if name == POLICY_LOG:
-            enforce_policies(load_trust(path), source.registry_id, index)
+            enforce_policies(trust, source.registry_id, index)
         else:
-            enforce(load_trust(path), source, name, index)
-        heads.approve(source, name, index, policy)
+            enforce(trust, source, name, index)
