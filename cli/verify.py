@@ -106,6 +106,8 @@ def command(
             f"{output.counted(len(report.damages), 'damage')}{left} in {(place or registry.store).url}",
             "each line says why it stays"
             if repair
+            else "each line says what to do: no copy mends a history"
+            if all(damage.kind == "history" for damage in report.damages)
             else f"reg verify {where}--repair --from REMOTE fetches good copies",
         )
 

@@ -188,6 +188,13 @@ class Source(BlobReader, IndexReader, Protocol):
         ...
 
 
+def unwrapped(place: object) -> object:
+    """The place itself, within what watches or remembers it."""
+    while (inner := getattr(place, "source", None)) is not None:
+        place = inner
+    return place
+
+
 class Arriving(Protocol):
     """A blob that lies elsewhere, for a push to fetch."""
 
@@ -320,3 +327,10 @@ class Remote(Source, Notes, Collectable, Protocol):
     def push(self) -> AbstractContextManager[Push]:
         """Begin a unit of work."""
         ...
+
+
+def innermost(place: Source) -> Source:
+    """The registry that a place reads from, without what is wrapped around it."""
+    while (inner := getattr(place, "source", None)) is not None:
+        place = inner
+    return place

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from onnxreg.schema.claims import BROKEN, check_claims
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ForkError, InputError, IntegrityError
 from onnxreg.schema.events import Skimmed
@@ -72,9 +73,6 @@ class Seen:
         if skip:
             return lines[skip - 1].digest, lines[skip:]
         return (lines[0].prev if lines else self.state.head), lines
-
-
-BROKEN = "run reg verify to see the extent"
 
 
 def _follow(lines: Sequence[Skimmed], seq: int, prev: Digest, name: str) -> Digest:
@@ -159,22 +157,30 @@ class Known:
         )
 
 
-def follow(known: Known | None, index: str, lines: Sequence[Skimmed], name: str) -> Known:
-    """What is known after a whole log without a state was seen, such as that of policies.
+def follow(
+    known: Known | None, index: str, lines: Sequence[Skimmed], registry: str, name: str, place: str
+) -> Known:
+    """What is known after a place showed a whole log without a state, such as that of policies.
 
     IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
     """
     if not lines:
-        raise IntegrityError(f"the log of {name} has no line", RESET)
+        raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
     _follow(lines, 0, lines[0].prev, name)
     digests = tuple(line.digest.hex for line in lines)
-    if known is not None and (len(lines) < known.seq or digests[known.seq - 1] != known.head.hex):
+    if known is not None and digests[known.seq - 1 : known.seq] != (known.head.hex,):
+        before = known.digest_at(len(lines))
+        if before == lines[-1].digest and known.places.get(place, 0) <= len(lines):
+            raise IntegrityError(
+                f"{place} has policy {len(lines)} of the {known.seq} that the registry is known to have",
+                "have this copy brought up to date, or ask another place",
+            )
         raise IntegrityError(
             f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
-            RESET,
+            reset_hint(registry, name),
         )
     places = known.places if known else {}
-    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places)
+    return Known(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places).at(place, len(lines))
 
 
 @dataclass(frozen=True)
@@ -199,25 +205,27 @@ def compare(known: Known | None, seen: Seen, sealed: Sealed) -> Known | Behind:
             raise IntegrityError(
                 f"the log of {name} ends at line {state.seq}, {known.seq} were seen before, and it is too far back to "
                 "tell whether it is the same log",
-                RESET,
+                reset_hint(state.registry, name),
             )
         if before != state.head:
-            raise fork(name, state.seq, state.head, before)
+            raise fork(state.registry, name, state.seq, state.head, before)
         return Behind(known.seq - state.seq)
     there, lines = seen.since(known.seq, sealed)
     if there != known.head:
-        raise fork(name, known.seq, there, known.head)
+        raise fork(state.registry, name, known.seq, there, known.head)
     return _learn(known, seen, lines)
 
 
-RESET = "ask whoever runs it; after a backup was restored: reg trust reset"
+def reset_hint(registry: str, name: str) -> str:
+    """What to do where a log is not what was seen of it."""
+    return f"ask whoever runs it; after a backup was restored: reg trust reset {registry} {name}"
 
 
-def fork(name: str, seq: int, found: Digest, known: Digest) -> ForkError:
+def fork(registry: str, name: str, seq: int, found: Digest, known: Digest) -> ForkError:
     """The error where a log has another line than was seen before."""
     return ForkError(
         f"history of {name} was rewritten: line {seq} is {found.short}..., and was {known.short}... when last seen",
-        RESET,
+        reset_hint(registry, name),
     )
 
 
@@ -226,20 +234,21 @@ def _learn(known: Known | None, seen: Seen, lines: Sequence[Skimmed]) -> Known:
     channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
     versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
     since = seen.base if known is None else known.seq
-    if known is None:
-        _check_channels(state.name, _older(channels, since), channels, lines)
-        _check_versions(state.name, _older(versions, since), versions, lines, since)
-    else:
-        _check_channels(state.name, known.channels, channels, lines)
-        _check_versions(state.name, known.versions, versions, lines, since)
+    before = (
+        (_older(channels, since), _older(versions, since))
+        if known is None
+        else (known.channels, known.versions)
+    )
+    check_claims(state.name, before, (channels, versions), lines, since)
+    if known is not None:
         _check_unchanged(known, state)
     digests = [line.digest.hex for line in lines]
-    before = known.lines if known else (() if digests else (state.head.hex,))
+    kept = known.lines if known else (() if digests else (state.head.hex,))
     places = known.places if known else {}
     return Known(
         state.seq,
         seen.index,
-        (*before, *digests)[-REMEMBERED:],
+        (*kept, *digests)[-REMEMBERED:],
         channels,
         versions,
         {version: _files(state, version) for version in state.summaries},
@@ -285,71 +294,3 @@ def _check_unchanged(known: Known, state: State) -> None:
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
     """What a state line says of lines that it does not show: believed at first sight."""
     return {key: value for key, value in table.items() if value["seq"] <= seq}
-
-
-_OF_TAG = ("version", "manifest", "policy", "evidence")
-"""What a state says of a channel, as the event that moved it has it."""
-
-
-def _check_channels(
-    name: str, known: Mapping[str, Any], found: Mapping[str, Any], lines: Sequence[Skimmed]
-) -> None:
-    """IntegrityError where a channel holds what the lines did not put there."""
-    expected = dict(known)
-    for line in lines:
-        if line.kind in ("tag", "untag"):
-            event = line.event()
-            expected.pop(event["tag"], None)
-            if line.kind == "tag":
-                copied = {key: event[key] for key in _OF_TAG if key in event}
-                expected[event["tag"]] = {**copied, "seq": line.seq}
-    for tag in sorted(expected.keys() | found.keys()):
-        if expected.get(tag) != found.get(tag):
-            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", BROKEN)
-
-
-def _check_versions(
-    name: str, known: Mapping[str, Any], found: Mapping[str, Any], lines: Sequence[Skimmed], since: int
-) -> None:
-    """IntegrityError where a version is not as the lines left it."""
-    manifests = {version: entry["manifest"] for version, entry in known.items()}
-    touched: set[str] = set()
-    yanks: dict[str, str] = {}
-    verdicts: list[tuple[str, str, str]] = []
-    for line in lines:
-        event = line.event()
-        if line.kind == "attest":
-            if "state" in event:
-                verdicts.append((event["manifest"], event["artifact"], event["state"]))
-                touched.update(
-                    version for version, digest in manifests.items() if digest == event["manifest"]
-                )
-            continue
-        version = event.get("version", "")
-        if line.kind == "publish":
-            manifests[version] = event["manifest"]
-        elif line.kind == "yank":
-            yanks[str(line.event_id)] = version
-        elif line.kind == "unyank":
-            yanks.pop(event["yank"], None)
-        if line.kind != "tag":
-            touched.add(version)
-    for version, entry in found.items():
-        new = version not in manifests and (entry["seq"] > since or not lines)
-        if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
-            raise IntegrityError(f"{name}:{version} is not the version that the log published", BROKEN)
-        if version in known and version not in touched and known[version] != entry:
-            raise IntegrityError(f"{name}:{version} was changed without an event in the log", BROKEN)
-    for yank, version in yanks.items():
-        if version in found and yank not in found[version].get("yanks", ()):
-            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", BROKEN)
-    _check_verdicts(name, found, verdicts)
-
-
-def _check_verdicts(name: str, found: Mapping[str, Any], verdicts: Sequence[tuple[str, str, str]]) -> None:
-    """IntegrityError where a refusal that the lines attest of an artifact is not in the state."""
-    for manifest, artifact, state in verdicts:
-        for version, entry in found.items():
-            said = entry.get("attested", {}).get(artifact)
-            if entry["manifest"] == manifest and (said is None or (state == "refused" and said != state)):
-                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", BROKEN)

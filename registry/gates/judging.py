@@ -46,16 +46,19 @@ def judge_version(
     `trust` is by default what the user's trust file says.
     """
     entry = ledger.entries[version]
+    trust = load_trust() if trust is None else trust
     data = ledger.fetch(entry.manifest)
-    attests = attestations(ledger, entry.manifest)
+    manifest = read_manifest(data, entry.manifest, ledger.name)
+    attests = attestations(ledger, entry.manifest, manifest)
     candidate = Candidate(
-        read_manifest(data, entry.manifest, ledger.name),
+        manifest,
         entry.manifest,
         len(data),
         tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
         _signers(ledger, version, trust) if any(rule.signed_by for rule in rules) else (),
         None if before is None else manifest_at(ledger, before),
         entry.held,
+        frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
     )
     findings = tuple(dict.fromkeys(each for rule in rules for each in evaluate(rule, candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))
@@ -66,12 +69,14 @@ def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
     return read_manifest(ledger.fetch(digest), digest, ledger.name)
 
 
-def attestations(ledger: Ledger, manifest: Digest) -> list[Attest]:
-    """What the log attests of a manifest, and was not taken down."""
+def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
+    """What the log attests of a manifest, or of its artifacts under another one, and was not taken down."""
     buried = set(ledger.tombstones)
-    lines = [line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest)]
-    found = (read_line(line.raw, ledger.name).event for line in lines)
-    return [event for event in found if isinstance(event, Attest) and event.statement not in buried]
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    lines = [line for line in ledger.skim() if line.kind == Attest.kind]
+    events = (read_line(line.raw, ledger.name).event for line in lines)
+    found = [event for event in events if isinstance(event, Attest) and event.statement not in buried]
+    return [event for event in found if event.manifest == digest or event.artifact in artifacts]
 
 
 def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
@@ -104,9 +109,8 @@ def _read(media_type: str, data: bytes) -> Evaluation | None:
     )
 
 
-def _signers(ledger: Ledger, version: Version, trust: Trust | None) -> tuple[frozenset[str], ...]:
+def _signers(ledger: Ledger, version: Version, trust: Trust) -> tuple[frozenset[str], ...]:
     """The names and ids of each trusted key that signed a version."""
-    trust = load_trust() if trust is None else trust
     found = signatures(ledger, trust, [ledger.entries[version].manifest])
     verdicts = [each.verdict for each in found if each.version == version]
     good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
@@ -136,5 +140,8 @@ def relied_on(ledger: Ledger) -> set[Digest]:
         promoted = [move for move in moves(ledger, channel) if move.evidence] if held.evidence else []
         found |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
         if promoted:
-            found |= {event.statement for event in attestations(ledger, held.manifest)}
+            found |= {
+                event.statement
+                for event in attestations(ledger, held.manifest, manifest_at(ledger, held.manifest))
+            }
     return found - set(ledger.tombstones)

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Source, innermost
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema import canonical
@@ -17,7 +17,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.ref import POLICY_LOG, Ref
 
-EDITION = "1"
+EDITION = "2"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 
@@ -29,7 +29,8 @@ def check_holder_of(
     heads: Heads | None = None,
     ask: bool = False,
 ) -> None:
-    """GateError where a ref names a governed channel, and what it holds was not promoted or does not meet the policy.
+    """GateError where a ref names a governed channel, and what it holds was not promoted, does not meet the policy, or is not
+    what was found.
 
     Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file are the same; on
     this machine it always is, since that costs nothing.
@@ -61,7 +62,7 @@ def check_holder_of(
         return
     from onnxreg.registry.gates.holding import check_holder
 
-    check_holder(place, ref.name, ref.tag, index, policies)
+    check_holder(place, ref.tag, found, index, policies)
     if proof and index is not None:
         heads.keep_passed(place.registry_id, ref.name, ref.tag, index, proof)
 
@@ -83,6 +84,4 @@ def _rules(policies: IndexFile) -> Any:
 
 def _is_near(place: Source) -> bool:
     """Whether a place, or what it wraps, is a directory of this machine."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return isinstance(place, LocalRemote)
+    return isinstance(innermost(place), LocalRemote)

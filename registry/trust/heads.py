@@ -119,7 +119,7 @@ class Heads:
         known = self._decoded(registry_id, name, before)
         if index is None:
             if known is not None and known.places.get(where, 0):
-                raise _back(name, place.url, 0, known.places[where])
+                raise _back(place, name, 0, known.places[where])
             return True
         if known is not None and known.index == Digest.of(index.data).hex:
             self._keep(registry_id, name, known, known.at(where, known.seq))
@@ -130,7 +130,7 @@ class Heads:
         seq = seen.state.seq
         went_back = known is not None and seq < known.places.get(where, 0)
         if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
-            raise _back(name, place.url, seq, known.places[where])
+            raise _back(place, name, seq, known.places[where])
         found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
         if isinstance(found, Behind):
             assert known is not None
@@ -138,6 +138,14 @@ class Heads:
             return False
         self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
+
+    def foresee(self, place: Source, name: str, index: bytes, before: Any) -> None:
+        """ForkError where an index file that is going to be written contradicts the longer log that is known."""
+        from onnxreg.schema.heads import Seen, compare
+
+        known, seen = self._decoded(place.registry_id, name, before), Seen.read(index, name)
+        if known is not None and seen.state.seq <= known.seq:
+            compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
 
     def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
@@ -148,15 +156,13 @@ class Heads:
         ):
             return before.get("policy") == policy
         from onnxreg.schema.events import Skimmed, genesis
-        from onnxreg.schema.heads import RESET, follow
+        from onnxreg.schema.heads import follow, reset_hint
 
-        registry_id = place.registry_id
-        known = self._decoded(registry_id, POLICY_LOG, before)
+        registry_id, where = place.registry_id, _place(place)
+        known, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
         if index is None:
             if known is not None:
-                raise IntegrityError(
-                    f"the policy log of {place.url} is gone: it had {known.seq} lines", RESET
-                )
+                raise IntegrityError(f"the policy log of {place.url} is gone: it had {known.seq} lines", hint)
             return True
         digest = Digest.of(index.data).hex
         try:
@@ -164,8 +170,9 @@ class Heads:
         except InputError as error:
             raise IntegrityError(f"the policy log of {place.url} is damaged: {error.message}") from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
-            raise IntegrityError(f"the policy log of {place.url} is another registry's", RESET)
-        self._keep(registry_id, POLICY_LOG, known, follow(known, digest, lines, POLICY_LOG))
+            raise IntegrityError(f"the policy log of {place.url} is another registry's", hint)
+        found = follow(known, digest, lines, registry_id, POLICY_LOG, where)
+        self._keep(registry_id, POLICY_LOG, known, found)
         return False
 
     def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:
@@ -255,8 +262,11 @@ def _segment(place: Source, digest: Digest) -> list[bytes]:
     return read_blob(place, digest).removesuffix(b"\n").split(b"\n")
 
 
-def _back(name: str, url: str, seq: int, known: int) -> IntegrityError:
-    what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
-    from onnxreg.schema.heads import RESET
+def _back(place: Source, name: str, seq: int, known: int) -> IntegrityError:
+    from onnxreg.schema.heads import reset_hint
 
-    return IntegrityError(f"{url} went back in time: {what}, {known} were there before", RESET)
+    what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
+    return IntegrityError(
+        f"{place.url} went back in time: {what}, {known} were there before",
+        reset_hint(place.registry_id, name),
+    )

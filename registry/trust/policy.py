@@ -61,7 +61,7 @@ def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> It
     try:
         _check_head(place, heads, ledger.name, index)
     except RegError as error:
-        yield "history", error.message
+        yield "history", f"{error.message}; {error.hint}"
     yield from audit_signatures(load_trust(), ledger)
 
 

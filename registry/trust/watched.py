@@ -17,7 +17,7 @@ class Watched:
     """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
 
     def __init__(self, source: Source, heads: Heads) -> None:
-        self.source = source
+        self.source: Source = source.source if isinstance(source, Watched) else source
         self._heads = heads
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
@@ -71,13 +71,19 @@ def check_version(source: Source, found: "Found") -> None:
         require_signed(source, found, trust)
 
 
+def check_head(
+    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, policy: str = ""
+) -> bool:
+    """Hold an index file against what was known before; whether it was accepted under this policy before."""
+    if name == POLICY_LOG:
+        return heads.check_policies(source, index, before, policy)
+    return heads.check(source, name, index, before, policy)
+
+
 def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     policy = trust_digest()
-    if name == POLICY_LOG:
-        accepted = heads.check_policies(source, index, before, policy)
-    else:
-        accepted = heads.check(source, name, index, before, policy)
+    accepted = check_head(source, name, index, heads, before, policy)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
         heads.approve(source, name, index, policy)

@@ -1,0 +1,141 @@
+"""Whatever may legally be done to a model, in whatever order, alarms nobody who reads it."""
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from drafts import write_draft
+
+from onnxreg.registry import Registry
+from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import Watched
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.state import SEGMENT
+
+NAME = "acme/pii"
+VERSIONS = ("1.0.0", "1.0.1", "1.0.2")
+STATES = ("certified", "refused", "unknown")
+
+
+class World:
+    """Two registries, and what a user may do in the first, or between both."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.made = 0
+        self.registry, self.other = Registry(root / "one"), Registry(root / "two")
+
+    def add(self, version: str, state: str) -> None:
+        self.made += 1
+        draft = write_draft(self.root / f"draft{self.made}", NAME, state[:1], 10)
+        self.registry.add(draft, version)
+
+    def drop_and_attest(self, version: str, state: str) -> None:
+        """As two people do who made the same twice."""
+        self.add("1.0.0", "a")
+        self.add(version, "a")
+        self.drop(version, state)
+        self.attest("1.0.0", state)
+
+    def tag(self, version: str, state: str) -> None:
+        self.registry.tag(f"{NAME}:{version}", "stable")
+
+    def untag(self, version: str, state: str) -> None:
+        self.registry.untag(NAME, "stable")
+
+    def yank(self, version: str, state: str) -> None:
+        self.registry.yank(f"{NAME}:{version}")
+
+    def unyank(self, version: str, state: str) -> None:
+        self.registry.yank(f"{NAME}:{version}", undo=True)
+
+    def pin(self, version: str, state: str) -> None:
+        self.registry.pin(f"{NAME}:{version}")
+
+    def unpin(self, version: str, state: str) -> None:
+        self.registry.pin(f"{NAME}:{version}", undo=True)
+
+    def drop(self, version: str, state: str) -> None:
+        self.registry.drop(f"{NAME}:{version}")
+
+    def expire(self, version: str, state: str) -> None:
+        self.registry.gc(Policy(versions=1))
+
+    def purge(self, version: str, state: str) -> None:
+        self.registry.purge(f"{NAME}:{version}", "leaked")
+
+    def attest(self, version: str, state: str) -> None:
+        artifact = self.registry.get(f"{NAME}:{version}").manifest.artifacts[1].digest
+        value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact)}
+        report = json.dumps({**value, "suite": str(Digest.of(b"suite")), "state": state}).encode()
+        self.registry.attest(f"{NAME}:{version}", report)
+
+    def push(self, version: str, state: str) -> None:
+        self.registry.push(f"{NAME}:{version}", str(self.other.store.root))
+
+    def pull(self, version: str, state: str) -> None:
+        self.registry.pull(f"{NAME}:{version}", str(self.other.store.root), restore=True)
+
+    def seal(self, version: str, state: str) -> None:
+        for _ in range(SEGMENT // 2 + 1):
+            self.registry.pin(f"{NAME}:{version}")
+            self.registry.pin(f"{NAME}:{version}", undo=True)
+
+    def read_both(self, reader: Heads, newcomer: Heads) -> None:
+        for registry in (self.registry, self.other):
+            for known in (reader, newcomer):
+                Watched(registry.store, known).read_index(NAME)
+
+
+DEEDS: list[Callable[[World, str, str], None]] = [
+    *(World.add, World.drop_and_attest, World.tag, World.untag, World.yank, World.unyank, World.pin),
+    *(World.unpin, World.drop, World.expire, World.purge, World.attest, World.push, World.pull, World.seal),
+]
+Deed = tuple[Callable[[World, str, str], None], str, str]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(*map(st.sampled_from, (DEEDS, VERSIONS, STATES))), min_size=4, max_size=16))
+@example([(World.drop_and_attest, "1.0.1", "certified")])
+@example(
+    [
+        (World.add, "1.0.0", "a"),
+        (World.yank, "1.0.0", "a"),
+        (World.drop, "1.0.0", "a"),
+        (World.add, "1.0.0", "b"),
+    ]
+)
+@example(
+    [
+        (World.add, "1.0.0", "a"),
+        (World.push, "1.0.0", "a"),
+        (World.attest, "1.0.0", "refused"),
+        (World.add, "1.0.1", "b"),
+        (World.seal, "1.0.1", "b"),
+        (World.expire, "1.0.1", "b"),
+        (World.pull, "1.0.0", "a"),
+        (World.push, "1.0.1", "b"),
+    ]
+)
+def test_no_legal_history_alarms_a_reader_or_a_newcomer(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[Deed]
+) -> None:
+    """A reader who looks after each deed, one who looks at the end, and newcomers all along."""
+    root = tmp_path_factory.mktemp("legal")
+    world, reader, late = World(root), Heads(root / "reader"), Heads(root / "late")
+    for number, (deed, version, state) in enumerate(deeds):
+        with suppress(ConflictError, NotFoundError):
+            deed(world, version, state)
+        world.read_both(reader, Heads(root / f"newcomer{number}"))
+        if number == len(deeds) // 2:
+            world.read_both(late, late)
+    world.read_both(late, late)
