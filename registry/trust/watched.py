@@ -1,12 +1,13 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ class Watched:
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
         before = self._heads.recall(self.source.registry_id, name)
-        found = self.source.read_index(name, known)
-        check_index(self.source, name, found, self._heads, before)
-        return found
+        return read_checked(
+            self.source, name, known, lambda found: check_index(self.source, name, found, self._heads, before)
+        )
 
     @property
     def url(self) -> str:
@@ -64,6 +65,23 @@ def check_version(source: Source, found: "Found") -> None:
         from onnxreg.registry.trust.policy import require_signed
 
         require_signed(source, found)
+
+
+def read_checked(
+    source: Source, name: str, known: IndexFile | None, check: Callable[[IndexFile | None], object]
+) -> IndexFile | None:
+    """An index file that was checked. Where that fails and caches lie in between, the server itself is asked once more."""
+    found = source.read_index(name, known)
+    try:
+        check(found)
+    except IntegrityError:
+        read_fresh = getattr(source, "read_fresh", None)
+        again = found if read_fresh is None else read_fresh(name)
+        if again == found:
+            raise
+        check(again)
+        return cast("IndexFile | None", again)
+    return found
 
 
 def check_head(
