@@ -72,7 +72,7 @@ def verify(
     file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
     trust: Annotated[
         Path | None,
-        typer.Option(help="Verify signatures too, by your own file of trusted keys; see docs/signing.md."),
+        typer.Option(help="Verify by this file of trusted keys instead of your own; see docs/signing.md."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -80,26 +80,21 @@ def verify(
 
     The history must be whole, the versions it says it carries complete, and nothing else in it. Damage is exit status 4.
 
-    With --trust a signature that is wrong, or that the file demands and is missing, is damage too, and so is a governed
-    channel that holds what the policy in the archive bars. The copy of a trust file in the archive is never used.
+    A signature that is wrong, or that your trust file demands and is missing, is damage too, and so are a log of policies that
+    is broken and a governed channel that holds what the policy bars. The copy of a trust file in the archive is never used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
     digest?}]}.
     """
     from onnxreg.registry.backends.archive import open_archive
-    from onnxreg.registry.health.archived import verify_archive
     from onnxreg.registry.health.trusted import verify_trusted
-    from onnxreg.registry.trust.policy import read_trust_file
+    from onnxreg.registry.trust.reading import load_trust, read_trust_file
 
     session: Session = context.obj
     archive = open_archive(file)
-    trusted = None if trust is None else read_trust_file(trust)
+    trusted = load_trust() if trust is None else read_trust_file(trust)
     with session.progress("verifying", as_json) as progress:
-        report = (
-            verify_archive(archive, progress)
-            if trusted is None
-            else verify_trusted(archive, trusted, progress)
-        )
+        report = verify_trusted(archive, trusted, progress)
     if as_json:
         found = report.to_json()
         kept = {key: found[key] for key in ("ok", "models", "blobs", "bytes", "damages")}

@@ -30,7 +30,7 @@ EXAMPLES = (
 )
 STDOUT = Path("-")
 NAMED = 3
-"""Changes that the message of a failed gate names."""
+"""Kinds of changes that the message of a failed gate names; what changed stands above it."""
 
 
 def command(
@@ -169,12 +169,12 @@ def _write_page(
 
 
 def _check_gate(found: ManifestDiff, gate: Collection[str]) -> None:
-    """GateError, naming the worst changes, where one has a severity of the gate."""
+    """GateError, naming the first kinds of changes, where one has a severity of the gate."""
     failed = [change for change in found.changes if change.severity in gate]
     if failed:
-        first = "; ".join(change.message for change in failed[:NAMED])
-        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
+        first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
         raise GateError(
-            f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}{more}",
+            f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",
             "keep the old version for apps in the field, or take the severity out of --fail-on",
         )

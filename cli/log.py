@@ -37,7 +37,7 @@ def command(
     """
     from onnxreg.registry.facade import read_log
     from onnxreg.registry.trust.judging import judge_lines
-    from onnxreg.registry.trust.policy import load_trust
+    from onnxreg.registry.trust.reading import load_trust
 
     session: Session = context.obj
     place = session.limited(max_age).place(remote, offline)

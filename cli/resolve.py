@@ -6,9 +6,7 @@ from typing import Any
 from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
-from onnxreg.registry import lookup
-from onnxreg.registry.gates.watch import check_channel
-from onnxreg.registry.trust.watched import check_version
+from onnxreg.registry import belief, lookup
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
@@ -49,15 +47,13 @@ def run(
         known = read_device(device)
     place = session.limited(max_age).place(remote, offline)
     try:
-        resolution = lookup.resolve(place, Ref.parse(ref), asked, known, verify)
+        resolution = belief.resolve(place, Ref.parse(ref), asked, known, verify, session.heads())
     except lookup.NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())
         elif explain:
             _explain(session, error.outcome.rejected)
         raise
-    check_version(place, resolution.found)
-    check_channel(place, Ref.parse(ref), resolution.found, resolution.index, session.heads())
     if as_json:
         output.write_json(resolution.to_json())
     else:

@@ -11,9 +11,7 @@ from onnxreg.cli import asking, output
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
-from onnxreg.registry import lookup
-from onnxreg.registry.gates.watch import check_channel
-from onnxreg.registry.trust.watched import check_version
+from onnxreg.registry import belief, lookup
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
@@ -62,9 +60,7 @@ def command(
         raise InputError("say what to run it on", "one of --self-test, --text and --input")
     session: Session = context.obj
     place = session.place(remote)
-    found = lookup.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
-    check_version(place, found.found)
-    check_channel(place, Ref.parse(ref), found.found, found.index)
+    found = belief.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))
     with _unpacked(session, place, found, as_json) as files:
         if text is not None:
             result = _tag(session, files, text, as_json)

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ class Session:
     registry: Path | None = None
     quiet: bool = False
     max_age: int | None = None
+    _told: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
         """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
@@ -39,8 +40,8 @@ class Session:
 
         return replace(self, max_age=parse_duration(wanted))
 
-    def open(self, create: bool = False) -> "Registry":
-        """The registry. NotFoundError where there is none, unless one is to be made."""
+    def open(self, create: bool | None = False) -> "Registry":
+        """The registry. NotFoundError where there is none, unless one is to be made, or (None) none is needed."""
         from onnxreg.registry.facade import Registry
 
         registry = Registry(self.registry, create)
@@ -73,10 +74,11 @@ class Session:
         return Heads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, found: "Stale") -> None:
-        lacks = output.counted(found.lines, "event")
-        self.warn(
-            f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {output.age(found.seconds)} ago"
-        )
+        what = (found.url, found.name, found.lines)
+        if what not in self._told:
+            lacks, age = output.counted(found.lines, "event"), output.age(found.seconds)
+            self.warn(f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {age} ago")
+        self._told.add(what)
         self._check_age(found.name, found.seconds)
 
     def warn(self, message: str) -> None:
@@ -108,8 +110,8 @@ class Session:
         return Remotes.load(LocalRemote(self.registry or default_root()))
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, Remote | None]":
-        """The registry, and a remote of it to be worked on; for that there need be no registry here yet."""
-        registry = self.open(create=remote is not None)
+        """The registry, and a remote of it to be worked on; for that there need be no registry here, and none is made."""
+        registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
     def check_target(self, directory: Path) -> None:

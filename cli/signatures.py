@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli import output
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Registry
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from onnxreg.registry.storage import Remote
     from onnxreg.registry.trust.releases import Signed
 
-    Listed = tuple[Found, list[Signed], list[SignedEvaluation]]
+    Listed = tuple[Found, list[Signed], list[SignedEvaluation], bool]
+    """A version, the signatures on it and on later evaluations of it, and whether one that is demanded is missing."""
 
 
 def run(
@@ -23,9 +25,10 @@ def run(
     """For the shape of the JSON see `reg verify`."""
     names = [ref] if ref is not None else list((place or registry.store).names())
     found = [each for name in names for each in _listed(registry, name, place)]
-    wrong = sum(_wrong(signs) + _wrong(said) for _, signs, said in found)
+    wrong = sum(_wrong(signs) + _wrong(said) for _, signs, said, _ in found)
+    missing = sum(lacks for _, _, _, lacks in found)
     if as_json:
-        output.write_json({"ok": not wrong, "versions": list(map(_to_json, found))})
+        output.write_json({"ok": not (wrong or missing), "versions": list(map(_to_json, found))})
     else:
         rows = [row for each in found for row in _rows(each)]
         session.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows))
@@ -34,11 +37,20 @@ def run(
             f"{output.counted(wrong, 'signature')} {'is' if wrong == 1 else 'are'} invalid",
             "do not use these versions until you know why",
         )
+    if missing:
+        raise IntegrityError(
+            f"{output.counted(missing, 'version')} {'lacks' if missing == 1 else 'lack'} a signature that your trust file demands",
+            "`reg trust show` lists what must be signed; `reg sign` signs",
+        )
 
 
 def _listed(registry: "Registry", name: str, place: "Remote | None") -> "list[Listed]":
     said = {found.version: evaluations for found, evaluations in registry.evaluations(name, place)}
-    return [(found, signs, said.get(found.version, [])) for found, signs in registry.signatures(name, place)]
+    missing = registry.unsigned(Ref.parse(name).name, place)
+    return [
+        (found, signs, said.get(found.version, []), found.version in missing)
+        for found, signs in registry.signatures(name, place)
+    ]
 
 
 def _wrong(signed: "Sequence[Signed] | Sequence[SignedEvaluation]") -> int:
@@ -46,8 +58,12 @@ def _wrong(signed: "Sequence[Signed] | Sequence[SignedEvaluation]") -> int:
 
 
 def _rows(listed: "Listed") -> list[tuple[str, ...]]:
-    version, signs, said = listed
-    found = [("version", each.verdict.status, str(each.verdict)) for each in signs]
+    version, signs, said, missing = listed
+    found: list[tuple[str, str, str]] = [
+        ("version", each.verdict.status, str(each.verdict)) for each in signs
+    ]
+    if missing:
+        found.append(("version", "missing", "a trusted key must sign it"))
     found = found or [("version", "unsigned", "")]
     found += [
         (f"{each.artifact.short} is {each.state}", each.verdict.status, str(each.verdict)) for each in said
@@ -56,11 +72,12 @@ def _rows(listed: "Listed") -> list[tuple[str, ...]]:
 
 
 def _to_json(listed: "Listed") -> dict[str, Any]:
-    version, signs, said = listed
+    version, signs, said, missing = listed
     return {
         "name": version.name,
         "version": str(version.version),
         "manifest": str(version.entry.manifest),
         "signatures": [{**signed.verdict.to_json(), "seq": signed.seq} for signed in signs],
+        "missing": missing,
         "evaluations": [each.to_json() for each in said],
     }

@@ -26,7 +26,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     versions, keys}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.home import trust_file
-    from onnxreg.registry.trust.policy import load_trust
+    from onnxreg.registry.trust.reading import load_trust
     from onnxreg.registry.trust.showing import heads_json, keys_json, requirements_json
 
     session: Session = context.obj

@@ -63,8 +63,9 @@ def command(
     With --remote every byte of that registry is fetched. What a web server has is verified model by model: it lists none.
 
     History is held against what you saw before, and signatures against your trust file (`reg trust show`). With
-    --signatures only those on versions and on later evaluations of them are listed: an invalid one is exit status 4. With
-    --json then: {ok, versions: [{name, version, manifest, signatures: [{status, keyid, key, seq}], evaluations: [{artifact,
+    --signatures only those on versions and on later evaluations of them are listed: an invalid one, and one that
+    the trust file demands and that is missing, is exit status 4. With
+    --json then: {ok, versions: [{name, version, manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact,
     state, status, keyid, key, seq}]}]}.
 
     With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state

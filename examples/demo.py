@@ -23,6 +23,7 @@ from onnxreg.registry import Registry
 
 NAME = "demo/pii"
 VERSIONS = ("0.1.0", "0.2.0")
+DEVICE = "ort-android-1.23"
 
 
 class Shell:
@@ -31,7 +32,10 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._reg = Path(sys.executable).with_name("reg")
-        self._env = {**os.environ, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
+        own = {
+            f"ONNXREG_{what}": str(directory / "user" / what.lower()) for what in ("STATE", "KEYS", "TRUST")
+        }
+        self._env = {**os.environ, **own, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
 
     def reg(self, *arguments: str) -> None:
         """Run one command, its output as it comes; the demo ends where it fails."""
@@ -74,7 +78,7 @@ def play(shell: Shell) -> None:
         shell.reg("push", f"{NAME}:{version}")
     shell.reg("push", f"{NAME}:{VERSIONS[-1]}")
     shell.reg("ls", NAME)
-    shell.reg("resolve", NAME, "--format", "onnx-int8", "--remote", "origin")
+    shell.reg("resolve", NAME, "--device", DEVICE, "--remote", "origin")
     shell.reg("diff", *(f"{NAME}:{version}" for version in VERSIONS))
     shell.reg("verify")
 

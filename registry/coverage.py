@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnxreg.registry.belief import check_believed
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.lookup import NoAnswerError, Resolution, find_in, resolve_in, state_of
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.device import Device
@@ -34,18 +34,24 @@ _KEYS = ("version", "manifest", "size", "artifact", "rejected")
 
 
 def coverage(remote: Source, ref: Ref, query: Query, devices: Sequence[Device]) -> list[Covered]:
-    """Resolve for each device, in order. NotFoundError where there is no such model or version; GateError as `watch.check_channel`."""
+    """Resolve for each device, in order. NotFoundError where there is no such model or version.
+
+    IntegrityError, GateError where what is there is not to be believed, as `belief.check_believed`.
+    """
 
     def read(index: IndexFile | None) -> list[Covered]:
         state = state_of(remote, ref.name, index)
-        if ref.tag is not None:
-            check_channel(remote, ref, find_in(remote, state, ref), index)
         found = []
         for device in devices:
             try:
                 found.append(Covered(device, resolve_in(remote, state, ref, query, device)))
             except NoAnswerError as nothing:
                 found.append(Covered(device, nothing))
+        answers = [each.answer.found for each in found if isinstance(each.answer, Resolution)]
+        if not answers and ref.tag is not None:
+            answers = [find_in(remote, state, ref)]
+        for version in {answer.version: answer for answer in answers}.values():
+            check_believed(remote, ref, version, index)
         return found
 
     return steady(remote, ref.name, read)

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import lookup
+from onnxreg.registry import belief, lookup
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
@@ -21,7 +21,6 @@ from onnxreg.registry.gates.holding import audit_gates, check_free
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.hashing import describe, measure, piece_hasher
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
@@ -50,10 +49,11 @@ from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import audited, load_trust
+from onnxreg.registry.trust.policy import audited, unsigned
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.recorded import WatchedRemote
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, check_index, check_version
+from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
@@ -113,15 +113,19 @@ class Registry:
 
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: make an empty registry where there is none (else NotFoundError).
+        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
         actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
 
     `heads` are what the user saw of registries before.
     """
 
-    def __init__(self, root: Path | str | None = None, create: bool = True, actor: str | None = None) -> None:
+    def __init__(
+        self, root: Path | str | None = None, create: bool | None = True, actor: str | None = None
+    ) -> None:
         path = default_root() if root is None else Path(root)
-        self.store = LocalRemote.create(path) if create else LocalRemote.open(path)
+        self.store = LocalRemote.create(path) if create else LocalRemote(path)
+        if create is False:
+            _ = self.store.registry_id
         self.actor = actor or os.environ.get("REG_ACTOR") or None
         self.heads = Heads()
 
@@ -331,10 +335,8 @@ class Registry:
         device: Device | None = None,
     ) -> lookup.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place, parsed = Watched(remote or self.store, self.heads), _ref(ref)
-        resolution = lookup.resolve(place, parsed, query or Query(), device)
-        check_channel(place, parsed, resolution.found, resolution.index, self.heads)
-        return resolution
+        place = watched(remote or self.store, self.heads)
+        return belief.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
         self,
@@ -379,8 +381,9 @@ class Registry:
 
         if ref is None:
             if isinstance(place, ArchiveRemote):
-                return verify_archive(place, progress, audit)
-            report = verify(place, progress, audit)
+                report = verify_archive(place, progress, audit)
+            else:
+                report = verify(place, progress, audit)
             report.damages += self._policy_damages(place)
             return report
         parsed = _ref(ref)
@@ -402,7 +405,7 @@ class Registry:
 
     def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        check_index(place, name, index, self.heads, before)
+        hold_against_known(place, name, index, self.heads, before)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
@@ -432,6 +435,12 @@ class Registry:
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
         return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def unsigned(self, name: str, remote: Source | None = None, trust: Trust | None = None) -> list[Version]:
+        """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        ledger, _ = load(remote or self.store, check_name(name))
+        trust = load_trust() if trust is None else trust
+        return unsigned(trust, ledger, list(signatures(ledger, trust)))
 
     def evaluations(
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
@@ -585,13 +594,12 @@ class Registry:
             return [found, *_holders(ledger, found, channels)], ledger, index
 
         versions, ledger, index = steady(tracked, parsed.name, read)
-        for each in versions:
-            check_version(tracked, each)
         ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        check_channel(tracked, parsed, versions[0], index, self.heads, ask)
+        belief.check_believed(tracked, parsed, versions[0], index, self.heads, ask)
         for tag in channels:
-            held = replace(versions[0], channel=ledger.channels[tag])
-            check_channel(tracked, Ref(parsed.name, tag), held, index, self.heads, ask)
+            held = ledger.channels[tag]
+            holder = lookup.Found(parsed.name, held.version, ledger.entries[held.version], held)
+            belief.check_believed(tracked, Ref(parsed.name, tag), holder, index, self.heads, ask)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
@@ -643,13 +651,13 @@ class Registry:
 
 def read_version(place: Source, ref: Ref) -> Published:
     """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-    found = lookup.find(place, ref, gone=True)
+    found, state = lookup.find_with_state(place, ref, gone=True)
     data = read_blob(place, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     entry = found.entry
-    return Published(
-        found.name, found.version, entry.manifest, manifest, data, False, entry.held, entry.attested
-    )
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
+    return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

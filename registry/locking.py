@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from onnxreg.registry import lookup
+from onnxreg.registry import belief
 from onnxreg.registry.facade import Published, Registry
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.storage import Source
-from onnxreg.registry.trust.watched import check_version
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.lock import Lock, Locked
 from onnxreg.schema.request import Request
@@ -43,9 +41,7 @@ def lock_again(place: Source, before: Lock, names: Collection[str] = ()) -> list
 
 
 def _locked(place: Source, asked: Request) -> Locked:
-    found = lookup.resolve(place, asked.ref, asked.query, asked.device, verify=True)
-    check_version(place, found.found)
-    check_channel(place, asked.ref, found.found, found.index)
+    found = belief.resolve(place, asked.ref, asked.query, asked.device, verify=True)
     return Locked(
         asked,
         place.registry_id,

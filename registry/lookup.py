@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
 from onnxreg.registry.identity import other_registry
-from onnxreg.registry.storage import IndexFile, Source, UnlistedError
+from onnxreg.registry.storage import IndexFile, Source, UnlistedError, innermost
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -219,14 +219,14 @@ def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
     """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
     held = held_summary(state, found.version)
     if held is not None and held.manifest == found.entry.manifest:
-        return held.after(found.entry.attested)
+        return held.after(state.verdicts(found.entry))
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
     summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
-    return summary.after(found.entry.attested)
+    return summary.after(state.verdicts(found.entry))
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
@@ -345,7 +345,14 @@ def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:
     known = [Ref(state.name, str(version)) for version in releases(state)] if bare else []
     for each in known or [ref]:
         found = find_in(remote, state, each)
-        yield Offer(found.version, found.entry, read_summary(remote, state, found))
+        yield Offer(found.version, _here(remote, found), read_summary(remote, state, found))
+
+
+def _here(remote: Source, found: Found) -> Entry:
+    """The entry of a version; where an archive does not carry its files, nothing of it is held."""
+    carried = getattr(innermost(remote), "carried", None)
+    absent = carried is not None and found.version not in carried.get(found.name, ())
+    return replace(found.entry, held=()) if absent else found.entry
 
 
 def read_operators(remote: Source, digest: Digest) -> "tuple[Need, ...]":

@@ -327,3 +327,10 @@ class Remote(Source, Notes, Collectable, Protocol):
     def push(self) -> AbstractContextManager[Push]:
         """Begin a unit of work."""
         ...
+
+
+def innermost(place: Source) -> Source:
+    """The registry that a place reads from, without what is wrapped around it."""
+    while (inner := getattr(place, "source", None)) is not None:
+        place = inner
+    return place

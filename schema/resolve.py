@@ -124,7 +124,7 @@ def _offer(state: State, version: Version) -> Offer:
     summary = state.summary(version)
     if entry is None or summary is None:
         raise NotFoundError(f"the state line of {state.name} does not hold {version}")
-    return Offer(version, entry, summary.after(entry.attested))
+    return Offer(version, entry, summary.after(state.verdicts(entry)))
 
 
 def releases(state: State) -> list[Version]:

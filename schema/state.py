@@ -1,13 +1,14 @@
 """The state line: what is true of one model now. It always equals a replay of the model's log.
 
     {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
-     "tombstones"?}
+     "tombstones"?, "refused"?}
 
 `versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all that were
 sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
 catalog's older entry of it does not count. `newest` lists the
 newest usable versions, by SemVer precedence. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
-each. `tombstones` are the blobs that were taken down and must not come back.
+each. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
+evaluation refused: in every version that has these bytes.
 """
 
 from collections.abc import Mapping
@@ -165,6 +166,7 @@ class State:
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
+    refused: tuple[Digest, ...] = ()
     _read: dict[Version, VersionSummary | None] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -185,6 +187,8 @@ class State:
             value["catalog"] = str(self.catalog)
         if self.tombstones:
             value["tombstones"] = [str(blob) for blob in self.tombstones]
+        if self.refused:
+            value["refused"] = [str(artifact) for artifact in self.refused]
         return value
 
     @classmethod
@@ -204,6 +208,13 @@ class State:
             mapping(required(value, "summaries")),
             items(required(value, "segments"), Digest.parse),
             items(value.get("tombstones", []), Digest.parse),
+            items(value.get("refused", []), Digest.parse),
+        )
+
+    def verdicts(self, entry: Entry) -> Mapping[Digest, str]:
+        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal wins."""
+        return (
+            {**entry.attested, **dict.fromkeys(self.refused, "refused")} if self.refused else entry.attested
         )
 
     def summary(self, version: Version) -> VersionSummary | None:

@@ -90,6 +90,10 @@ class Trust:
         """Whether a registry must have a log of policies: a requirement names that log as it would a model."""
         return any(POLICY_LOG in each.models for each in self.required(registry, POLICY_LOG))
 
+    def concerns(self, registry: str, model: str) -> bool:
+        """Whether the file says anything of a model: a requirement, or a key that may sign it."""
+        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
+
     def required(self, registry: str, model: str) -> list[Requirement]:
         """The requirements on a model of a registry."""
         return [

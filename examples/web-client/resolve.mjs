@@ -113,7 +113,7 @@ async function judge(state, version, query, device, operatorSet) {
   ]
   const found = []
   for (const stated of summary.artifacts) {
-    const refused = own(attested ?? {}, stated.digest) === 'refused'
+    const refused = own(attested ?? {}, stated.digest) === 'refused' || (state.refused ?? []).includes(stated.digest)
     const artifact = refused ? { ...stated, state: 'refused' } : stated
     const download = downloadSize(artifact, summary)
     const missed = requirements.find(([, meets]) => !meets(artifact, download))

@@ -8,22 +8,49 @@ from onnxreg.registry.gates.judging import compared_with, judge_version, moves
 from onnxreg.registry.gates.policies import PolicyLog, read_policies
 from onnxreg.registry.history.commit import read_ledger
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.lookup import Found, state_of
+from onnxreg.registry.manifests import check_summary
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.events import Tag
 from onnxreg.schema.policy import Rule
+from onnxreg.schema.state import State
 from onnxreg.schema.trustfile import Trust
 
 HINT = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 
 
 def check_holder(
-    place: Source, name: str, channel: str, index: IndexFile | None, policies: IndexFile
+    place: Source, channel: str, found: Found, index: IndexFile | None, policies: IndexFile
 ) -> None:
-    """As `check_held`, of index files that were read."""
+    """As `check_held`, of index files that were read; and the version that was `found` there is the one that is judged."""
     log = PolicyLog.decode(policies.data, place.registry_id)
-    if log.policy.covering(name, channel):
-        steady(place, name, lambda read: check_held(read_ledger(place, name, read), log, channel), index)
+    if not log.policy.covering(found.name, channel):
+        return
+
+    def judge(read: IndexFile | None) -> None:
+        ledger = read_ledger(place, found.name, read)
+        check_held(ledger, log, channel)
+        check_answer(ledger, channel, found, state_of(place, found.name, index or read))
+
+    steady(place, found.name, judge, index)
+
+
+def check_answer(ledger: Ledger, channel: str, found: Found, answered: State) -> None:
+    """GateError where a channel that was judged holds another version than was found; IntegrityError where the state line
+    that the answer came from says other things of it than its manifest.
+
+    The judged log may be newer than that state line: what its index file named may have been freed meanwhile.
+    """
+    held = ledger.channels.get(channel)
+    if held is None or (held.version, held.manifest) != (found.version, found.entry.manifest):
+        raise GateError(
+            f"{found.name}:{channel} holds {held.version if held else 'nothing'} by now, and {found.version} was found",
+            "it was moved while it was read: ask again",
+        )
+    summary = answered.summaries.get(str(found.version))
+    if summary is not None:
+        check_summary(summary, ledger.fetch(held.manifest), held.manifest, found.name)
 
 
 def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None = None) -> None:

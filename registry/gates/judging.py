@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnxreg.registry.history.ledger import Ledger, read_line
 from onnxreg.registry.manifests import read_manifest
-from onnxreg.registry.trust.policy import load_trust
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import signatures
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
@@ -47,9 +47,10 @@ def judge_version(
     """
     entry = ledger.entries[version]
     data = ledger.fetch(entry.manifest)
-    attests = attestations(ledger, entry.manifest)
+    manifest = read_manifest(data, entry.manifest, ledger.name)
+    attests = attestations(ledger, entry.manifest, manifest)
     candidate = Candidate(
-        read_manifest(data, entry.manifest, ledger.name),
+        manifest,
         entry.manifest,
         len(data),
         tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
@@ -66,12 +67,14 @@ def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
     return read_manifest(ledger.fetch(digest), digest, ledger.name)
 
 
-def attestations(ledger: Ledger, manifest: Digest) -> list[Attest]:
-    """What the log attests of a manifest, and was not taken down."""
+def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
+    """What the log attests of a manifest, or of its artifacts under another one, and was not taken down."""
     buried = set(ledger.tombstones)
-    lines = [line for line in ledger.skim() if line.kind == Attest.kind and line.manifest == str(manifest)]
-    found = (read_line(line.raw, ledger.name).event for line in lines)
-    return [event for event in found if isinstance(event, Attest) and event.statement not in buried]
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    lines = [line for line in ledger.skim() if line.kind == Attest.kind]
+    events = (read_line(line.raw, ledger.name).event for line in lines)
+    found = [event for event in events if isinstance(event, Attest) and event.statement not in buried]
+    return [event for event in found if event.manifest == digest or event.artifact in artifacts]
 
 
 def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
@@ -136,5 +139,8 @@ def relied_on(ledger: Ledger) -> set[Digest]:
         promoted = [move for move in moves(ledger, channel) if move.evidence] if held.evidence else []
         found |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
         if promoted:
-            found |= {event.statement for event in attestations(ledger, held.manifest)}
+            found |= {
+                event.statement
+                for event in attestations(ledger, held.manifest, manifest_at(ledger, held.manifest))
+            }
     return found - set(ledger.tombstones)

@@ -4,21 +4,24 @@ A registry is known to have a policy where one was seen there before, the channe
 so, or the registry lies on this machine, where to look costs nothing.
 """
 
+from typing import Any
+
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Source, innermost
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.watched import trust_digest
+from onnxreg.registry.trust.reading import trust_digest, trust_if_any
+from onnxreg.schema import canonical
+from onnxreg.schema.covering import is_plainly_free
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import GateError
+from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.ref import POLICY_LOG, Ref
 
-EDITION = "1"
+EDITION = "2"
 """Raised when gates are judged in another way, so that what passed before is looked at again."""
 
 
-def check_channel(
+def check_holder_of(
     place: Source,
     ref: Ref,
     found: Found,
@@ -26,7 +29,8 @@ def check_channel(
     heads: Heads | None = None,
     ask: bool = False,
 ) -> None:
-    """GateError where a ref names a governed channel, and what it holds was not promoted or does not meet the policy.
+    """GateError where a ref names a governed channel, and what it holds was not promoted, does not meet the policy, or is not
+    what was found.
 
     Elsewhere, what passed is remembered, and not looked at again while index file, policies and trust file are the same; on
     this machine it always is, since that costs nothing.
@@ -37,7 +41,8 @@ def check_channel(
     """
     if ref.tag is None or found.channel is None:
         return
-    needed = _must_be_governed(place)
+    trust = trust_if_any()
+    needed = trust is not None and trust.governs(place.registry_id)
     near, heads = _is_near(place), heads or Heads()
     known = needed or found.channel.policy is not None or ask or near
     if not known and not heads.knows(place.registry_id, POLICY_LOG):
@@ -50,12 +55,14 @@ def check_channel(
                 "somebody took policy.jsonl away: ask whoever runs the registry",
             )
         return
+    if is_plainly_free(_rules(policies), ref.name, ref.tag):
+        return
     proof = _proof(index, policies) if index is not None and not near else ""
     if proof and heads.passed(place.registry_id, ref.name, ref.tag, proof):
         return
     from onnxreg.registry.gates.holding import check_holder
 
-    check_holder(place, ref.name, ref.tag, index, policies)
+    check_holder(place, ref.tag, found, index, policies)
     if proof and index is not None:
         heads.keep_passed(place.registry_id, ref.name, ref.tag, index, proof)
 
@@ -66,16 +73,15 @@ def _proof(index: IndexFile, policies: IndexFile) -> str:
     return Digest.of("\n".join((EDITION, *held)).encode()).hex
 
 
-def _must_be_governed(place: Source) -> bool:
-    if not trust_file().is_file():
-        return False
-    from onnxreg.registry.trust.policy import load_trust
-
-    return load_trust().governs(place.registry_id)
+def _rules(policies: IndexFile) -> Any:
+    """The rules in force as JSON; None where they cannot be read."""
+    raw = policies.data.removesuffix(b"\n").rpartition(b"\n")[2]
+    try:
+        return canonical.decode(raw, "policy")["event"]["rules"]
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 def _is_near(place: Source) -> bool:
     """Whether a place, or what it wraps, is a directory of this machine."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return isinstance(place, LocalRemote)
+    return isinstance(innermost(place), LocalRemote)

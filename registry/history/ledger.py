@@ -70,6 +70,7 @@ class Ledger:
     tail: list[LogLine] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     tombstones: list[Digest] = field(default_factory=list)
+    refused: set[Digest] = field(default_factory=set)
     summaries: dict[str, Any] = field(default_factory=dict)
     mirrored: bool = False
     sign: Sign | None = None
@@ -96,6 +97,7 @@ class Ledger:
         ledger.channels = dict(state.channels)
         ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
         ledger.summaries, ledger.tombstones = state.summaries, list(state.tombstones)
+        ledger.refused = set(state.refused)
         return ledger
 
     def lines(self) -> Iterator[LogLine]:
@@ -190,9 +192,14 @@ class Ledger:
                 raise InputError(f"no rule for an event of kind {event.kind}")
 
     def _attest(self, event: Attest) -> None:
-        """Every version with that manifest takes over the verdict, where it is worse than those before."""
+        """Every version with that manifest takes over the verdict, where it is worse than those before.
+
+        A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
+        """
         about = [version for version, entry in self.entries.items() if entry.manifest == event.manifest]
-        if not about:
+        if event.artifact is not None and event.state == "refused":
+            self.refused.add(event.artifact)
+        elif not about:
             raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
         if event.artifact is None or event.state is None:
             return
@@ -286,6 +293,7 @@ class Ledger:
             {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
             tuple(self.segments),
             tuple(self.tombstones),
+            tuple(sorted(self.refused)),
         )
 
     def _summary(self, version: Version, entry: Entry) -> Any:

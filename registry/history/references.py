@@ -47,7 +47,9 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
     known = {entry.manifest for entry in ledger.entries.values()} - buried
     attests = (read_line(line.raw, name).event for line in ledger.skim() if line.kind == Attest.kind)
     for event in attests:
-        if isinstance(event, Attest) and event.manifest in known and event.statement not in buried:
+        if not isinstance(event, Attest) or event.statement in buried:
+            continue
+        if event.manifest in known or event.state == "refused":
             yield Reference(event.statement, None, f"{name} statement")
     for evidence in evidences(ledger):
         if evidence not in buried:

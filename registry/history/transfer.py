@@ -10,7 +10,7 @@ from onnxreg.registry.history.holdings import EVERYTHING, Selection, check_held
 from onnxreg.registry.history.ledger import Ledger, read_line
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError
-from onnxreg.schema.events import Attest, LogLine, Publish, Unyank, Via, Yank
+from onnxreg.schema.events import Attest, LogLine, Publish, Skimmed, Unyank, Via, Yank
 from onnxreg.schema.version import Version
 
 TRAVELLING = frozenset(kind.kind for kind in (Publish, Attest, Yank, Unyank))
@@ -46,7 +46,8 @@ def missing_lines(
     found = (
         line
         for line in source.skim()
-        if line.manifest in held and (line.event_id not in present or line.kind == Publish.kind)
+        if (line.manifest in held or _refuses(line))
+        and (line.event_id not in present or line.kind == Publish.kind)
     )
     lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
     return [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
@@ -62,17 +63,30 @@ def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
 
 
 def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:
-    """Whether an event is the business of another registry. Channels, pins and all giving up of files never are."""
+    """Whether an event is the business of another registry. Channels, pins and all giving up of files never are.
+
+    A later evaluation is, of every version that the destination holds; a refusal always, since the same bytes may be there,
+    or come later, under another manifest.
+    """
     match line.event:
         case Publish(version=version, manifest=manifest):
             return chosen.get(version) == manifest and version not in destination.entries
-        case Attest(manifest=manifest):
-            return manifest in chosen.values()
+        case Attest(state="refused"):
+            return True
+        case Attest(manifest=manifest, state=state):
+            here = state is not None and any(
+                manifest == entry.manifest for entry in destination.entries.values()
+            )
+            return here or manifest in chosen.values()
         case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
             held = destination.entries.get(version)
             return manifest in (chosen.get(version), held and held.manifest)
         case _:
             return False
+
+
+def _refuses(line: Skimmed) -> bool:
+    return line.kind == Attest.kind and b'"state":"refused"' in line.raw
 
 
 def _outdated(line: LogLine, source: Ledger) -> bool:

@@ -122,17 +122,18 @@ class _Model:
             return Told(self._name, None, [], self._damages)
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents)[0]
+        verdicts = self._state.verdicts
         found = [
-            {**_standing(self._state, version, entry), **_after(entry, artifact)}
+            {**_standing(self._state, version, entry), **_after(verdicts(entry), artifact)}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
         return Told(self._name, str(self._state.head), found, sorted(self._damages))
 
 
-def _after(entry: Entry, artifact: dict[str, Any]) -> dict[str, Any]:
+def _after(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:
     """What a manifest says of an artifact, but for a refusal after the fact."""
-    refused = entry.attested.get(Digest.parse(artifact["digest"])) == "refused" if entry.attested else False
+    refused = bool(verdicts) and verdicts.get(Digest.parse(artifact["digest"])) == "refused"
     return artifact | {"state": "refused", "certified": False} if refused else artifact
 
 

@@ -1,10 +1,12 @@
 """What a list of models says of each of them, and a list of versions of each of those."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from onnxreg.registry import lookup
 from onnxreg.registry.storage import Source
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
@@ -51,16 +53,24 @@ def versions_json(state: State, entries: Mapping[Version, Entry]) -> dict[str, A
 
 def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
     summary = lookup.held_summary(state, version)
+    verdicts = _verdicts(state, entry, summary)
     return {
         "version": str(version),
         "manifest": str(entry.manifest),
         **({} if summary is None else {"size": _total(summary, entry.held)}),
-        "state": entry.status,
+        "state": replace(entry, attested=verdicts).status,
         "yanked": entry.yanked,
         "held": None if entry.held is None else list(entry.held),
-        **({"attested": {str(key): word for key, word in entry.attested.items()}} if entry.attested else {}),
+        **({"attested": {str(key): word for key, word in verdicts.items()}} if verdicts else {}),
         "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
     }
+
+
+def _verdicts(state: State, entry: Entry, summary: VersionSummary | None) -> Mapping[Digest, str]:
+    """What later evaluations say of a version's artifacts; of bytes refused in another version where the index lists these."""
+    artifacts = {artifact.digest for artifact in summary.artifacts} if summary else set()
+    refused = dict.fromkeys((digest for digest in state.refused if digest in artifacts), "refused")
+    return {**entry.attested, **refused}
 
 
 def _total(summary: VersionSummary, held: Collection[str] | None) -> int:

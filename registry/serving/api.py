@@ -19,6 +19,7 @@ from onnxreg.registry.serving.kept import Kept
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.settings import Limits, Settings
 from onnxreg.registry.storage import IndexFile
+from onnxreg.registry.trust.reading import trust_digest
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.request import Request
@@ -35,7 +36,8 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](
 class Api:
     """The questions about one registry.
 
-    An answer to `resolve` follows from the request, the model's index file and the log of policies, so it is kept by these.
+    An answer to `resolve` follows from the request, the model's index file, the log of policies and the operator's trust file, so it is
+    kept by these.
     """
 
     def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
@@ -71,7 +73,8 @@ class Api:
     async def resolve(self, request: HttpRequest) -> Response:
         base = self._base(request)
         body = await read_body(request, self._limits)
-        key = sha256(b"%s %s %s" % (base.encode(), self._place.policy_token().encode(), body)).digest()
+        rules = f"{base} {self._place.policy_token()} {trust_digest()} "
+        key = sha256(rules.encode() + body).digest()
         answer = self._answers.get(key) or await run_sync(self._resolve, base, body, key)
         return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 

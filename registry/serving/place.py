@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.belief import check_believed
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
-from onnxreg.registry.gates.watch import check_channel
 from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
@@ -28,6 +28,8 @@ from onnxreg.registry.storage import (
     index_path,
     keys_of,
 )
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 from onnxreg.schema.ref import POLICY_LOG
@@ -137,17 +139,20 @@ class Place(LocalRemote):
         return held or ""
 
     def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
-        """The answer to a request, and the token of the index file that it comes from; as `lookup.resolve`. GateError."""
+        """The answer to a request, and the token of the index file that it comes from; as `belief.resolve`."""
+
+        heads = Heads()
+        place = Watched(self, heads)
 
         def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
             resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
-            check_channel(self, request.ref, resolution.found, index)
+            check_believed(place, request.ref, resolution.found, index, heads)
             return resolution, index.token
 
-        return steady(self, request.ref.name, read)
+        return steady(place, request.ref.name, read)
 
     def _check(self, token: str, state: State, found: lookup.Found) -> None:
         """IntegrityError where an index file says other things of a version than its manifest does; read once."""

@@ -73,6 +73,10 @@ class Keystore:
             files = sorted(self.directory.glob("*.pub")) if self.directory.is_dir() else []
         return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
 
+    def has(self, name: str) -> bool:
+        """Whether there is a private key of that name."""
+        return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
+
     def public(self, name: str) -> PublicKey:
         """NotFoundError where there is no such key."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
@@ -87,6 +91,5 @@ class Keystore:
             path = self.directory / f"{name}.{suffix}"
             with host_errors(f"reading key {name}"), suppress(FileNotFoundError), path.open("rb") as stream:
                 return stream.read(_MAX_PEM)
-        raise NotFoundError(
-            f"there is no key {name[:80]!r}", "`reg key list` shows them; `reg key new` makes one"
-        )
+        called = f"there is no key {name}" if _NAME.fullmatch(name) else "that is no name of a key"
+        raise NotFoundError(called, "`reg key list` shows them; `reg key new` makes one")

@@ -26,19 +26,36 @@ def line_signer() -> Sign | None:
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """A key by name, else the configured one, else the only one there is. InputError where that is none."""
-    named = name or os.environ.get(SIGNING_KEY)
-    if not named:
-        known = list(Keystore().list())
-        if len(known) != 1:
-            what = "there are several keys" if known else "there is no key"
-            raise InputError(f"{what} to sign with", "name one with --key; `reg key new NAME` makes one")
-        named = known[0]
-    return _unlocked(named, os.environ.get(PASSPHRASE), str(Keystore().directory))
+    secret, configured = os.environ.get(PASSPHRASE), os.environ.get(SIGNING_KEY)
+    if name:
+        return _unlocked(name, secret, str(Keystore().directory))
+    if configured:
+        return _configured(configured, secret)
+    known = list(Keystore().list())
+    if len(known) != 1:
+        what = "there are several keys" if known else "there is no key"
+        raise InputError(f"{what} to sign with", "name one with --key; `reg key new NAME` makes one")
+    return _unlocked(known[0], secret, str(Keystore().directory))
+
+
+def _configured(value: str, secret: str | None) -> PrivateKey:
+    """The key that the environment names or is. What is neither may be a key too, so no error says it."""
+    if value.lstrip().startswith("-----BEGIN"):
+        return _read(value.strip(), secret)
+    if not Keystore().has(value):
+        raise InputError(
+            f"{SIGNING_KEY} is neither the name of a key nor a PEM",
+            "`reg key list` shows the names; a PEM begins with -----BEGIN",
+        )
+    return _unlocked(value, secret, str(Keystore().directory))
 
 
 @lru_cache(maxsize=8)
-def _unlocked(named: str, secret: str | None, directory: str) -> PrivateKey:
+def _read(pem: str, secret: str | None) -> PrivateKey:
+    return load(pem.encode(), secret)
+
+
+@lru_cache(maxsize=8)
+def _unlocked(name: str, secret: str | None, directory: str) -> PrivateKey:
     """Unlocking takes its time on purpose, so it is done once."""
-    if named.lstrip().startswith("-----BEGIN"):
-        return load(named.strip().encode(), secret)
-    return Keystore().private(named)
+    return Keystore().private(name)

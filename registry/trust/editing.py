@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxreg.registry.disk import host_errors, replace_file
 from onnxreg.registry.home import trust_file
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import load_trust
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.schema.errors import ConflictError, NotFoundError
 from onnxreg.schema.keys import PublicKey
 from onnxreg.schema.trustfile import read_trust

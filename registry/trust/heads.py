@@ -149,6 +149,12 @@ class Heads:
 
     def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
+        if (
+            index is not None
+            and isinstance(before, dict)
+            and before.get("index") == Digest.of(index.data).hex
+        ):
+            return before.get("policy") == policy
         from onnxreg.schema.events import Skimmed, genesis
         from onnxreg.schema.heads import follow, reset_hint
 
@@ -159,9 +165,6 @@ class Heads:
                 raise IntegrityError(f"the policy log of {place.url} is gone: it had {known.seq} lines", hint)
             return True
         digest = Digest.of(index.data).hex
-        if known is not None and known.index == digest:
-            self._keep(registry_id, POLICY_LOG, known, known.at(where, known.seq))
-            return known.policy == policy
         try:
             lines = [Skimmed.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
@@ -185,7 +188,7 @@ class Heads:
             self._keep(place.registry_id, name, known, replace(known, policy=policy))
 
     def passed(self, registry_id: str, name: str, channel: str, proof: str) -> bool:
-        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_channel`."""
+        """Whether a governed channel was found to meet its policy with this proof before; see `watch.check_holder_of`."""
         known = self.recall(registry_id, name)
         return known is not None and known.get("gates", {}).get(channel) == proof
 

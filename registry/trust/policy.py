@@ -1,45 +1,30 @@
 """The reader's trust file applied to a model: what must be signed is, and no signature of a known key is wrong."""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
 
-from onnxreg.registry.disk import host_errors
 from onnxreg.registry.history.commit import load, read_ledger
 from onnxreg.registry.history.ledger import Ledger, read_line, replay
-from onnxreg.registry.home import trust_file
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.judging import Verdict, judge_lines
-from onnxreg.registry.trust.releases import signatures, signatures_of
+from onnxreg.registry.trust.reading import load_trust
+from onnxreg.registry.trust.releases import Signed, signatures, signatures_of
 from onnxreg.schema.errors import IntegrityError, RegError
 from onnxreg.schema.events import LogLine
 from onnxreg.schema.ref import POLICY_LOG
-from onnxreg.schema.trustfile import Requirement, Trust, read_trust
+from onnxreg.schema.trustfile import Requirement, Trust
+from onnxreg.schema.version import Version
 
 HINT = "reg log shows who signed which line; do not use it until you know why"
-
-
-def load_trust(path: Path | None = None) -> Trust:
-    """What the user trusts: nothing, and no requirement, where there is no trust file. InputError where it is malformed."""
-    path = path or trust_file()
-    return read_trust_file(path) if path.is_file() else Trust()
-
-
-def read_trust_file(path: Path) -> Trust:
-    """HostError where it cannot be read, InputError where it is malformed."""
-    with host_errors(f"reading {path}"):
-        return read_trust(path.read_bytes(), str(path))
 
 
 def enforce(trust: Trust, source: Source, name: str, index: IndexFile) -> None:
     """IntegrityError where the log of a model does not keep what the trust file says of it.
 
-    Nothing is read where the file says nothing of the model. Else the whole log is, and the state must follow from it.
+    The whole log is read, and the state must follow from it.
     """
     registry = source.registry_id
-    if not trust.required(registry, name) and not any(key.covers(name) for key in trust.keys.values()):
-        return
     ledger = read_ledger(source, name, index)
     lines = list(ledger.lines())
     check_lines(trust, registry, name, lines)
@@ -94,11 +79,22 @@ def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
                 "signature",
                 f"the signature of {each.version} in line {each.seq} is wrong: {each.verdict.detail}",
             )
-    for need in [each for each in trust.required(ledger.registry, ledger.name) if each.versions]:
-        good = {each.version for each in found if _counts(each.verdict, need)}
-        for version, entry in ledger.entries.items():
-            if entry.usable and version not in good:
-                yield "signature", f"version {version} is not signed by a trusted key, as it must be"
+    for version in unsigned(trust, ledger, found):
+        yield "signature", f"version {version} is not signed by a trusted key, as it must be"
+
+
+def unsigned(trust: Trust, ledger: Ledger, found: Collection[Signed]) -> list[Version]:
+    """The versions of a model, of those that can be had, that lack a signature which the trust file demands.
+
+    `found` are all the signatures on them.
+    """
+    good = {
+        need: {each.version for each in found if _counts(each.verdict, need)}
+        for need in trust.required(ledger.registry, ledger.name)
+        if need.versions
+    }
+    usable = (version for version, entry in ledger.entries.items() if entry.usable)
+    return [version for version in usable if any(version not in signed for signed in good.values())]
 
 
 def _check_head(place: Source, heads: Heads, name: str, index: IndexFile) -> None:
@@ -133,10 +129,3 @@ def require_signed(source: Source, found: Found, trust: Trust | None = None) -> 
                 f"{found.ref} with manifest {found.entry.manifest.short}... must be signed by a trusted key: {why}",
                 "reg verify --signatures lists the signatures",
             )
-
-
-def who_signed(source: Source, found: Found, trust: Trust | None = None) -> frozenset[str]:
-    """The names of the trusted keys that validly signed a version in a registry: its name, number and manifest."""
-    trust = load_trust() if trust is None else trust
-    verdicts = signatures_of(load(source, found.name)[0], trust, found.version, found.entry.manifest)
-    return frozenset(verdict.key for verdict in verdicts if verdict.status == "trusted" and verdict.key)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from onnxreg.registry.home import trust_file
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.ref import POLICY_LOG
@@ -25,7 +25,10 @@ class Watched:
         """What is there now. ForkError, IntegrityError."""
         before = self._heads.recall(self.source.registry_id, name)
         return read_checked(
-            self.source, name, known, lambda found: check_index(self.source, name, found, self._heads, before)
+            self.source,
+            name,
+            known,
+            lambda found: hold_against_known(self.source, name, found, self._heads, before),
         )
 
     @property
@@ -53,18 +56,23 @@ class Watched:
         return self.source.blob_url(digest)
 
 
-def trust_digest() -> str:
-    """The digest (hex) of the user's trust file; "" where there is none."""
-    path = trust_file()
-    return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+def watched(source: Source, heads: Heads) -> Source:
+    """A source held against known heads; itself where it is, or where what it wraps is."""
+    inner: Any = source
+    while inner is not None:
+        if type(inner) is Watched:  # WatchedRemote asks for no signature
+            return source
+        inner = getattr(inner, "source", None)
+    return Watched(source, heads)
 
 
 def check_version(source: Source, found: "Found") -> None:
     """IntegrityError where the trust file wants this version signed, and it is not."""
-    if trust_file().is_file():
+    trust = trust_if_any()
+    if trust is not None and any(each.versions for each in trust.required(source.registry_id, found.name)):
         from onnxreg.registry.trust.policy import require_signed
 
-        require_signed(source, found)
+        require_signed(source, found, trust)
 
 
 def read_checked(
@@ -93,15 +101,22 @@ def check_head(
     return heads.check(source, name, index, before, policy)
 
 
-def check_index(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
+def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
-    path, policy = trust_file(), trust_digest()
+    policy = trust_digest()
     accepted = check_head(source, name, index, heads, before, policy)
     if policy and index is not None and not accepted:
-        from onnxreg.registry.trust.policy import enforce, enforce_policies, load_trust
+        _enforce(source, name, index)
+        heads.approve(source, name, index, policy)
+
+
+def _enforce(source: Source, name: str, index: IndexFile) -> None:
+    """IntegrityError where a log does not keep what the trust file says of it, if anything."""
+    trust = trust_if_any()
+    if trust is not None and trust.concerns(source.registry_id, name):
+        from onnxreg.registry.trust.policy import enforce, enforce_policies
 
         if name == POLICY_LOG:
-            enforce_policies(load_trust(path), source.registry_id, index)
+            enforce_policies(trust, source.registry_id, index)
         else:
-            enforce(load_trust(path), source, name, index)
-        heads.approve(source, name, index, policy)
+            enforce(trust, source, name, index)

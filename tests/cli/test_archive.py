@@ -132,3 +132,24 @@ def test_verify_finds_a_wrong_signature(reg: Reg, registry: Registry) -> None:
     reg("archive", "create", "all.onnxreg", "--all")
     refused = reg("archive", "verify", "all.onnxreg", "--trust", "mine.toml", "--json")
     assert (refused.status, [each["kind"] for each in refused.json["damages"]]) == (4, ["signature"])
+
+
+@pytest.mark.parametrize(
+    "words", [("archive", "verify", "all.onnxreg"), ("verify", "--remote", "./all.onnxreg")]
+)
+def test_a_policy_log_that_is_garbage(reg: Reg, words: tuple[str, ...]) -> None:
+    """Both ways to verify an archive find it."""
+    import zipfile
+
+    Path("policy.toml").write_text('[[rule]]\nchannel = "next"\nlicenses = ["MIT"]\n')
+    assert reg("policy", "set", "policy.toml").status == 0
+    reg("archive", "create", "all.onnxreg", "--all")
+    assert reg(*words).status == 0
+    with zipfile.ZipFile("all.onnxreg") as found:
+        files = {name: found.read(name) for name in found.namelist()}
+    with zipfile.ZipFile("all.onnxreg", "w", zipfile.ZIP_STORED) as made:
+        for name in sorted(files):
+            made.writestr(name, b"garbage\n" if name == "policy.jsonl" else files[name])
+    refused = reg(*words, "--json")
+    assert refused.status == 4
+    assert "policy" in {each["kind"] for each in refused.json["damages"]}

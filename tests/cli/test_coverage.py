@@ -47,6 +47,13 @@ def test_a_covered_fleet(reg: Reg) -> None:
     assert (ios["device"], ios["version"], ios["artifact"]["path"]) == ("ort-ios-1.17", "1.0.0", "model.ort")
 
 
+def test_what_must_be_signed_covers_nothing(reg: Reg, own_user: Path) -> None:
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text("[[require]]\nversions = true\n")
+    done = reg("coverage", MODEL, "--devices", "ort-android-1.23", "--json")
+    assert (done.status, done.error["family"], done.out) == (4, "integrity", "")
+
+
 def test_each_device_gets_what_resolve_gives_it(reg: Reg) -> None:
     names = ("ort-web-1.16", "ort-webgpu-1.30", "ort-desktop-1.20")
     words = [word for name in names for word in ("--devices", name)]

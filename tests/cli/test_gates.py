@@ -1,5 +1,6 @@
 """`policy`, `promote`, `attest`, and what other verbs say of governed channels."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
 from gated import NAME, POLICY, Attacker, filled, refusal
 
+from onnxreg.cli.session import Session
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -99,6 +101,18 @@ def test_a_bypassed_gate_is_8(verb: str, reg: Reg, registry: Registry, tmp_path:
     done = reg(*words[verb])
     assert (done.status, done.out) == (8, "")
     assert "without a promotion" in done.err
+
+
+def test_a_stale_place_is_told_of_once(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(registry.store.root, tmp_path / "copy")
+    registry.yank(f"{NAME}:1.0.0")
+    session = Session()
+    session.place().read_index(NAME)
+    for _ in range(2):
+        session.place(str(tmp_path / "copy")).read_index(NAME)
+    assert capsys.readouterr().err.count("stale: ") == 1
 
 
 def test_verify_names_a_bypassed_gate(reg: Reg, registry: Registry) -> None:

@@ -12,6 +12,8 @@ import typer
 
 from onnxreg.cli import fast
 from onnxreg.cli.app import build
+from onnxreg.registry import Registry
+from onnxreg.schema.policy import read_policy
 
 REPOSITORY = Path(__file__).parents[2]
 HEAVY = (
@@ -138,14 +140,42 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
     ],
 )
 def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
+    assert not loaded(words, home) & set(HEAVY)
+
+
+def loaded(words: list[str], home: Path) -> set[str]:
+    """The packages and the modules of onnxreg that a call in a process of its own has loaded."""
     code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
     environment = {**os.environ, "REG_HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout
-    assert "onnxreg.cli.main" in done.stderr.split()
-    assert not {name.partition(".")[0] for name in done.stderr.split()} & set(HEAVY)
+    modules = done.stderr.split()
+    assert "onnxreg.cli.main" in modules
+    return {name if name.startswith("onnxreg.") else name.partition(".")[0] for name in modules}
+
+
+JUDGES = (
+    "onnxreg.registry.trust.policy",
+    "onnxreg.registry.gates.holding",
+    "onnxreg.registry.history.ledger",
+)
+
+
+def test_a_trust_file_that_demands_nothing_of_a_model_costs_its_reading(home: Path, own_user: Path) -> None:
+    words = ["resolve", "acme/pii:stable", "--json"]
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text('[[require]]\nmodels = ["other/*"]\nlines = true\nversions = true\n')
+    assert not loaded(words, home) & {*HEAVY, *JUDGES} - {"tomllib"}
+
+
+def test_a_policy_of_other_channels_costs_its_reading(home: Path) -> None:
+    registry = Registry(home)
+    words = ["resolve", "acme/pii:stable", "--json"]
+    for rule in ('channel = "beta"', 'channel = "stable"\nmodels = ["other/*"]'):
+        registry.set_policy(read_policy(f"[[rule]]\n{rule}\nbreaking = false\n".encode(), "policy"))
+        assert not loaded(words, home) & {*HEAVY, *JUDGES}
 
 
 def test_a_process_of_its_own_says_the_same(reg: Callable[..., Any], home: Path) -> None:

@@ -195,6 +195,17 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in found}
 
 
+@pytest.mark.parametrize(
+    "words", [("verify",), ("verify", "--signatures"), ("du",), ("gc", "--dry-run"), ("policy", "show")]
+)
+def test_work_on_a_remote_makes_no_registry_here(
+    words: tuple[str, ...], reg: Reg, home: Path, tmp_path: Path
+) -> None:
+    done = reg("--registry", tmp_path / "none", *words, "--remote", home)
+    assert done.status == 0
+    assert not (tmp_path / "none" / "registry.json").exists()
+
+
 def test_gc_of_a_remote_frees_there_and_not_here(reg: Reg, home: Path, bucket: Any) -> None:
     url, objects = bucket
     stray = BlobKey(Digest.of(b"unreferenced")).path

@@ -576,3 +576,17 @@ def test_a_mirror_has_room_for_a_rebuild_but_adds_nothing(three: Registry, tmp_p
         assert directory.is_dir()
     with pytest.raises(ConflictError), copy.workspace():
         pass
+
+
+def test_resolve_never_answers_with_what_is_not_carried(three: Registry, tmp_path: Path) -> None:
+    """The newest is 0.1.2, and the archive has the files of 0.1.0."""
+    from onnxreg.registry.lookup import NoAnswerError
+
+    path = tmp_path / "a.onnxreg"
+    archive(three, path, "acme/pii:0.1.0")
+    found = three.resolve("acme/pii", remote=open_archive(path))
+    assert found.found.version == Version(0, 1, 0)
+    assert {each.code for each in found.rejected if each.version == Version(0, 1, 2)} == {"not-held"}
+    with pytest.raises(NoAnswerError) as refused:
+        three.resolve("acme/pii:0.1.2", remote=open_archive(path))
+    assert "is not held here" in (refused.value.hint or "")

@@ -241,3 +241,48 @@ def test_a_policy_log_with_a_broken_chain_is_refused(registry: Registry) -> None
     path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
     with pytest.raises(IntegrityError):
         registry.set_policy(read_policy(LAX, "policy"))
+
+
+def republished(registry: Registry, tmp_path: Path, version: str) -> None:
+    """The bytes of 1.0.0 under another manifest."""
+    registry.add(draft(tmp_path / version, "a", license="MIT"), version)
+
+
+@pytest.mark.parametrize("first", ["published", "refused"])
+def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first: str) -> None:
+    """To publish refused bytes with another licence is no way out, before the refusal or after it."""
+    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    steps = [
+        lambda: republished(registry, tmp_path, "1.9.0"),
+        lambda: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+    ]
+    for step in steps if first == "published" else reversed(steps):
+        step()
+    found = registry.resolve(f"{NAME}:1.9.0").outcome.looked_at[0][0].summary.artifacts[1]
+    assert (found.state, found.stated) == ("refused", "certified")
+    assert registry.get(f"{NAME}:1.9.0").attested == {found.digest: "refused"}
+    assert not registry.promote(f"{NAME}:1.9.0", "stable").holds
+    assert registry.state(NAME).refused == (found.digest,)
+    assert not registry.verify().damages
+
+
+def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path) -> None:
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.0.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert other.state(NAME).versions[Version(1, 0, 0)].attested
+    assert not other.verify().damages
+    other.pull(f"{NAME}:1.4.0", place)
+    assert sum(line.event.kind == "attest" for line in other.log(NAME)) == 1
+
+
+def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Registry, tmp_path: Path) -> None:
+    """The destination has the bytes of 1.0.0 as 1.9.0, and not 1.0.0."""
+    republished(registry, tmp_path, "1.9.0")
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.9.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert "refused" in other.get(f"{NAME}:1.9.0").attested.values()
+    assert not other.verify().damages

@@ -79,6 +79,7 @@ def expected(vector: Json, states: Json, sets: Json) -> Json:
         summary = state["summaries"][version]
         fitting = []
         refused = [key for key, word in entries[version].get("attested", {}).items() if word == "refused"]
+        refused += state.get("refused", [])
         for place, stated in enumerate(summary["artifacts"]):
             artifact = stated | ({"state": "refused"} if stated["digest"] in refused else {})
             size = download(artifact, summary)

@@ -75,6 +75,7 @@ class States:
         channels: Mapping[str, str] = NOTHING,
         marks: Mapping[str, Json] = NOTHING,
         facts: Mapping[str, str] = NOTHING,
+        refused: Sequence[str] = (),
     ) -> str:
         """A model with several versions. `marks` are further keys of a version's entry, such as its yanks."""
         summaries: Json = {}
@@ -104,6 +105,7 @@ class States:
             "newest": newest,
             "summaries": summaries,
             "segments": [],
+            **({"refused": list(refused)} if refused else {}),
         }
         return name
 

@@ -195,6 +195,7 @@ def evaluated_later() -> list[Json]:
     two = ([onnx("good", size=9, state="certified"), onnx("plain", size=5)], COMPANIONS)
     refused = {"attested": {sha("good"): "refused"}}
     line = STATES.many("refused later", {"1.0.0": two}, ["1.0.0"], {}, {"1.0.0": refused})
+    bytes_alone = STATES.many("refused bytes", {"1.0.0": two}, ["1.0.0"], refused=[sha("good")])
     lifted = {"attested": {sha("plain"): "certified", sha("good"): "unknown"}}
     again = STATES.many("certified later", {"1.0.0": two}, ["1.0.0"], {}, {"1.0.0": lifted})
     return [
@@ -205,6 +206,12 @@ def evaluated_later() -> list[Json]:
             None,
             ["1.0.0/good not-certified", "1.0.0/plain not-certified"],
             query={"certified": True},
+        ),
+        vector(
+            "bytes that were refused in another version are refused in this one",
+            bytes_alone,
+            "1.0.0/plain",
+            ["1.0.0/good ranked-lower"],
         ),
         vector(
             "where sees the refusal",

@@ -31,6 +31,31 @@ def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> 
     assert site.resolve(asked).json["version"] == "0.1.0"
 
 
+def test_an_answer_follows_from_the_trust_file_too(site: Site, filled: Registry, own_user: Path) -> None:
+    asked = {"ref": "acme/pii"}
+    assert site.resolve(asked).json["version"] == "0.2.0"
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text('[[require]]\nmodels = ["acme/*"]\nversions = true\n')
+    refused = site.resolve(asked)
+    assert (refused.status, refused.error["family"]) == (500, "integrity")
+    assert site.resolve({"ref": "tiny"}).json["version"] == "1.0.0"
+    (own_user / "trust").write_text('[[require]]\nmodels = ["acme/*"]\nlines = true\n')
+    assert site.resolve(asked).error["family"] == "integrity"
+    (own_user / "trust").unlink()
+    assert site.resolve(asked).json["version"] == "0.2.0"
+
+
+def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry) -> None:
+    index = filled.store.root / "index" / "acme" / "pii.jsonl"
+    before = index.read_bytes()
+    filled.tag("acme/pii:0.2.0", "stable")
+    assert site.resolve({"ref": "acme/pii:stable"}).json["version"] == "0.2.0"
+    index.write_bytes(before)
+    refused = site.resolve({"ref": "acme/pii:stable"})
+    assert refused.error["family"] == "integrity"
+    assert str(filled.store.root) not in str(refused.error)
+
+
 @pytest.fixture
 def governed(tmp_path: Path) -> Registry:
     registry = gated(tmp_path)

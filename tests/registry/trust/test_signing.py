@@ -1,5 +1,6 @@
 """Keys at rest, signed lines and versions, rotation and revocation."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from world import plain_pem
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.locking import lock
 from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
 from onnxreg.registry.signing.keystore import Keystore
-from onnxreg.registry.trust.policy import load_trust, who_signed
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.trustfile import Trust
+from onnxreg.schema.query import Query
+from onnxreg.schema.ref import Ref
+from onnxreg.schema.request import Request
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -138,9 +142,33 @@ class TestLines:
         self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ONNXREG_SIGNING_KEY", "nobody")
-        with pytest.raises(NotFoundError):
+        with pytest.raises(InputError):
             registry.add(make_draft())
         assert registry.names() == []
+
+    @pytest.mark.parametrize("lead", ["", "'", "\ufeff"])
+    def test_what_is_no_name_is_never_said(
+        self,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        lead: str,
+    ) -> None:
+        """A private key without the frame of its PEM, and one that a shell's quotes came along with."""
+        registry.add(make_draft())
+        pem = plain_pem(generate("ed25519"))
+        secret = "".join(pem.splitlines()[1:-1])
+        monkeypatch.setenv("ONNXREG_SIGNING_KEY", lead + pem if lead else secret)
+        assert main(["--registry", str(registry.store.root), "tag", NAME, "stable"]) == 2
+        said = "".join(capsys.readouterr())
+        assert "neither the name of a key nor a PEM" in said
+        assert secret[:12] not in said
+
+    def test_what_may_be_no_name_is_not_said_either(self) -> None:
+        with pytest.raises(NotFoundError) as error:
+            Keystore().private("MC4CAQAwBQYDK2Vw/+==")
+        assert "MC4" not in str(error.value)
 
     def test_a_mirror_keeps_the_signatures_of_the_original(
         self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey, own_user: Path, tmp_path: Path
@@ -169,19 +197,6 @@ class TestLines:
 
 
 class TestVersions:
-    def test_who_signed_is_asked_by_gates(
-        self, registry: Registry, make_draft: MakeDraft, own_user: Path
-    ) -> None:
-        keys = {name: generate("ed25519") for name in ("release", "quality", "stranger")}
-        registry.add(make_draft())
-        for key in keys.values():
-            registry.sign(f"{NAME}:0.1.0", key)
-        known = {name: key for name, key in keys.items() if name != "stranger"}
-        trust(own_user, **known)
-        found = registry.find(NAME)
-        assert who_signed(registry.store, found) == {"release", "quality"}
-        assert who_signed(registry.store, found, Trust()) == frozenset()
-
     def test_twice_is_as_good_as_once_and_it_travels(
         self, registry: Registry, other: Registry, make_draft: MakeDraft, own_user: Path
     ) -> None:
@@ -194,7 +209,33 @@ class TestVersions:
             registry.sign(f"{NAME}:0.1.0", key)
         assert len(registry.log(NAME)) == 2
         other.pull(NAME, str(registry.store.root))
-        assert who_signed(other.store, other.find(NAME)) == {"release"}
+        assert str(other.resolve(NAME).found.version) == "0.1.0"
+
+    def test_no_answer_is_given_of_what_must_be_signed(
+        self, registry: Registry, make_draft: MakeDraft, own_user: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Each way to ask for a version, before and after it is signed."""
+        key = generate("ed25519")
+        registry.add(make_draft())
+        trust(own_user, "[[require]]", "versions = true", release=key)
+        home = ("--registry", str(registry.store.root))
+        asking = [
+            ("resolve", NAME),
+            ("coverage", f"{NAME}:0.1.0", "--devices", "ort-desktop-1.23"),
+            ("verify", "--signatures"),
+        ]
+        assert [main([*home, *words]) for words in asking] == [4, 4, 4]
+        with pytest.raises(IntegrityError, match="nobody signed it"):
+            registry.resolve(NAME)
+        with pytest.raises(IntegrityError, match="nobody signed it"):
+            lock(registry.store, [Request(Ref.parse(NAME), Query())])
+        capsys.readouterr()
+        assert main([*home, "verify", "--signatures", "--json"]) == 4
+        said = json.loads(capsys.readouterr().out)
+        assert (said["ok"], [each["missing"] for each in said["versions"]]) == (False, [True])
+        registry.sign(f"{NAME}:0.1.0", key)
+        assert [main([*home, *words]) for words in asking] == [0, 8, 0], "its opset is not recorded"
+        assert str(registry.resolve(NAME).found.version) == "0.1.0"
 
     def test_a_version_must_be_named(
         self, registry: Registry, make_draft: MakeDraft, signing: PrivateKey

@@ -1,0 +1,38 @@
+"""Whether a policy plainly says nothing of a channel, told from its JSON alone: light, since every resolve of one asks."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+WORDS = frozenset(
+    [
+        "channel",
+        "models",
+        "certified",
+        "signed_by",
+        "signatures",
+        "max_recall_loss",
+        "loss_interval",
+        "synthetic",
+        "max_size",
+        "licenses",
+        "devices",
+        "breaking",
+    ]
+)
+"""Those of a rule; `schema.policy` reads them."""
+
+
+def is_plainly_free(rules: Any, model: str, channel: str) -> bool:
+    """Whether no rule covers a channel of a model. False also where that cannot be told: then `schema.policy` is the judge."""
+    return isinstance(rules, list) and not any(_may_cover(rule, model, channel) for rule in rules)
+
+
+def _may_cover(rule: Any, model: str, channel: str) -> bool:
+    if not isinstance(rule, Mapping) or not rule.keys() <= WORDS:
+        return True
+    models = rule.get("models", ["*"])
+    patterns = models if isinstance(models, list) else []
+    if not patterns or not all(isinstance(each, str) for each in (rule.get("channel"), *patterns)):
+        return True
+    return bool(rule["channel"] == channel) and any(fnmatchcase(model, each) for each in patterns)

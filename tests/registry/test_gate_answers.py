@@ -1,0 +1,87 @@
+"""What a gate judges is what the reader was told: not what the channel holds a moment later."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gated import NAME, Attacker, filled
+
+from onnxreg.registry import Registry
+from onnxreg.registry.coverage import coverage
+from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.lookup import find
+from onnxreg.registry.storage import IndexFile, MissingBlobError
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import GateError, IntegrityError
+from onnxreg.schema.query import Query
+from onnxreg.schema.ref import Ref
+
+STABLE = f"{NAME}:stable"
+REF = Ref.parse(STABLE)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = filled(tmp_path)
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+class TwoFaced:
+    """Tells of a forged promotion, keeps back what would show that, and then tells of a history that goes on innocently."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._store = registry.store
+        self.withheld = [registry.get(f"{NAME}:1.2.0").digest]
+        Attacker(registry).forge("1.2.0")
+        evil = registry.store.read_index(NAME)
+        registry.promote(f"{NAME}:1.0.0", "stable")
+        self._answers = [evil, registry.store.read_index(NAME)]
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        if name != NAME:
+            return self._store.read_index(name)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def open_blob(self, digest: Digest, start: int = 0) -> Any:
+        if digest in self.withheld:
+            self.withheld.clear()
+            raise MissingBlobError(digest, self._store.url)
+        return self._store.open_blob(digest, start)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_resolve_judges_the_index_that_answered(registry: Registry) -> None:
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        registry.resolve(STABLE, remote=TwoFaced(registry))
+
+
+def test_who_hands_on_no_index_is_told_as_well(registry: Registry) -> None:
+    place = TwoFaced(registry)
+    found = find(place, REF)
+    assert str(found.version) == "1.2.0"
+    place.withheld.clear()
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        check_channel(place, REF, found, None, registry.heads, ask=True)
+
+
+def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:
+    with pytest.raises(GateError, match=r"1\.2\.0 was found"):
+        coverage(TwoFaced(registry), REF, Query(), [])
+
+
+def test_a_summary_that_its_manifest_does_not_say(registry: Registry) -> None:
+    """The answer comes from the summary: that of a governed channel is held against the manifest."""
+
+    def change(state: dict[str, Any]) -> None:
+        other = state["summaries"]["1.1.0"]["artifacts"]
+        state["summaries"]["1.0.0"]["artifacts"] = other
+
+    Attacker(registry).edit_state(change)
+    with pytest.raises(IntegrityError, match="than the manifest itself"):
+        registry.resolve(STABLE)
