@@ -32,14 +32,13 @@ def command(
 
     With --json: {ref, artifact, path, stated, attested}; stated is what the manifest says, attested what the report does.
     """
-    from onnxreg.registry.disk import host_errors
+    from onnxreg.registry.disk import read_given
     from onnxreg.registry.signing.signer import signing_key
 
     session: Session = context.obj
-    with host_errors(f"reading {report}"):
-        data = report.read_bytes()
+    data = read_given(report)
     private = None if key is None else signing_key(key)
-    done = session.open().attest(ref, data, private, reason)
+    done = session.open().attest(ref, data, private, reason, str(report))
     if as_json:
         said = {"path": done.path, "stated": done.stated, "attested": done.found.state}
         output.write_json({"ref": str(done.ref), "artifact": str(done.found.artifact), **said})

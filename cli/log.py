@@ -30,7 +30,8 @@ def command(
     """Show every event of a model, oldest first; the chain is verified.
 
     Actors are shown as they claimed to be; SIGNED BY is whose key signed the line, by the names of your trust file. The
-    last signed line is the signed head: it vouches for all lines before it.
+    last signed line is the signed head: it vouches for all lines before it. A promotion is shown with its policy and evidence,
+    a later evaluation with the artifact and its verdict.
 
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid, key}}]}; status is
     trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
@@ -78,12 +79,25 @@ def _row(line: LogLine, verdict: "Verdict") -> tuple[object, ...]:
         what.append(event["manifest"][7:19])
     if event["kind"] == "hold":
         what.append(", ".join(event.get("paths", ["everything"])))
+    what += _stated(event)
     return (
         line.seq,
         event["time"],
-        event["kind"],
+        "promote" if "evidence" in event else event["kind"],
         " ".join(what),
         event.get("actor", ""),
         str(verdict),
         event.get("reason", ""),
     )
+
+
+def _stated(event: dict[str, Any]) -> list[str]:
+    """What an attestation says, and what a promotion relies on."""
+    if event["kind"] == "attest":
+        said = (
+            f"{event['artifact'][7:19]} is {event['state']}"
+            if "state" in event
+            else "a signature or statement"
+        )
+        return [f"({said})"]
+    return [f"{key} {event[key][7:19]}" for key in ("policy", "evidence") if key in event]

@@ -88,16 +88,19 @@ def set_policy(
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the new line,
     null where nothing was set.
     """
-    from onnxreg.registry.disk import host_errors
+    from onnxreg.registry.disk import read_given
 
     session: Session = context.obj
-    with host_errors(f"reading {file}"):
-        policy = read_policy(file.read_bytes(), str(file))
+    policy = read_policy(read_given(file), str(file))
     registry, place = session.with_remote(remote)
     stopped = registry.stopped_by(policy, place)
     for each in stopped:
         session.warn(f"stops: {output.printable(each.why)}")
     line = None if dry_run else registry.set_policy(policy, reason, place)
+    if line is not None and line.sig is None:
+        session.warn(
+            "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
+        )
     if as_json:
         value = {"rules": len(policy.rules), "seq": line and line.seq}
         output.write_json({**value, "stopped": [each.to_json() for each in stopped]})

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.schema.errors import HostError
+from onnxreg.schema.errors import HostError, NotFoundError
 
 MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors that are the machine's whoever made the call."""
@@ -35,6 +35,14 @@ def _hint(error: OSError) -> str:
             return "raise the limit of open files (ulimit -n)"
         case _:
             return "see whether the directory exists and the disk is healthy (reg verify)"
+
+
+def read_given(path: Path) -> bytes:
+    """A file that the user named. NotFoundError where there is none, HostError where it cannot be read."""
+    if not path.exists():
+        raise NotFoundError(f"there is no file {path}", "look at the path")
+    with host_errors(f"reading {path}"):
+        return path.read_bytes()
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:

@@ -234,12 +234,17 @@ class Registry:
         )
 
     def attest(
-        self, ref: Ref | str, report: bytes, key: PrivateKey | None = None, reason: str | None = None
+        self,
+        ref: Ref | str,
+        report: bytes,
+        key: PrivateKey | None = None,
+        reason: str | None = None,
+        what: str = "report",
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
         published = self.get(ref)
         exact = Ref(published.name, str(published.version))
-        return attest(self._decisions, exact, published.manifest, report, key, reason)
+        return attest(self._decisions, exact, published.manifest, report, key, reason, what)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None

@@ -59,13 +59,16 @@ class EvaluationDocument(Document):
 def read_evaluation(data: bytes, what: str = "report") -> tuple[str, Evaluation]:
     """Read either document; its media type, and what it says. InputError where it is neither, or does not say about
     which bytes it is."""
-    value = canonical.decode(data, what)
+    hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
+    try:
+        value = canonical.decode(data, what)
+    except InputError as error:
+        raise InputError(error.message, error.hint or hint) from error
     if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
         return EVALUATION, _general(EvaluationDocument.decode(data, what))
     try:
         return RECALL_DELTA, _recall_delta(mapping(value))
     except InputError as error:
-        hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
         raise InputError(f"{what} is no evaluation: {error.message}", error.hint or hint) from error
 
 

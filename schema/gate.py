@@ -42,6 +42,7 @@ class Candidate:
         signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
         before: the manifest that the channel was last promoted to, other than this one; None: there was none.
         held: the paths of the artifacts that are here, where these are not all.
+        known: the names and the ids of all keys that the reader trusts, where that was asked.
     """
 
     manifest: Manifest
@@ -51,6 +52,7 @@ class Candidate:
     signers: tuple[frozenset[str], ...] = ()
     before: Manifest | None = None
     held: tuple[str, ...] | None = None
+    known: frozenset[str] | None = None
 
     @cached_property
     def summary(self) -> VersionSummary:
@@ -104,6 +106,9 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     detail = f"{len(keys)} of {rule.threshold} wanted"
     detail += f": {', '.join(signed)}" if signed else ""
     detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
+    strange = [name for name in missing if candidate.known is not None and name not in candidate.known]
+    if len(keys) < rule.threshold and strange:
+        detail += f" (your trust file has no key {', '.join(strange)}: reg trust add)"
     yield len(keys) >= rule.threshold, detail
 
 

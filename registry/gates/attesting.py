@@ -31,13 +31,14 @@ def attest(
     report: bytes,
     key: PrivateKey | None = None,
     reason: str | None = None,
+    what: str = "report",
 ) -> Attested:
     """Put a report on record, as a blob and an event. Twice is as good as once.
 
     InputError where the report is none, is about bytes that are no artifact of the version, or was made against another
-    parent than the artifact's.
+    parent than the artifact's; `what` is how errors call it.
     """
-    media_type, found = read_evaluation(report)
+    media_type, found = read_evaluation(report, what)
     artifact = _about(manifest, found, ref)
     if key is not None:
         payload = statement(report, found.artifact)

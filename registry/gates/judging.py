@@ -46,6 +46,7 @@ def judge_version(
     `trust` is by default what the user's trust file says.
     """
     entry = ledger.entries[version]
+    trust = load_trust() if trust is None else trust
     data = ledger.fetch(entry.manifest)
     manifest = read_manifest(data, entry.manifest, ledger.name)
     attests = attestations(ledger, entry.manifest, manifest)
@@ -57,6 +58,7 @@ def judge_version(
         _signers(ledger, version, trust) if any(rule.signed_by for rule in rules) else (),
         None if before is None else manifest_at(ledger, before),
         entry.held,
+        frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
     )
     findings = tuple(dict.fromkeys(each for rule in rules for each in evaluate(rule, candidate)))
     statements = tuple(dict.fromkeys(event.statement for event in attests))
@@ -107,9 +109,8 @@ def _read(media_type: str, data: bytes) -> Evaluation | None:
     )
 
 
-def _signers(ledger: Ledger, version: Version, trust: Trust | None) -> tuple[frozenset[str], ...]:
+def _signers(ledger: Ledger, version: Version, trust: Trust) -> tuple[frozenset[str], ...]:
     """The names and ids of each trusted key that signed a version."""
-    trust = load_trust() if trust is None else trust
     found = signatures(ledger, trust, [ledger.entries[version].manifest])
     verdicts = [each.verdict for each in found if each.version == version]
     good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")

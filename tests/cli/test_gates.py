@@ -282,3 +282,33 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     assert [each["kind"] for each in reg("verify", "--json").json["damages"]] == ["signature"]
     archived = reg("archive", "verify", "site.onnxreg", "--trust", "trust.toml", "--json")
     assert [each["kind"] for each in archived.json["damages"]] == ["signature"]
+
+
+def test_what_is_said_of_files_that_are_none(reg: Reg, registry: Registry) -> None:
+    missing = reg("policy", "set", "nonexist.toml")
+    assert missing.status == 3 and "there is no file nonexist.toml" in missing.err
+    Path("p.toml").write_text("[[rule]]\n")
+    refused = reg("attest", f"{NAME}:1.0.0", "--report", "p.toml")
+    assert refused.status == 2 and "p.toml" in refused.err and "recall_delta.json" in refused.err
+
+
+def test_a_policy_line_without_a_signature_is_warned_of(reg: Reg, registry: Registry) -> None:
+    Path("p.toml").write_text('[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n')
+    assert "not signed" in reg("policy", "set", "p.toml").err
+
+
+def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -> None:
+    Path("p.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
+    assert reg("policy", "set", "p.toml").status == 0
+    refused = reg("promote", f"{NAME}:1.0.0", "stable")
+    assert refused.status == 8 and "your trust file has no key release: reg trust add" in refused.out
+
+
+def test_log_says_what_was_attested_and_promoted(reg: Reg, registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    artifact = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    shown = reg("log", NAME).out
+    policy = registry.policies().head
+    assert f"{artifact.short} is refused" in shown
+    assert "promote" in shown and f"policy {policy.short}" in shown and "evidence" in shown
