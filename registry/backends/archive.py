@@ -77,6 +77,12 @@ class ArchiveStore(ReadOnly):
         with host_errors(f"reading {path}"):
             self._entries = read_directory(path, is_part)
 
+    @property
+    def directory_digest(self) -> Digest:
+        """Over the path, size and check sum of every file in it."""
+        said = sorted((key, entry.size, entry.crc) for key, entry in self._entries.items())
+        return Digest.of(repr(said).encode())
+
     def get(self, key: str, known: Known | None = None) -> Known | None:
         stream = self.open(key)
         if stream is None:
@@ -109,7 +115,9 @@ class ArchiveRemote(ObjectRemote):
     """The registry in an archive; `carried` are the versions whose files are in it."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(ArchiveStore(path))
+        store = ArchiveStore(path)
+        super().__init__(store)
+        self.directory_digest = store.directory_digest
         found = self.store.get(ABOUT)
         if found is None:
             raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", AGAIN)
@@ -118,6 +126,11 @@ class ArchiveRemote(ObjectRemote):
             _ = self.registry_id
         except NotFoundError:
             raise IntegrityError(f"{path} has no registry.json, which every archive has", AGAIN) from None
+
+    @property
+    def whereabouts(self) -> str:
+        """What the file is known by: an archive that takes the place of another is another place."""
+        return f"{Path(self.url).absolute()}#{self.directory_digest.short}"
 
     def blob_url(self, digest: Digest) -> str:
         """As fsspec names a file in a zip."""

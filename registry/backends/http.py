@@ -22,7 +22,7 @@ from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
-from onnxreg.registry.storage import MAX_DOCUMENT, UnlistedError
+from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError, index_path
 from onnxreg.schema.errors import InputError, RemoteError
 
 TIMEOUT = 60
@@ -59,8 +59,11 @@ class HttpStore(ReadOnly):
     def _token(self) -> dict[str, str]:
         return tokens.bearer(self.url)
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: Known | None = None, fresh: bool = False) -> Known | None:
+        """As any store; `fresh`: from the server itself, whatever a cache in between has."""
         conditions = {"If-None-Match": known[1]} if known and known[1] else {}
+        if fresh:
+            conditions["Cache-Control"] = "no-cache"
         try:
             data, headers = self._fetch("GET", key, MAX_DOCUMENT, conditions)
         except RefusedError as error:
@@ -213,8 +216,21 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class HttpRemote(ObjectRemote):
+    """The registry on a web server, which may be behind caches."""
+
+    def __init__(self, store: HttpStore, known_id: str | None = None) -> None:
+        super().__init__(store, known_id)
+        self._web = store
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """As `read_index`, past the caches in between."""
+        found = self._web.get(index_path(name), fresh=True)
+        return IndexFile(*found) if found else None
+
+
 def http_remote(url: str, known_id: str | None = None) -> ObjectRemote:
     """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `ObjectRemote`."""
-    remote = ObjectRemote(HttpStore(url), known_id)
+    remote = HttpRemote(HttpStore(url), known_id)
     _ = remote.registry_id
     return remote

@@ -253,7 +253,10 @@ def _accepted(known: Any, index: str, where: str) -> str | None:
 
 
 def _place(place: Source) -> str:
-    """A place by its URL; a path in full."""
+    """A place by its URL; a path in full; an archive by what is in it too."""
+    archive: str | None = getattr(place, "whereabouts", None)
+    if archive is not None:
+        return archive
     root = getattr(place, "root", None)
     return os.path.abspath(root) if isinstance(root, Path) else place.url  # noqa: PTH100
 
@@ -265,8 +268,9 @@ def _segment(place: Source, digest: Digest) -> list[bytes]:
 def _back(place: Source, name: str, seq: int, known: int) -> IntegrityError:
     from onnxreg.schema.heads import reset_hint
 
+    cached = ", and no cache in between is to blame" if hasattr(place, "read_fresh") else ""
     what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
     return IntegrityError(
-        f"{place.url} went back in time: {what}, {known} were there before",
+        f"{place.url} went back in time: {what}, {known} were there before{cached}",
         reset_hint(place.registry_id, name),
     )

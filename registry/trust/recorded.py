@@ -16,7 +16,7 @@ from onnxreg.registry.storage import (
     TreeFile,
 )
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.watched import Watched, check_head
+from onnxreg.registry.trust.watched import Watched, check_head, read_checked
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.ref import POLICY_LOG
 
@@ -34,9 +34,9 @@ class WatchedRemote(Watched):
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
         before = self._heads.recall(self.registry_id, name)
-        found = self.remote.read_index(name, known)
-        check_head(self.remote, name, found, self._heads, before)
-        return found
+        return read_checked(
+            self.remote, name, known, lambda found: check_head(self.remote, name, found, self._heads, before)
+        )
 
     def names(self) -> Iterator[str]:
         """Every model's name. IntegrityError where one is gone that was there before."""

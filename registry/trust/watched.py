@@ -1,12 +1,13 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ class Watched:
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
         before = self._heads.recall(self.source.registry_id, name)
-        found = self.source.read_index(name, known)
-        hold_against_known(self.source, name, found, self._heads, before)
-        return found
+        return read_checked(
+            self.source,
+            name,
+            known,
+            lambda found: hold_against_known(self.source, name, found, self._heads, before),
+        )
 
     @property
     def url(self) -> str:
@@ -56,7 +60,7 @@ def watched(source: Source, heads: Heads) -> Source:
     """A source held against known heads; itself where it is, or where what it wraps is."""
     inner: Any = source
     while inner is not None:
-        if isinstance(inner, Watched):
+        if type(inner) is Watched:  # WatchedRemote asks for no signature
             return source
         inner = getattr(inner, "source", None)
     return Watched(source, heads)
@@ -69,6 +73,23 @@ def check_version(source: Source, found: "Found") -> None:
         from onnxreg.registry.trust.policy import require_signed
 
         require_signed(source, found, trust)
+
+
+def read_checked(
+    source: Source, name: str, known: IndexFile | None, check: Callable[[IndexFile | None], object]
+) -> IndexFile | None:
+    """An index file that was checked. Where that fails and caches lie in between, the server itself is asked once more."""
+    found = source.read_index(name, known)
+    try:
+        check(found)
+    except IntegrityError:
+        read_fresh = getattr(source, "read_fresh", None)
+        again = found if read_fresh is None else read_fresh(name)
+        if again == found:
+            raise
+        check(again)
+        return cast("IndexFile | None", again)
+    return found
 
 
 def check_head(

@@ -8,14 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.backends.archive import open_archive
 from onnxreg.registry.facade import read_log
 from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.moving.archiving import choose, create_archive
+from onnxreg.registry.remotes import open_url
 from onnxreg.registry.trust.heads import Heads, Stale
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema import heads
@@ -277,6 +283,50 @@ def test_an_unchanged_index_costs_no_module_of_the_log(published: Registry) -> N
     for known in (False, True):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ("onnxreg.schema.heads" in done.stderr.split()) is not known
+
+
+class BehindACache(SimpleHTTPRequestHandler):
+    """Gives the files in `old`, unless it is asked not to."""
+
+    old: Path
+
+    def translate_path(self, path: str) -> str:
+        fresh = self.headers.get("Cache-Control") == "no-cache"
+        return super().translate_path(path) if fresh else f"{self.old}{path}"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path) -> None:
+    root = published.store.root
+    handler = type("Handler", (BehindACache,), {"old": root})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        place = Watched(open_url(f"http://127.0.0.1:{server.server_port}"), Heads(tmp_path / "reader"))
+        backup = shutil.copytree(root, tmp_path / "cached")
+        published.tag(NAME, "stable")
+        newest = place.read_index(NAME)
+        handler.old = backup
+        again = place.read_index(NAME)
+        assert newest is not None and again is not None and again.data == newest.data
+        put_back(root, backup)
+        with pytest.raises(IntegrityError, match=r"went back in time.*no cache"):
+            place.read_index(NAME)
+        server.shutdown()
+
+
+def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Registry, tmp_path: Path) -> None:
+    told: list[Stale] = []
+    older, newer = tmp_path / "older.onnxreg", tmp_path / "newer.onnxreg"
+    for path in (older, newer):
+        create_archive(published.store, choose(published.store, (), True), path)
+        published.tag(f"{NAME}:0.1.{path == newer:d}", "stable")
+    reader = Heads(tmp_path / "reader", stale=told.append)
+    Watched(open_archive(newer), reader).read_index(NAME)
+    older.replace(newer)
+    Watched(open_archive(newer), reader).read_index(NAME)
+    assert [found.lines for found in told] == [1]
 
 
 def put_back(place: Path, backup: Path) -> None:
