@@ -11,7 +11,7 @@ from gated import NAME, Attacker, filled
 
 from onnxreg.registry import Registry
 from onnxreg.registry.coverage import coverage
-from onnxreg.registry.gates.watch import check_channel
+from onnxreg.registry.gates.watch import check_holder_of
 from onnxreg.registry.lookup import find
 from onnxreg.registry.storage import IndexFile, MissingBlobError
 from onnxreg.schema.digest import Digest
@@ -57,8 +57,10 @@ class TwoFaced:
 
 
 def test_resolve_judges_the_index_that_answered(registry: Registry) -> None:
+    place = TwoFaced(registry)
+    registry.heads.reset(registry.id)
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
-        registry.resolve(STABLE, remote=TwoFaced(registry))
+        registry.resolve(STABLE, remote=place)
 
 
 def test_who_hands_on_no_index_is_told_as_well(registry: Registry) -> None:
@@ -67,7 +69,7 @@ def test_who_hands_on_no_index_is_told_as_well(registry: Registry) -> None:
     assert str(found.version) == "1.2.0"
     place.withheld.clear()
     with pytest.raises(GateError, match=r"1\.2\.0 was found"):
-        check_channel(place, REF, found, None, registry.heads, ask=True)
+        check_holder_of(place, REF, found, None, registry.heads, ask=True)
 
 
 def test_coverage_judges_the_index_that_answered(registry: Registry) -> None:
@@ -83,5 +85,6 @@ def test_a_summary_that_its_manifest_does_not_say(registry: Registry) -> None:
         state["summaries"]["1.0.0"]["artifacts"] = other
 
     Attacker(registry).edit_state(change)
+    registry.heads.reset(registry.id)
     with pytest.raises(IntegrityError, match="than the manifest itself"):
         registry.resolve(STABLE)

@@ -231,6 +231,7 @@ def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
     mirror(registry.store, far)
     done = registry.promote(f"{NAME}:1.0.0", "stable", remote=far)
     assert done.moved
+    registry.heads.reset(registry.id)
     with pytest.raises(GateError):
         Attacker(registry).append(Attacker(registry).move("1.2.0"))
         registry.resolve(STABLE)
