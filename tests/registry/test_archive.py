@@ -22,6 +22,7 @@ from onnxreg.registry.health.verify import Report
 from onnxreg.registry.moving.archiving import Archived, choose, create_archive
 from onnxreg.registry.moving.mirror import mirror, open_both
 from onnxreg.registry.storage import blob_path, index_path
+from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import (
@@ -162,7 +163,9 @@ def test_a_whole_archive_mirrors(three: Registry, other: Registry, tmp_path: Pat
     assert copy.log("acme/pii") == three.log("acme/pii")
 
 
-def test_a_fork_in_an_archive_is_refused(three: Registry, other: Registry, tmp_path: Path) -> None:
+def test_a_fork_in_an_archive_is_refused(
+    three: Registry, other: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = tmp_path / "mirror"
     first, second = tmp_path / "1.onnxreg", tmp_path / "2.onnxreg"
     archive(three, first, every=True)
@@ -172,6 +175,8 @@ def test_a_fork_in_an_archive_is_refused(three: Registry, other: Registry, tmp_p
     archive(three, first, every=True)
     index.chmod(0o644)
     index.write_bytes(before)
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    three.heads = Heads()
     three.tag("tiny", "stable", "another")
     archive(three, second, every=True)
     mirror(*open_both(other.remotes, str(first), str(there)))

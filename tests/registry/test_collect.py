@@ -148,7 +148,7 @@ def test_nothing_is_deleted_where_a_model_hides_behind_a_link(filled: Registry, 
     path.rename(tmp_path / "pii.jsonl")
     path.symlink_to(tmp_path / "pii.jsonl")
     for dry_run in (True, False):
-        with pytest.raises(IntegrityError, match="nothing was deleted"):
+        with pytest.raises(IntegrityError, match=r"nothing was deleted|not a regular file"):
             filled.gc(dry_run=dry_run)
     assert filled.store.has([gone])
 

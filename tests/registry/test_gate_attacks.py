@@ -242,7 +242,7 @@ def test_a_refusal_taken_out_of_the_log(registry: Registry, attacker: Attacker, 
 def test_a_refusal_taken_out_of_the_state(registry: Registry, attacker: Attacker, tmp_path: Path) -> None:
     registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     attacker.edit_state(lambda state: state["versions"]["1.0.0"].pop("attested"))
-    with pytest.raises(IntegrityError, match="was evaluated"):
+    with pytest.raises(IntegrityError, match=r"was evaluated|was changed without an event"):
         Registry(tmp_path / "reader").pull(STABLE, str(registry.store.root))
     assert {damage.kind for damage in registry.verify().damages} >= {"state"}
 

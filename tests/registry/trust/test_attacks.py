@@ -715,7 +715,7 @@ def test_what_nobody_attacked_is_not_refused(reader: None, world: World, tmp_pat
         assert main([*own, "resolve", name, "--remote", str(world.tree)]) == 0
         assert main([*own, "pull", name, str(world.tree)]) == 0
     assert main([*own, "verify", "--remote", str(world.tree)]) == 0
-    assert main([*own, "verify", "--signatures"]) == 0
+    assert main([*own, "verify", "--signatures", "--remote", str(world.tree)]) == 0
 
 
 def test_another_registry_in_its_place_is_noticed(world: World, tmp_path: Path) -> None:
