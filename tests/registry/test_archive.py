@@ -179,6 +179,7 @@ def test_a_fork_in_an_archive_is_refused(
     three.heads = Heads()
     three.tag("tiny", "stable", "another")
     archive(three, second, every=True)
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "a third user"))
     mirror(*open_both(other.remotes, str(first), str(there)))
     with pytest.raises(ForkError):
         mirror(*open_both(other.remotes, str(second), str(there)))

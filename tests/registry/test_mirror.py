@@ -19,7 +19,6 @@ from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
 from onnxreg.registry.storage import Remote, UnlistedError, blob_path
-from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError
@@ -165,12 +164,12 @@ def test_a_fork_writes_nothing(
     filled: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(filled.store.root, tmp_path / "fork")
-    fork = Registry(tmp_path / "fork")
     filled.add(make_draft(name="another"))
-    for place in (filled, fork):
-        place.tag("small:0.1.0", "stable")
-        monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
-        place.heads = Heads()
+    filled.tag("small:0.1.0", "stable")
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    fork = Registry(tmp_path / "fork")
+    fork.tag("small:0.1.0", "stable")
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "a third user"))
     before = indexes(fork.store), blob_keys(fork.store)
     with pytest.raises(ForkError) as error:
         mirror(filled.store, fork.store)
