@@ -78,7 +78,8 @@ class Heads:
             return None
         except OSError as error:
             raise HostError(
-                f"the known head of {name} cannot be read: {error.strerror}", f"see {path}"
+                f"the known head of {name} cannot be read: {error.strerror}",
+                "look at heads/ in your state directory (ONNXREG_STATE)",
             ) from error
         try:
             return json.loads(data) if data else None
@@ -94,10 +95,7 @@ class Heads:
             raise self._damaged(registry_id, name) from None
 
     def _damaged(self, registry_id: str, name: str) -> IntegrityError:
-        path = self._path(registry_id, name)
-        return IntegrityError(
-            f"the known head of {name} in {path} is damaged", f"reg trust reset {registry_id} {name}"
-        )
+        return IntegrityError(f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}")
 
     def check(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """Compare what a place says of a model with what was known `before` (see `recall`), and remember it.
