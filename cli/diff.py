@@ -90,8 +90,7 @@ def command(
         output.write_bytes(markdown(before, after, found, opened).encode())
     elif html != STDOUT:
         _say(session, found, opened)
-        for side in (before, after):
-            session.say(*(f"{side.ref}: {line}" for line in overview.later(side.manifest, side.attested)))
+        session.say(*overview.later_of((before, after)))
     if html is not None:
         _write_page(session, html, before, after, found, opened)
     _check_gate(found, gate)
@@ -157,7 +156,7 @@ def _write_page(
     from onnxreg.registry.outfile import outfile
     from onnxreg.registry.serving.report import report
 
-    page = report(old, new, found, deep)
+    page = report(old, new, found, deep, list(overview.later_of((old, new))))
     if target == STDOUT:
         output.write_bytes(page)
         return

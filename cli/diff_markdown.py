@@ -1,10 +1,10 @@
 """A difference as Markdown, for a pull request or the summary of a build."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import output
+from onnxreg.cli import output, overview
 from onnxreg.cli.deep import lines as deep_lines
 from onnxreg.registry.serving.views import ArtifactPair, artifact_pairs
 from onnxreg.schema.deep import DeepDiff
@@ -22,6 +22,7 @@ def markdown(
 ) -> str:
     """The whole text, with a newline at its end."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(found.summary)}**"]
+    parts += _list(overview.later_of((old, new)))
     for pair in artifact_pairs(old.manifest, new.manifest):
         parts += _recall(pair, str(old.version), str(new.version))
     for severity, count in found.counts.items():
@@ -32,6 +33,11 @@ def markdown(
         inside = "\n".join(deep_lines(deep)).replace("```", "'''")
         parts += _group("inside the files", [f"```text{inside}\n```"], is_open=False)
     return "\n".join(parts) + "\n"
+
+
+def _list(lines: Iterable[str]) -> list[str]:
+    found = [f"- {escaped(line)}" for line in lines]
+    return ["", *found] if found else []
 
 
 def escaped(text: str) -> str:

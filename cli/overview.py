@@ -1,7 +1,8 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.output import printable, size, table
 from onnxreg.schema.digest import Digest
@@ -9,6 +10,9 @@ from onnxreg.schema.draft import NOT_EVALUATED
 from onnxreg.schema.evidence import Check
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.recipe import Step
+
+if TYPE_CHECKING:
+    from onnxreg.registry.facade import Published
 
 
 def facts(manifest: Manifest) -> Iterator[str]:
@@ -62,6 +66,11 @@ def later(manifest: Manifest, attested: Mapping[Digest, str]) -> Iterator[str]:
         if item.digest in attested:
             stated = item.certification.state
             yield f"{attested[item.digest]} by a later evaluation: {item.path} (its manifest says {stated})"
+
+
+def later_of(sides: "Iterable[Published]") -> Iterator[str]:
+    """The same of several versions, each line with its version."""
+    return (f"{side.ref}: {line}" for side in sides for line in later(side.manifest, side.attested))
 
 
 def _verdict(item: Artifact) -> Iterator[str]:

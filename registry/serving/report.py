@@ -12,9 +12,13 @@ from onnxreg.schema.diff import ManifestDiff
 
 
 def report(
-    old: Published, new: Published, found: ManifestDiff, deep: Sequence[DeepDiff] | None = None
+    old: Published,
+    new: Published,
+    found: ManifestDiff,
+    deep: Sequence[DeepDiff] | None = None,
+    later: Sequence[str] = (),
 ) -> bytes:
-    """The page, UTF-8. `deep`: what was found inside the files, where somebody looked."""
+    """The page, UTF-8. `deep`: what was found inside the files, where somebody looked; `later`: what later evaluations say."""
     page = environment()
     page.globals |= {"figure": figure, "tensor_form": tensor_form}
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
@@ -24,6 +28,7 @@ def report(
     ]
     pairs = artifact_pairs(old.manifest, new.manifest)
     values = {"old": sides[0], "new": sides[1], "pairs": pairs, "diff": found, "deep": deep, "style": style}
+    values |= {"later": later}
     return page.get_template("report.html").render(values).encode()
 
 

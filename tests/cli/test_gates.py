@@ -130,6 +130,9 @@ def test_attest_and_what_is_said_of_it(reg: Reg, registry: Registry, tmp_path: P
     assert (done["path"], done["stated"], done["attested"]) == ("model_int8.onnx", "certified", "refused")
     assert "refused by a later evaluation: model_int8.onnx" in reg("show", f"{NAME}:1.0.0").out
     assert "refused by a later evaluation" in reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0").out
+    for form in (["--markdown"], ["--html", "-"]):
+        said = reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", *form).out.replace("\\", "")
+        assert f"{NAME}:1.0.0: refused by a later evaluation: model_int8.onnx" in said.replace("<bdi>", "")
     assert reg("diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json["attested"] == {
         "old": {"model_int8.onnx": "refused"},
         "new": {},
