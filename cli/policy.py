@@ -1,7 +1,8 @@
 """`reg policy`: what channels demand of versions."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,36 +15,48 @@ from onnxreg.schema.policy import read_policy
 EXAMPLES = (
     "reg policy show",
     "reg policy show --remote origin --json",
+    "reg policy show --all",
     "reg policy set policy.toml --reason 'after the review of March'",
     "reg policy set policy.toml --dry-run",
 )
 
 
-def show(context: typer.Context, remote: RemoteOption = None, as_json: Json = False) -> None:
+def show(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Every policy that there was, oldest first.")] = False,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
     """Show the policy in force, and when it was set, by whom.
 
-    With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy log's last line; all are null,
-    and rules empty, where there is no policy.
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log; all are null,
+    and rules empty, where there is no policy. With --all too: {policies: [the same]}.
     """
-    from onnxreg.registry.gates.policies import read_policies
+    from onnxreg.registry.gates.policies import read_policies, rules_of
 
     session: Session = context.obj
     log = read_policies(session.place(remote))
-    line = log.lines[-1] if log.lines else None
-    rules = log.policy.to_json()
+    lines = log.lines if every else log.lines[-1:]
+    said = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
     if as_json:
-        about = dict.fromkeys(("line", "seq", "time", "actor", "reason")) if line is None else _about(line)
-        output.write_json({**about, "rules": rules})
-        return
-    if line is None:
+        output.write_json({"policies": said} if every else said[0] if said else NONE)
+    elif not said:
         session.say("there is no policy: every channel may be moved with reg tag")
-        return
-    said = _about(line)
-    session.say(*(f"{key:<8}{output.printable(str(item))}" for key, item in said.items() if item is not None))
-    for rule in rules:
-        session.say(
-            "", "[[rule]]", *(f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
-        )
+    else:
+        for number, about in enumerate(said):
+            session.say(*([""] if number else []), *_shown(about))
+
+
+NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}
+
+
+def _shown(about: dict[str, Any]) -> Iterator[str]:
+    for key, item in about.items():
+        if key != "rules" and item is not None:
+            yield f"{key:<8}{output.printable(str(item))}"
+    for rule in about["rules"]:
+        yield from ("", "[[rule]]")
+        yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
 
 
 def _about(line: LogLine) -> dict[str, object]:

@@ -47,18 +47,19 @@ class PolicyLog:
     @property
     def policy(self) -> Policy:
         """The policy in force. IntegrityError where this build cannot read it: then nothing is known to hold."""
-        return _rules(self.lines[-1]) if self.lines else Policy()
+        return rules_of(self.lines[-1]) if self.lines else Policy()
 
     def at(self, digest: Digest) -> tuple[int, Policy] | None:
         """The number of a line, and the policy that it set; None where no line has that digest."""
         found = next((line for line in self.lines if line.digest == digest), None)
-        return None if found is None else (found.seq, _rules(found))
+        return None if found is None else (found.seq, rules_of(found))
 
     def encode(self) -> bytes:
         return b"".join(line.raw + b"\n" for line in self.lines)
 
 
-def _rules(line: LogLine) -> Policy:
+def rules_of(line: LogLine) -> Policy:
+    """The policy that a line set. IntegrityError where this build cannot read it."""
     assert isinstance(line.event, events.Policy), "decode lets nothing else in"
     try:
         return Policy.read(line.event.rules)

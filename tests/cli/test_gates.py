@@ -37,6 +37,11 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     shown = reg(*new, "show", "--json").json
     assert shown.keys() == {"line", "seq", "time", "actor", "reason", "rules"}
     assert (shown["seq"], shown["reason"], shown["rules"][0]["channel"]) == (1, "review", "stable")
+    (tmp_path / "laxer.toml").write_bytes(b'[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\n')
+    assert reg(*new, "set", "laxer.toml").status == 0
+    every = reg(*new, "show", "--all", "--json").json["policies"]
+    assert every[0] == shown and [each["rules"][0]["channel"] for each in every] == ["stable", "beta"]
+    assert reg(*new, "show", "--all").out.count("[[rule]]") == 2
 
 
 def test_what_policy_show_prints_can_be_set(reg: Reg, registry: Registry, tmp_path: Path) -> None:
@@ -296,7 +301,7 @@ def test_what_is_said_of_files_that_are_none(reg: Reg, registry: Registry) -> No
 
 
 def test_a_policy_line_without_a_signature_is_warned_of(reg: Reg, registry: Registry) -> None:
-    Path("p.toml").write_text('[[rule]]\nchannel = "beta"\nlicenses = ["MIT"]\n')
+    Path("p.toml").write_text('[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\nlicenses = ["MIT"]\n')
     assert "not signed" in reg("policy", "set", "p.toml").err
 
 
