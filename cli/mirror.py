@@ -54,7 +54,7 @@ def command(
     places = open_both(known, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring", as_json) as progress:
-        done = mirror(*places, channels, progress, os.environ.get("REG_ACTOR") or None, session.heads())
+        done = mirror(*places, channels, progress, os.environ.get("REG_ACTOR") or None)
     if as_json:
         output.write_json(done.to_json())
     else:

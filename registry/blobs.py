@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import BlobReader, IndexFile, IndexReader, MissingBlobError, unwrapped
+from onnxreg.registry.storage import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 
@@ -52,7 +52,7 @@ def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
     """Read a blob from the first of several places that has a good one, those on this machine first; each is read once."""
     from onnxreg.registry.backends.local import LocalRemote
 
-    sources = tuple(sorted(sources, key=lambda source: not isinstance(unwrapped(source), LocalRemote)))
+    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, LocalRemote)))
     known: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:

@@ -51,7 +51,6 @@ from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.policy import audited, unsigned
 from onnxreg.registry.trust.reading import load_trust
-from onnxreg.registry.trust.recorded import WatchedRemote
 from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
 from onnxreg.schema.device import Device
@@ -128,19 +127,7 @@ class Registry:
             _ = self.store.registry_id
         self.actor = actor or os.environ.get("REG_ACTOR") or None
         self.heads = Heads()
-
-    @property
-    def place(self) -> WatchedRemote:
-        """The registry as it is worked on: held against what the user saw of it, and remembered as it is left."""
-        return self._watched(self.store)
-
-    def _watched(self, place: Remote | None) -> WatchedRemote:
-        """A place to work on, by default the registry; see `place`."""
-        return WatchedRemote(self.store if place is None else place, self.heads)
-
-    @property
-    def _decisions(self) -> Decisions:
-        return Decisions(self.place, self.actor)
+        self._decisions = Decisions(self.store, self.actor)
 
     @property
     def id(self) -> str:
@@ -172,7 +159,7 @@ class Registry:
         """
         check_name(draft.name)
         asked = Version.parse(version) if isinstance(version, str) else version
-        with self.place.push() as push:
+        with self.store.push() as push:
             manifest = draft.manifest(_store_files(push, draft))
             data = manifest.encode()
             digest, _ = push.put(BytesIO(data))
@@ -209,7 +196,7 @@ class Registry:
                 return None
             return blobs
 
-        commit(self.place, push, name, change, _Held({digest: data}))
+        commit(self.store, push, name, change, _Held({digest: data}))
         return version, new
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
@@ -217,7 +204,7 @@ class Registry:
 
         GateError where a policy governs the channel; ConflictError where another move came first.
         """
-        check_free(self.place, _ref(ref).name, tag)
+        check_free(self.store, _ref(ref).name, tag)
         return self._decisions.tag(_ref(ref), tag, reason)
 
     def promote(
@@ -229,7 +216,7 @@ class Registry:
         remote: Remote | None = None,
     ) -> Promotion:
         """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
-        return Promoter(self._watched(remote), self.heads, self.actor).promote(
+        return Promoter(remote or self.store, self.heads, self.actor).promote(
             _ref(ref), channel, dry_run, reason
         )
 
@@ -292,7 +279,7 @@ class Registry:
 
         Returns the versions that expired and what was deleted; with `dry_run` what would be.
         """
-        place = self._watched(_there(remote or self.store))
+        place = _there(remote or self.store)
         decisions = Decisions(place, self.actor)
         if not dry_run:
             if remote is None:
@@ -310,14 +297,14 @@ class Registry:
 
     def usage(self, names: Collection[str] = (), remote: Remote | None = None) -> Usage:
         """The space that models take, and what `gc` would free; see `usage.usage`."""
-        return usage(self._watched(_there(remote or self.store)), names)
+        return usage(_there(remote or self.store), names)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
         taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return Purged([found.ref for found in taken], blobs, collect(self.place, only=blobs), sharing)
+        return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
 
     def names(self) -> list[str]:
         return list(self.store.names())
@@ -436,7 +423,7 @@ class Registry:
 
         `trust` is by default what the user's trust file says.
         """
-        ledger, versions = self._asked(_ref(ref), Watched(remote or self.store, self.heads))
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
         return [(found, [each for each in signed if each.version == found.version]) for found in versions]
@@ -451,7 +438,7 @@ class Registry:
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.Found, list[SignedEvaluation]]]:
         """As `signatures`: those on later evaluations of the artifacts of each version."""
-        ledger, versions = self._asked(_ref(ref), Watched(remote or self.store, self.heads))
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
         signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
             (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
@@ -520,8 +507,8 @@ class Registry:
         log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
         parsed = _ref(ref)
-        found = lookup.find(self.place, parsed, yanked=Version.is_version(parsed.tag or ""))
-        held = _holders(load(self.place, found.name)[0], found, channels) if channels else []
+        found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
+        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         versions = [found, *held]
@@ -536,7 +523,7 @@ class Registry:
             heal=heal or isinstance(remote, LocalRemote),
         )
         look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
-        done = copy(self.place, self._watched(remote), wish, progress, near=[tracking.store], look=look)
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
         with suppress(HostError):
             tracking.keep_log(done.ledger)
         return done
@@ -552,26 +539,13 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = lookup.matching(self.place, [glob])
-        check_models(self.place, names, channels)
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
         remote = self.remotes.open(to, create=True)
         _check_distinct(remote, self.store)
         back = self._decisions.restore if restore else None
         watching = progress or Progress()
-        return list(
-            push_many(
-                self.store,
-                self.place,
-                self._watched(remote),
-                names,
-                every,
-                channels,
-                watching,
-                self.actor,
-                back,
-                heal,
-            )
-        )
+        return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back, heal))
 
     def pull(
         self,
@@ -613,7 +587,7 @@ class Registry:
             self._decisions.restore if restore else None,
             actor=self.actor,
         )
-        done = copy(tracked, self.place, wish, progress, known=ledger)
+        done = copy(tracked, self.store, wish, progress, known=ledger)
         with suppress(HostError):
             tracking.keep_log(ledger, relied_on(ledger))
         return done

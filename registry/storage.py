@@ -188,13 +188,6 @@ class Source(BlobReader, IndexReader, Protocol):
         ...
 
 
-def unwrapped(place: object) -> object:
-    """The place itself, within what watches or remembers it."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return place
-
-
 class Arriving(Protocol):
     """A blob that lies elsewhere, for a push to fetch."""
 

@@ -19,7 +19,7 @@ from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving.planning import File, Plan, Wish, make_plan
-from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source, unwrapped
+from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.events import Tag
@@ -180,8 +180,7 @@ class Moving:
 
     @property
     def path(self) -> Path | None:
-        place = unwrapped(self.source)
-        return place.blob_path(self.digest) if isinstance(place, LocalRemote) else None
+        return self.source.blob_path(self.digest) if isinstance(self.source, LocalRemote) else None
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)

@@ -23,9 +23,7 @@ from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.storage import Remote, unwrapped
-from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.recorded import WatchedRemote
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import (
     ConflictError,
@@ -77,23 +75,21 @@ def mirror(
     channels: bool = False,
     progress: Progress | None = None,
     actor: str | None = None,
-    heads: Heads | None = None,
 ) -> Mirrored:
     """Bring everything from one registry to another; what is there already is not sent again.
 
     ForkError, and nothing written, where both have one id and some log has forked. What cannot be had of one
     version or model is listed, and the rest goes on. `channels` makes the destination's channels those of the source, by
-    events of its own; a verbatim mirror has them anyway. A source that contradicts the known `heads` is not copied.
+    events of its own; a verbatim mirror has them anyway.
     """
     report = Mirrored(source.url, destination.url)
-    watching, known = progress or Progress(), heads or Heads()
+    watching = progress or Progress()
     if source.registry_id == destination.registry_id:
-        _verbatim(WatchedRemote(source, known), destination, report, watching)
+        _verbatim(source, destination, report, watching)
     else:
         if destination.is_mirror:
             raise mirror_error(destination.registry_id)
-        watched = WatchedRemote(source, known), WatchedRemote(destination, known)
-        _by_version(*watched, report, watching, channels, actor)
+        _by_version(source, destination, report, watching, channels, actor)
     return report
 
 
@@ -183,15 +179,13 @@ def _by_version(
     channels: bool,
     actor: str | None,
 ) -> None:
-    place = unwrapped(source)
-
     def remember(ours: Ledger, versions: Collection[Version]) -> None:
         """These versions are known elsewhere from now on, so that `reg drop` refuses; a place that we cannot write never drops."""
-        if isinstance(place, LocalRemote):
+        if isinstance(source, LocalRemote):
             with suppress(HostError):
-                pushed.record_all(place, ours, versions, destination.registry_id)
+                pushed.record_all(source, ours, versions, destination.registry_id)
 
-    carried = carried_by(place)
+    carried = carried_by(source)
     order = Order(
         lambda ours: ours.entries if carried is None else sorted(carried.get(ours.name, ())),
         lambda ours: sorted(ours.channels) if channels else (),

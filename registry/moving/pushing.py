@@ -9,7 +9,7 @@ from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.planning import MakeRestore
 from onnxreg.registry.moving.sending import Order, Sent, Skipped, send
-from onnxreg.registry.storage import Remote, Source
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.events import check_channel
 from onnxreg.schema.state import newest_of
@@ -18,7 +18,6 @@ from onnxreg.schema.version import Version
 
 def push_many(
     store: LocalRemote,
-    source: Remote,
     remote: Remote,
     names: Sequence[str],
     every: bool,
@@ -29,8 +28,6 @@ def push_many(
     heal: bool = False,
 ) -> Iterator[Sent]:
     """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
-
-    `source` is the `store` as it is read; the store remembers what left it.
 
     What is wrong with one model or version is listed with it, and the rest goes on; RemoteError and HostError end the
     work.
@@ -47,7 +44,7 @@ def push_many(
         chosen, lambda ours: [tag for tag in channels if tag in ours.channels], remember, actor, restore, heal
     )
     for name in names:
-        sent = send(source, remote, name, order, progress)
+        sent = send(store, remote, name, order, progress)
         if not sent.versions and not sent.skipped:
             reason = f"{name} has no version" + ("" if every else " that is neither yanked nor a pre-release")
             sent.skipped.append(Skipped(name, None, reason))
@@ -59,7 +56,7 @@ def _newest(ledger: Ledger) -> list[Version]:
     return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
 
 
-def check_models(store: Source, names: Sequence[str], channels: Collection[str]) -> None:
+def check_models(store: LocalRemote, names: Sequence[str], channels: Collection[str]) -> None:
     """NotFoundError where there is no such model, or none of them has one of the channels; InputError where that is a version."""
     known = {tag for name in names for tag in lookup.read_state(store, name).channels}
     for channel in channels:

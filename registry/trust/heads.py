@@ -137,14 +137,6 @@ class Heads:
         self._keep(registry_id, name, known, found.at(where, found.seq))
         return False
 
-    def foresee(self, place: Source, name: str, index: bytes, before: Any) -> None:
-        """ForkError where an index file that is going to be written contradicts the longer log that is known."""
-        from onnxreg.schema.heads import Seen, compare
-
-        known, seen = self._decoded(place.registry_id, name, before), Seen.read(index, name)
-        if known is not None and seen.state.seq <= known.seq:
-            compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
-
     def check_policies(self, place: Source, index: IndexFile | None, before: Any, policy: str = "") -> bool:
         """As `check`, for a registry's log of policies, of which an earlier state is refused wherever it lies."""
         if (

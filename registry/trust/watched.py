@@ -18,7 +18,7 @@ class Watched:
     """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
 
     def __init__(self, source: Source, heads: Heads) -> None:
-        self.source: Source = source.source if isinstance(source, Watched) else source
+        self.source = source
         self._heads = heads
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
@@ -60,7 +60,7 @@ def watched(source: Source, heads: Heads) -> Source:
     """A source held against known heads; itself where it is, or where what it wraps is."""
     inner: Any = source
     while inner is not None:
-        if type(inner) is Watched:  # WatchedRemote asks for no signature
+        if isinstance(inner, Watched):
             return source
         inner = getattr(inner, "source", None)
     return Watched(source, heads)
