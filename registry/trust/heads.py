@@ -108,7 +108,12 @@ class Heads:
             same = _accepted(before, Digest.of(index.data).hex, _place(place))
             if same is not None:
                 return same == policy
-        return self._compare(place, name, index, before, policy)
+        try:
+            return self._compare(place, name, index, before, policy)
+        except InputError as error:
+            raise IntegrityError(
+                f"the index of {name} in {place.url} is damaged: {error.message}", "run reg verify there"
+            ) from error
 
     def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
         from onnxreg.schema.heads import Behind, Seen, compare
