@@ -92,19 +92,13 @@ def read_checked(
     return found
 
 
-def check_head(
-    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, policy: str = ""
-) -> bool:
-    """Hold an index file against what was known before; whether it was accepted under this policy before."""
-    if name == POLICY_LOG:
-        return heads.check_policies(source, index, before, policy)
-    return heads.check(source, name, index, before, policy)
-
-
 def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     policy = trust_digest()
-    accepted = check_head(source, name, index, heads, before, policy)
+    if name == POLICY_LOG:
+        accepted = heads.check_policies(source, index, before, policy)
+    else:
+        accepted = heads.check(source, name, index, before, policy)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
         heads.approve(source, name, index, policy)
