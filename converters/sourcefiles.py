@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,9 +134,17 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
+    """`digest_named` of files in a directory by their names in it."""
+    return digest_named({name: directory / name for name in names})
+
+
+def digest_named(files: Mapping[str, Path]) -> Digest:
     """SHA-256 over one line `<sha256 of file>  <name>` per file, sorted by name (the form `sha256sum` prints)."""
-    lines = []
-    for name in sorted(names):
-        with (directory / name).open("rb") as file:
-            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
+    lines = [f"{digest_of(path).hex}  {name}\n" for name, path in sorted(files.items())]
     return Digest.of("".join(lines).encode())
+
+
+def digest_of(path: Path) -> Digest:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return Digest.parse(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")

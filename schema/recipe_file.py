@@ -30,6 +30,9 @@ Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "
 LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
 """The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
 
+LABELLED = frozenset({"accuracy", "accuracy_loss"})
+"""The metrics that need to know what is right."""
+
 
 class Strict(Document):
     """A document that people write: an unknown key is a mistake, not the future."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxreg.converters.recipes.measuring import Agreement
+from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.recipe_file import LEAST, AskedCheck
@@ -31,6 +32,24 @@ def parity_checks(
             yield judge(about, metric, getattr(agreement, metric), asked.get(metric), path, agreement.scale)
 
 
+def accuracy_checks(
+    found: Mapping[str, float],
+    source: Mapping[str, float],
+    data: Labelled,
+    asked: Mapping[str, AskedCheck],
+    path: str,
+) -> Iterator[dict[str, Any]]:
+    """`accuracy`, and by how much it is below the source's, for each output with labels; both are shares of the rows.
+
+    Raises ConversionError, naming the file, for a limit that does not hold.
+    """
+    for output, value in found.items():
+        name = "task accuracy" if len(found) == 1 else f"task accuracy of {output}"
+        about = {"name": name, "samples": data.rows, "dataset": str(data.digest)}
+        yield judge(about, "accuracy", value, asked.get("accuracy"), path)
+        yield judge(about, "accuracy_loss", source[output] - value, asked.get("accuracy_loss"), path)
+
+
 def judge(
     about: Mapping[str, Any],
     metric: str,
@@ -47,7 +66,7 @@ def judge(
     if not (value >= limit if metric in LEAST else value <= limit):
         least = "the least is" if metric in LEAST else "the limit is"
         raise ConversionError(
-            f"{path} is not the checkpoint's model: {metric} is {value:.6g}, {least} {limit:.6g}",
+            f"{path} does not meet its recipe: {metric} is {value:.6g}, {least} {limit:.6g}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
     return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}

@@ -124,6 +124,9 @@ def _checks(
         numbers = [name for name, array in result.expected[0].items() if array.dtype.kind == "f"]
         found = {name: measuring.agreement(result.expected, result.outputs, name) for name in numbers}
         yield from checking.parity_checks(found, samples.digest(result.feeds), asked, path)
+    if (data := result.subject.labelled) is not None:
+        source = result.subject.got["accuracy"]
+        yield from checking.accuracy_checks(result.accuracy, source, data, asked, path)
     if "bytes" in asked:
         size = sum((workspace / file).stat().st_size for file in files)
         yield checking.judge({"name": "size"}, "bytes", size, asked["bytes"], path)

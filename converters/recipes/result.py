@@ -55,6 +55,12 @@ class Result:
         """The positions that count."""
         return self._counting(self._given[0])
 
+    @cached_property
+    def accuracy(self) -> Mapping[str, float]:
+        """The share of the task's labelled inputs whose class is right, by output; none where there are no such."""
+        data = self.subject.labelled
+        return {} if data is None else measuring.accuracy(self.made.main, data)
+
     @property
     def golden(self) -> Mapping[str, Mapping[str, Any]]:
         """The outputs for the golden inputs, by case; none where the graph does not take these."""

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
+from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.token_classification import TokenClassification
 from onnxreg.schema.errors import InputError
 
-TASKS: Mapping[str, type[Task]] = {task.id: task for task in (TokenClassification,)}
+TASKS: Mapping[str, type[Task]] = {task.id: task for task in (TokenClassification, ImageClassification)}
 
 
 def find(name: str) -> type[Task]:
