@@ -22,6 +22,7 @@ EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 ANDROID = "android"
 FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
@@ -33,7 +34,8 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint directory, or a hub id with optional @revision.", show_default=False
+            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            show_default=False,
         ),
     ] = None,
     profile: Annotated[
@@ -41,6 +43,9 @@ def command(
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
@@ -80,9 +85,11 @@ def command(
     """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. See docs/recipes.md.
+    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
+    each of its fields. See docs/recipes.md, docs/vision.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. The table is
+    recipe.parameters.recipe.translation of the manifest: [{field, value, became}].
     """
     exporting.check_one(profile=profile, recipe=recipe)
     wanted: dict[str, Any] = {
@@ -100,7 +107,7 @@ def command(
     if output is not None:
         session.check_target(output)
     with needs("export", "reg export"):
-        order = _order(source, name, profile, recipe, wanted, trust_remote_code)
+        order = _order(source, name, profile, recipe, wanted, trust_remote_code, checkpoint)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, not no_cache, report)
@@ -116,10 +123,11 @@ def _order(
     recipe: Path | None,
     wanted: Mapping[str, Any],
     trusted: bool,
+    checkpoint: Path | None,
 ) -> "Order":
     """InputError for an option of the android profile where something else is asked for."""
     given = {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
-    if profile == ANDROID:
+    if profile == ANDROID and checkpoint is None:
         from onnxreg.converters.android import AndroidOptions, order_android
 
         return order_android(source, name, AndroidOptions(**given, trust_remote_code=trusted))
@@ -132,4 +140,4 @@ def _order(
         from onnxreg.converters.profiles.catalog import find
 
         recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trusted)
+    return exporting.order_of(recipe, source, name, trusted, checkpoint)

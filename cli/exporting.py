@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
+    from onnxreg.schema.draft import Draft
     from onnxreg.schema.version import Version
 
 
@@ -31,12 +32,40 @@ def cache_limit() -> int:
     return parse_size(wanted) if wanted else LIMIT
 
 
-def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_code: bool) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it."""
+def order_of(
+    recipe: Path,
+    source: str | None,
+    name: str | None,
+    trust_remote_code: bool,
+    checkpoint: Path | None = None,
+) -> "Order":
+    """The order of a recipe file, whose relative paths are relative to it; `checkpoint` is an option of its task."""
     from onnxreg.converters.recipes.order import place_order
     from onnxreg.converters.recipes.reading import read_recipe
 
-    return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
+    asked = read_recipe(recipe)
+    if checkpoint is not None:
+        asked = asked.with_options(checkpoint=str(checkpoint.absolute()))
+    return place_order(asked, source, name, recipe.parent, trust_remote_code)
+
+
+def add(
+    registry: "Registry",
+    order: "Order",
+    draft: "Draft",
+    version: "Version | None",
+    report: Callable[[str], None],
+) -> "Published":
+    """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
+    if order.recipe.benchmark is None:
+        return registry.add(draft, version)
+    from onnxreg.converters.recipes.benchmarking import measure
+
+    report("timing what was made")
+    found = measure(draft, order.recipe.benchmark)
+    published = registry.add(draft, version)
+    registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
+    return published
 
 
 def publish(
@@ -56,7 +85,7 @@ def publish(
         found = None if known is None else registry.add_again(known, version)
         if found is not None:
             return found
-        published = registry.add(execute(order, workspace, cache, report), version)
+        published = add(registry, order, execute(order, workspace, cache, report), version, report)
         if cache is not None:
             remember(cache, order, published.digest, scratch)
             cache.trim(limit)

@@ -28,8 +28,9 @@ def announce(
     verb = "published" if published.new else "nothing new: this is"
     session.say(f"{verb} {published.ref}", f"manifest  {published.digest}", "")
     session.say(*overview.artifacts(published.manifest))
-    remarks = list(overview.remarks(published.manifest))
-    if remarks:
-        session.say("", *remarks)
+    for part in (overview.remarks, overview.translation):
+        lines = list(part(published.manifest))
+        if lines:
+            session.say("", *lines)
     if out is not None:
         session.say("", f"written to {out}")

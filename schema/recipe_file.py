@@ -137,3 +137,7 @@ class RecipeFile(Strict):
     checks: Items[AskedCheck] = ()
     benchmark: Benchmark | None = None
     translation: Items[Translated] = ()
+
+    def with_options(self, **options: Any) -> Self:
+        """The same with further options of its task, in place of those of the same name."""
+        return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")
