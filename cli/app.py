@@ -28,6 +28,7 @@ from onnxreg.cli import (
     log,
     ls,
     mirror,
+    package,
     passes,
     pin,
     policy,
@@ -70,6 +71,7 @@ PANELS: dict[str, tuple[Verb, ...]] = {
     ),
     "Deliver it": (
         ("lock", lock.command, lock.EXAMPLES),
+        ("package", package.command, package.EXAMPLES),
         ("run", run.command, run.EXAMPLES),
         ("serve", serve.command, serve.EXAMPLES),
     ),
