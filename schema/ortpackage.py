@@ -8,7 +8,7 @@ named by `directory_digest`.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -42,6 +42,14 @@ PackagePath = Annotated[RelPath, BeforeValidator(_no_slash)]
 """A path inside the package, of a file or directory."""
 
 
+def _kind(value: Any) -> str:
+    return "path" if isinstance(value, str) else "document"
+
+
+_Path = Annotated[PackagePath, Tag("path")]
+_ByKind = Discriminator(_kind)
+
+
 class Variant(Document):
     """One build of a component. `executor_info` has a payload for each consumer, or the path of a JSON file with it."""
 
@@ -49,7 +57,9 @@ class Variant(Document):
     ep: Text | None = None
     device: Text | None = None
     compatibility_string: Text | None = None
-    executor_info: Table[PackagePath | JsonObject] = Field(default_factory=FrozenDict)
+    executor_info: Table[Annotated[_Path | Annotated[JsonObject, Tag("document")], _ByKind]] = Field(
+        default_factory=FrozenDict
+    )
     additional_metadata: JsonValue = None
 
 
@@ -69,7 +79,9 @@ class PackageManifest(Document):
     package_version: Text | None = None
     description: Text | None = None
     layout: Literal["portable", "installed"] = "portable"
-    components: Annotated[Table[PackagePath | Component], Field(min_length=1)]
+    components: Annotated[
+        Table[Annotated[_Path | Annotated[Component, Tag("document")], _ByKind]], Field(min_length=1)
+    ]
     shared_assets: Table[PackagePath] = Field(default_factory=FrozenDict)
     additional_metadata: JsonValue = None
 
