@@ -9,9 +9,10 @@ from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspec
 from onnxreg.converters.intake.adopt import check_format, default_format, graph_fields
 from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.companions import check_labels, describe
-from onnxreg.converters.intake.files import Intake, role_of
+from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.intake.packagefiles import Tree
 from onnxreg.converters.intake.packagesurvey import Build, PackageSurvey, Told, survey_package
+from onnxreg.converters.roles import role_of
 from onnxreg.converters.scrub import scrub
 from onnxreg.schema.device import provider
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
@@ -35,7 +36,7 @@ def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
 
     A format and precision that `reg package` stated are kept where the graph bears them out; the returned differences say
     where it does not, and which files the package does not name. Files keep their path within the variant or asset; where
-    two would be one, all keep their path within the package.
+    two would be one, those of variants keep their path within the package, and if need be those of assets too.
 
     Args:
         directory: the package; it is not changed.
@@ -68,7 +69,9 @@ def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
 
 def _companions(found: PackageSurvey) -> list[tuple[str, str]]:
     """Each shared file's path in the version, and in the package."""
-    return [(path if _plain(found) else at, at) for path, at in found.companions]
+    own = _own_files(found, _plain(found))
+    plain = _distinct(own | set(found.companions))
+    return [(path if plain else at, at) for path, at in found.companions]
 
 
 def _placed(found: PackageSurvey) -> list[tuple[Build, str]]:
@@ -77,14 +80,24 @@ def _placed(found: PackageSurvey) -> list[tuple[Build, str]]:
 
 
 def _plain(found: PackageSurvey) -> bool:
-    """Whether no two files share their path within variant or asset."""
-    every = {(path, at) for path, at in found.companions}
+    """Whether the files of variants can keep their path there: no two of the version would be one."""
+    return _distinct(_own_files(found, plain=True) | set(found.companions))
+
+
+def _own_files(found: PackageSurvey, plain: bool) -> set[tuple[str, str]]:
+    """The files of all variants, by their path there or in the package; each with its path in the package."""
+    files: set[tuple[str, str]] = set()
     for build in found.builds:
-        main = _inner(build)
-        every |= {(main, build.main), *build.others.items()}
-        every |= {(_beside(main, location), at) for location, at in build.weights.items()}
+        main = _inner(build) if plain else build.main
+        files.add((main, build.main))
+        files |= {(path if plain else at, at) for path, at in build.others.items()}
+        files |= {(_beside(main, location), at) for location, at in build.weights.items()}
+    return files
+
+
+def _distinct(files: set[tuple[str, str]]) -> bool:
     try:
-        check_distinct([FILENAME, *(path for path, _ in every)])
+        check_distinct([FILENAME, *(path for path, _ in files)])
     except ValueError:
         return False
     return True
@@ -102,12 +115,7 @@ def _artifact(
     tree: Tree, intake: Intake, build: Build, main: str, differences: list[Difference]
 ) -> tuple[DraftArtifact, GraphFacts]:
     intake.take(tree.root / build.main, main)
-    sidecars = []
-    for location, at in build.weights.items():
-        sidecars.append(DraftFile("external-data", intake.take(tree.root / at, _beside(main, location))))
-    for path, at in sorted(build.others.items()):
-        place = path if main == _inner(build) else at
-        sidecars.append(DraftFile(_role(path, main), intake.take(tree.root / at, place)))
+    sidecars = _sidecars(tree, intake, build, main)
     facts = _facts(intake.workspace, main, sidecars)
     format = _format(build, facts, main, differences)
     fields = graph_fields(facts, format)
@@ -120,6 +128,20 @@ def _artifact(
         fields["claimed"], scrubbed = scrub(claimed, intake.name, tree.root)
         intake.scrubbed += [f"{MANIFEST}:{at}" for at in scrubbed]
     return DraftArtifact(format, facts.precision, main, tuple(sidecars), fields=fields), facts
+
+
+def _sidecars(tree: Tree, intake: Intake, build: Build, main: str) -> list[DraftFile]:
+    """Take what belongs to a model file. Models beside it are read too, and their external data is known by that."""
+    roles: dict[str, str] = {}
+    for location, at in build.weights.items():
+        roles[intake.take(tree.root / at, _beside(main, location))] = "external-data"
+    for path, at in sorted(build.others.items()):
+        place = path if main == _inner(build) else at
+        roles[intake.take(tree.root / at, place)] = _role(path, main)
+    for path in [path for path, role in roles.items() if role == "model"]:
+        facts = _facts(intake.workspace, path, ())
+        roles |= {_beside(path, location): "external-data" for location in facts.external_data}
+    return [DraftFile(role, path) for path, role in roles.items()]
 
 
 def _role(path: str, main: str) -> str:

@@ -26,6 +26,8 @@ from onnxreg.schema.ortpackage import (
 from onnxreg.schema.packaging import LOADABLE
 from onnxreg.schema.paths import check_path
 
+GENAI_CONFIG = "genai_config.json"
+
 
 @dataclass(frozen=True)
 class Told:
@@ -117,16 +119,8 @@ def _place(
 ) -> _Place:
     at = f"variant {name[:80]!r}"
     directory = _join(base, variant.variant_directory or name, at)
-    payload = variant.executor_info.get(RUNTIME)
-    if isinstance(payload, str):
-        path = _join(directory, payload, at)
-        payload = canonical.decode(tree.read(path, f"{RUNTIME} document of {at}"), path)
-        documents.add(path)
-    file = payload.get("model_file") if isinstance(payload, dict) else None
-    if not isinstance(payload, dict) or not isinstance(file, str):
-        raise InputError(
-            f"{at} names no model for ONNX Runtime", 'expected "executor_info": {"ort": {"model_file": ...}}'
-        )
+    payload = _payload(tree, directory, variant, at, documents)
+    file = payload["model_file"] if payload else _genai_model(tree, directory, at)
     main, home = _resolve(file, directory, assets, at)
     tree.there(main, f"model of {at}")
     if not main.endswith(LOADABLE):
@@ -137,6 +131,40 @@ def _place(
         raise InputError(f"{at} has a {WEIGHTS_FOLDER} that is no text")
     weights = main.rpartition("/")[0] if folder is None else _resolve(folder, directory, assets, at)[0]
     return _Place(Told(name, variant, payload), directory, main, weights, home)
+
+
+def _payload(tree: Tree, directory: str, variant: Variant, at: str, documents: set[str]) -> Mapping[str, Any]:
+    """What a variant says to ONNX Runtime; empty where that is nothing."""
+    payload = variant.executor_info.get(RUNTIME)
+    if payload is None:
+        return {}
+    if isinstance(payload, str):
+        path = _join(directory, payload, at)
+        payload = canonical.decode(tree.read(path, f"{RUNTIME} document of {at}"), path)
+        documents.add(path)
+    if not isinstance(payload, dict) or not isinstance(payload.get("model_file"), str):
+        raise _no_model(at)
+    return payload
+
+
+def _genai_model(tree: Tree, directory: str, at: str) -> str:
+    """The decoder that the `genai_config.json` of onnxruntime-genai names, relative to the variant's directory."""
+    path = f"{directory}/{GENAI_CONFIG}"
+    if path not in tree.files:
+        raise _no_model(at)
+    found = canonical.decode(tree.read(path, "configuration"), path)
+    for key in ("model", "decoder", "filename"):
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, str):
+        raise InputError(f"{path} names no decoder", "expected model.decoder.filename")
+    return found
+
+
+def _no_model(at: str) -> InputError:
+    return InputError(
+        f"{at} names no model for ONNX Runtime",
+        f'expected "executor_info": {{"ort": {{"model_file": ...}}}}, or a {GENAI_CONFIG} in its directory',
+    )
 
 
 def _builds(tree: Tree, places: Mapping[str, list[_Place]], documents: set[str]) -> Iterator[Build]:

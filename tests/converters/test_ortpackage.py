@@ -106,7 +106,7 @@ def test_a_package_of_another_tool(root: Path, workspace: Path) -> None:
     gpu = manifest.artifacts[1].to_json()
     assert gpu["claimed"] == {"cuda": {"device": "gpu"}}
     assert gpu["metadata"]["operators"] == ["MatMul"]
-    assert [(file.role, Path(file.path).name) for file in manifest.files] == [
+    assert [(file.role, file.path) for file in manifest.files] == [
         ("config", "config.json"),
         ("tokenizer", "tokenizer.json"),
     ]
@@ -121,6 +121,58 @@ def test_paths_within_the_variant_where_they_differ(root: Path, workspace: Path)
     manifest = manifest_of(import_package(root, workspace, name="tiny")[0])
     assert [item.path for item in manifest.artifacts] == ["model.onnx", "gpu.onnx"]
     assert [file.path for file in manifest.files] == ["config.json", "tokenizer.json"]
+
+
+def test_assets_that_have_one_path(root: Path, workspace: Path) -> None:
+    add_asset(root, {"config.json": '{"model_type": "other"}'})
+    manifest = manifest_of(import_package(root, workspace, name="tiny")[0])
+    homes = sorted(file.path.partition("/")[0] for file in manifest.files)
+    assert homes == ["shared_assets"] * 3
+
+
+def genai_config(file: Any = "model.onnx") -> dict[str, Any]:
+    return {"model": {"type": "llama", "decoder": {"filename": file}}}
+
+
+def test_a_package_for_onnxruntime_genai(root: Path, workspace: Path) -> None:
+    """As Olive writes them: no payload, and all graphs of a variant in its directory."""
+    for name in ("cpu", "cuda"):
+        write_json(root / f"decoder/{name}/genai_config.json", genai_config())
+        save_model(root / f"decoder/{name}/vision/model.onnx", 3.0, weights="model.onnx.data")
+    told = {"cpu": {"ep": "CPUExecutionProvider"}, "cuda": {"ep": "CUDAExecutionProvider"}}
+    write_json(root / "decoder/component.json", {"component_name": "decoder", "variants": told})
+    manifest = manifest_of(import_package(root, workspace, name="tiny")[0])
+    assert [item.path for item in manifest.artifacts] == ["decoder/cpu/model.onnx", "decoder/cuda/model.onnx"]
+    assert [(file.role, file.path) for file in manifest.artifacts[0].files] == [
+        ("other", "decoder/cpu/genai_config.json"),
+        ("model", "decoder/cpu/vision/model.onnx"),
+        ("external-data", "decoder/cpu/vision/model.onnx.data"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model": {}}, "names no decoder"),
+        ([], "names no decoder"),
+        (genai_config(7), "names no decoder"),
+        (genai_config("../cuda/model.onnx"), r"'\.\.' part"),
+        (genai_config("other.onnx"), "which is missing"),
+    ],
+)
+def test_configurations_of_onnxruntime_genai_that_name_no_model(
+    root: Path, workspace: Path, config: Any, message: str
+) -> None:
+    write_json(root / "decoder/cpu/genai_config.json", config)
+    write_json(root / "decoder/component.json", {"variants": {"cpu": {}}})
+    with pytest.raises(InputError, match=message):
+        import_package(root, workspace, name="tiny")
+
+
+def test_a_second_graph_must_be_one(root: Path, workspace: Path) -> None:
+    (root / "decoder/cpu/other.onnx").write_bytes(b"no graph")
+    with pytest.raises(InputError, match=r"other\.onnx"):
+        import_package(root, workspace, name="tiny")
 
 
 def test_inline_components_and_payloads_in_files(root: Path, workspace: Path) -> None:
