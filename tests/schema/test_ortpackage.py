@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -84,6 +85,40 @@ def test_a_bare_integer_is_a_major() -> None:
 
 def test_a_slash_at_the_end_of_a_directory() -> None:
     assert read_package(encode(GOOD | {"components": {"m": "./m/"}})).components == {"m": "m"}
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["", "1.0", "..", "/x", "sha256:0", "cpu"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["ort", "x", ".."]), inner),
+    max_leaves=4,
+)
+PLACES = [
+    *((key,) for key in ("schema_version", "layout", "components", "shared_assets", "additional_metadata")),
+    *(("components", "m", key) for key in ("component_name", "variants")),
+    *(
+        ("components", "m", "variants", "cpu", key)
+        for key in ("variant_directory", "ep", "executor_info", "x")
+    ),
+]
+
+
+@given(st.sampled_from(PLACES), anything)
+def test_whatever_stands_there_is_read_or_refused(place: tuple[str, ...], value: Any) -> None:
+    told = json.loads(encode(GOOD))
+    at = told
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    try:
+        found = read_package(encode(told))
+    except InputError:
+        return
+    assert read_package(encode(found.to_json())) == found
+    with suppress(InputError):
+        written_by_us(found)
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\n\0"), min_size=1, max_size=8)
