@@ -74,11 +74,14 @@ class Uploader:
                 piece = pieces.popleft() if pieces else None
                 size = piece.stop - piece.start if piece else PART * (1 + len(parts) // STEP)
                 part = self._buffer()
+                filled = 0
                 try:
-                    _fill(part, streams, size)
-                except BaseException:
-                    self._buffers.put(part)
-                    raise
+                    filled = _fill(part, streams, size)
+                finally:
+                    if not filled:
+                        self._buffers.put(part)
+                if not filled:
+                    break
                 number, said = len(parts) + 1, piece.digest if piece else None
                 parts.append(submit(self._pool, self._send, doing, upload, number, part, sent, said))
                 for earlier in parts:
@@ -160,11 +163,16 @@ def _tag(answer: dict[str, Any]) -> dict[str, Any]:
     return {"ETag": answer["ETag"]}
 
 
-def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> None:
-    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped."""
+def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> int:
+    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped.
+
+    Returns the bytes of the part.
+    """
     part.seek(0)
     while streams and (left := size - part.tell()):
         if not part.write(streams[0].read(min(CHUNK, left))):
             streams.popleft()
+    filled = part.tell()
     part.truncate()
     part.seek(0)
+    return filled
