@@ -276,7 +276,7 @@ def test_a_push_that_is_killed_between_parts(
     command = [sys.executable, "-c", KILLED, str(registry.store.root), there]
 
     def kill(method: str, path: str) -> str | None:
-        if "partNumber=3" not in path:
+        if "partNumber=2" not in path:
             return None
         os.kill(pusher.pid, signal.SIGKILL)
         return "reset"
