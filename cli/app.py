@@ -41,6 +41,11 @@ GROUPS: dict[str, Group] = {
         "Versions in one file, for a site without network.",
         {"create": "create", "verify": "verify"},
     ),
+    "profiles": (
+        "Make a version",
+        "The recipes that come with the program.",
+        {"list": "list_profiles", "show": "show"},
+    ),
     "remote": (
         OTHERS,
         "Give registries elsewhere a name.",
