@@ -2,12 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
+from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError, RemoteError, missing_extra
 
 CONFIG = "config.json"
@@ -134,17 +134,11 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """`digest_named` of files in a directory by their names in it."""
-    return digest_named({name: directory / name for name in names})
+    """The digest of a directory that holds these files of another one, see `directory_digest`."""
+    return directory_digest({name: digest_file(directory / name) for name in names})
 
 
-def digest_named(files: Mapping[str, Path]) -> Digest:
-    """SHA-256 over one line `<sha256 of file>  <name>` per file, sorted by name (the form `sha256sum` prints)."""
-    lines = [f"{digest_of(path).hex}  {name}\n" for name, path in sorted(files.items())]
-    return Digest.of("".join(lines).encode())
-
-
-def digest_of(path: Path) -> Digest:
-    """The SHA-256 of a file."""
+def digest_file(path: Path) -> Digest:
+    """The SHA-256 of a file's bytes."""
     with path.open("rb") as file:
-        return Digest.parse(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
+        return Digest(hashlib.file_digest(file, "sha256").hexdigest())

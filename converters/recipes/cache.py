@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.sourcefiles import digest_of
 from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
 ENTRY = "entry.json"
@@ -105,6 +105,12 @@ class Cache:
 
     def _place(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
+
+
+def digest_of(path: Path) -> Digest:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return Digest.parse(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
 
 
 def lend(source: Path, target: Path) -> None:

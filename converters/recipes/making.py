@@ -11,8 +11,8 @@ from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.recipes.cache import digest_of
 from onnxreg.converters.recipes.tree import Node
-from onnxreg.converters.sourcefiles import digest_of
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe import Step

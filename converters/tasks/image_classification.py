@@ -7,12 +7,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from onnxreg.converters.sourcefiles import digest_named, digest_of
+from onnxreg.converters.sourcefiles import digest_file
 from onnxreg.converters.tasks import factory, image_sample, labelled, torch_weights
 from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
 from onnxreg.converters.tasks.factory import Factory
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.converters.toolchain import require
+from onnxreg.schema.digest import directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import Source
 from onnxreg.schema.preprocessing import CHANNELS, Preprocessing
@@ -88,16 +89,17 @@ class ImageClassification(Task):
 
     def record(self, found: Found) -> dict[str, Any]:
         place: Place = found.where
-        digests = {"checkpoint": digest_of(place.checkpoint)}
+        digests = {"checkpoint": digest_file(place.checkpoint)}
         if place.dataset is not None:
-            digests["dataset"] = digest_of(place.dataset)
+            digests["dataset"] = digest_file(place.dataset)
         paths = {name: str(digest) for name, digest in digests.items()}
         return {**super().record(found), "factory": place.factory.name, **paths}
 
     def find(self, source: str) -> Found:
         place = self._place(source)
         code = {f"code/{name}": path for name, path in place.factory.files.items()}
-        return Found(place, digest_named({"checkpoint": place.checkpoint, **code}))
+        files = {"checkpoint": place.checkpoint, **code}
+        return Found(place, directory_digest({name: digest_file(path) for name, path in files.items()}))
 
     def _place(self, source: str) -> Place:
         asked = self.options
