@@ -1,5 +1,6 @@
 """Reading a recipe: YAML or JSON, ours, Olive's or Orchard's."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
 MAX_BYTES = 4 * 2**20
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 
 
 def read_recipe(path: Path) -> RecipeFile:
@@ -63,4 +66,5 @@ def _loader(yaml: Any) -> Any:
                 raise yaml.YAMLError(f"the key {twice!r} stands twice")
             return super().construct_mapping(node, deep)
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     return Loader

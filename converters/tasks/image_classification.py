@@ -1,5 +1,6 @@
 """`image-classification`: the module that a factory makes, with the weights of a checkpoint."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from onnxreg.schema.preprocessing import CHANNELS, Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
+MAX_BYTES = 2**30
+"""Of all images of a sample."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Options(TaskOptions):
     def _check(self) -> Self:
         if len(set(self.outputs)) < len(self.outputs) or self.input_name in self.outputs:
             raise ValueError("two inputs or outputs have one name")
+        if (size := 4 * self.samples * math.prod(self.input)) > MAX_BYTES:
+            raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_BYTES >> 20}")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
         try:
