@@ -10,6 +10,7 @@ from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.execute import execute
 from onnxreg.converters.recipes.order import place_order
 from onnxreg.converters.sourcefiles import digest_files, locate, taking_part
+from onnxreg.converters.tasks import catalog as tasks
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -44,6 +45,11 @@ def rebuild(
     recorded, and whatever the profile's export raises.
     """
     recipe, asked = _recipe(manifest, what)
+    if not tasks.find(asked.task).rebuilds:
+        raise InputError(
+            f"{what} was made from a function and a file of weights, which reg rebuild does not take",
+            "export it again into another registry: the same files give the same digest",
+        )
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
             f"{what} was made with the checkpoint's own code", "read that code, then pass --trust-remote-code"

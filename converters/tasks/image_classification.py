@@ -86,6 +86,7 @@ class ImageClassification(Task):
     """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
 
     id = "image-classification"
+    rebuilds = False
     Options = Options
 
     @property

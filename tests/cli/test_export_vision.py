@@ -239,6 +239,13 @@ def test_a_benchmark_travels_with_the_version(export: Reg, reg: Reg, project: Pa
     assert reg("--registry", "other", "verify").status == 0
 
 
+def test_such_a_version_is_exported_again_not_rebuilt(export: Reg, reg: Reg) -> None:
+    export({})
+    done = reg("rebuild", "acme/digits", "--source", "net.py:build")
+    assert done.status == 2
+    assert "a function and a file of weights" in done.err
+
+
 def test_no_benchmark_is_on_record(export: Reg, reg: Reg) -> None:
     export({})
     assert reg("show", "acme/digits", "--benchmark").out == "no benchmark of acme/digits is on record\n"

@@ -133,7 +133,7 @@ def test_a_trained_swin_with_two_heads(
         entropy = torch.nn.functional.cross_entropy
         return entropy(found["digit"], labels) + entropy(found["parity"], labels % 2)
 
-    train(namespace["swin"](), loss, digits, 6, tmp_path / "best.pth")
+    train(namespace["swin"](), loss, digits, 16, tmp_path / "best.pth")
     images, labels = digits[0][TRAINED:], digits[1][TRAINED:]
     np.savez(tmp_path / "held.npz", input=images, labels=labels, labels_parity=labels % 2)
     options = {"input": [1, 8, 8], "dataset": "held.npz", "outputs": ["digit", "parity"]}

@@ -30,12 +30,12 @@ class Swin(nn.Module):
         super().__init__()
         config = SwinConfig(
             image_size=8,
-            patch_size=1,
+            patch_size=2,
             num_channels=1,
             embed_dim=24,
             depths=[2, 2],
             num_heads=[2, 4],
-            window_size=4,
+            window_size=2,
             drop_path_rate=0.0,
         )
         self.swin = SwinModel(config)
