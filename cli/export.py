@@ -107,6 +107,7 @@ def command(
         return
     with needs("export", "reg export"):
         order = _order(source, **given)
+        exporting.tell_translation(session, order)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)

@@ -1,5 +1,6 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
@@ -36,6 +38,13 @@ def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_co
     from onnxreg.converters.recipes.reading import read_recipe
 
     return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
+
+
+def tell_translation(session: "Session", order: "Order") -> None:
+    """What became of each field of another tool's document, on stderr."""
+    for each in order.recipe.translation:
+        value = "" if each.value is None else f" {json.dumps(each.value)}"
+        session.warn(f"{each.field}{value}: {each.became}")
 
 
 def publish(
