@@ -50,6 +50,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     id = "ModelBuilder"
     takes = "checkpoint"
+    tools = ("onnxruntime-genai",)
 
     class Params(base.PassParams):
         precision: Literal["int4", "fp16", "fp32"]

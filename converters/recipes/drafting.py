@@ -187,11 +187,12 @@ def _format(path: str, facts: GraphFacts) -> str:
 
 
 def _recipe(order: Order, subject: Subject, steps: list[Step]) -> Recipe:
+    used = sorted({tool for node in order.nodes.values() for tool in node.kind.tools})
     value = {
         "profile": order.recipe.profile,
         "profile_version": order.recipe.profile_version,
         "steps": [step.to_json() for step in steps],
-        "tools": tool_versions(),
+        "tools": tool_versions(used),
         "trust_remote_code": order.task.trust_remote_code,
         "parameters": {"recipe": order.asked(), **({"got": dict(subject.got)} if subject.got else {})},
     }

@@ -272,7 +272,7 @@ def test_other_bytes_or_tools_are_another_key(
     elif what == "data":
         np.savez(home / "rows.npz", x=np.ones((4, 64), np.float32))
     else:
-        monkeypatch.setattr("onnxreg.converters.toolchain.tool_versions", lambda: {"onnxruntime": "99"})
+        monkeypatch.setattr("onnxreg.converters.toolchain.tool_versions", lambda more: {"onnxruntime": "99"})
     run({"steps": [STATIC]}, cache)
     assert ran_steps(ran) == ["static"]
 
