@@ -1,14 +1,17 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
@@ -19,9 +22,7 @@ if TYPE_CHECKING:
 
 def cache_of(registry: "Registry") -> "Cache":
     """Where a registry keeps the results of steps."""
-    from onnxreg.converters.recipes.cache import Cache
-
-    return Cache(registry.store.root / "local" / "cache")
+    return cache_at(registry.store.root)
 
 
 def cache_limit() -> int:
@@ -68,27 +69,55 @@ def add(
     return published
 
 
+def tell_translation(session: "Session", order: "Order") -> None:
+    """What became of each field of another tool's document, as a table on stderr."""
+    from onnxreg.cli.output import table
+
+    told = order.recipe.translation
+    rows = [(each.field, "" if each.value is None else json.dumps(each.value), each.became) for each in told]
+    for line in table(("FIELD", "VALUE", "BECAME"), rows) if rows else ():
+        session.warn(line)
+
+
 def publish(
     registry: "Registry",
     order: "Order",
     version: "Version | None",
-    cached: bool,
     report: Callable[[str], None],
+    request: Request | None = None,
 ) -> "Published":
-    """Run an order and publish its draft; where it was run before and all its files are here, only the latter."""
-    from onnxreg.converters.recipes.execute import execute
-    from onnxreg.converters.recipes.memo import recall, remember
+    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
-    cache, limit = (cache_of(registry), cache_limit()) if cached else (None, 0)
-    with registry.workspace() as workspace, registry.scratch() as scratch:
-        known = None if cache is None else recall(cache, order, scratch)
-        found = None if known is None else registry.add_again(known, version)
-        if found is not None:
-            return found
+    Args:
+        request: what the order was made from; nothing is cached without.
+    """
+    from onnxreg.converters.recipes.execute import execute
+
+    with registry.workspace() as workspace:
+        if request is None:
+            return add(registry, order, execute(order, workspace, report=report), version, report)
+        return _publish_cached(registry, order, version, report, request, workspace)
+
+
+def _publish_cached(
+    registry: "Registry",
+    order: "Order",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: Request,
+    workspace: Path,
+) -> "Published":
+    from onnxreg.converters.recipes import memo
+    from onnxreg.converters.recipes.execute import execute
+
+    cache, limit = cache_of(registry), cache_limit()
+    known = memo.recall(cache, order)
+    published = None if known is None else registry.add_again(known, version)
+    if published is None:
         published = add(registry, order, execute(order, workspace, cache, report), version, report)
-        if cache is not None:
-            remember(cache, order, published.digest, scratch)
-            cache.trim(limit)
+        memo.remember(cache, order, published.digest)
+        cache.trim(limit)
+    memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
 
 

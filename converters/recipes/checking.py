@@ -6,8 +6,8 @@ from typing import Any
 from onnxreg.converters.recipes.measuring import Agreement
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConversionError
-from onnxreg.schema.recipe_file import LEAST, AskedCheck
+from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.recipe_file import LABELLED, LEAST, AskedCheck
 
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
@@ -16,6 +16,21 @@ def asked_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
     """The check of each metric for the output at `path`; one that names it wins over `*`."""
     found: dict[str, AskedCheck] = {check.metric: check for check in checks if check.output == "*"}
     return found | {check.metric: check for check in checks if check.output == path}
+
+
+def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, labelled: bool, path: str) -> None:
+    """Raise InputError for a limit on what nobody measures: it would hold whatever the graph is worth.
+
+    Args:
+        on_sample: whether the graph is run on inputs of the task.
+        labelled: whether it is run on inputs whose class is known.
+    """
+    measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if labelled else ())}
+    if others := sorted(asked.keys() - measured):
+        raise InputError(
+            f"{path}: {others[0]} is not measured here, so no limit on it can be checked",
+            f"limits may be on {', '.join(sorted(measured))}",
+        )
 
 
 def parity_checks(
@@ -66,7 +81,7 @@ def judge(
     if not (value >= limit if metric in LEAST else value <= limit):
         least = "the least is" if metric in LEAST else "the limit is"
         raise ConversionError(
-            f"{path} does not meet its recipe: {metric} is {value:.6g}, {least} {limit:.6g}",
+            f"{path} is not what its recipe asks for: {metric} is {value:.6g}, {least} {limit:.6g}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
     return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}

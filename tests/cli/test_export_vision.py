@@ -110,7 +110,7 @@ def test_twelve_fields_to_two_files(export: Reg, reg: Reg, project: Path) -> Non
 
 def test_people_read_what_became_of_each_field(export: Reg, reg: Reg) -> None:
     export({})
-    shown = reg("export", "net.py:build", "--recipe", "orchard.yaml", "--checkpoint", "best.pth").out
+    shown = reg("export", "net.py:build", "--recipe", "orchard.yaml", "--checkpoint", "best.pth").err
     assert "FIELD" in shown and "BECAME" in shown
     assert "check max_abs_diff at most 0.0001 on exports/model.onnx; beyond it nothing is published" in shown
 
@@ -279,7 +279,7 @@ def spoil(project: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "status", "message"),
     [
-        ("nan", 7, "the checkpoint itself gives NaN or infinity in output"),
+        ("nan", 7, "the source itself gives NaN or infinity in output"),
         ("keys", 2, "best.pth is not of this module: the checkpoint has no values for 3.bias"),
         ("shapes", 2, "other shapes than the module for 3.bias"),
         ("bomb", 2, "best.pth is no checkpoint of tensors alone"),
@@ -302,7 +302,7 @@ def test_a_checkpoint_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("section", "more", "status", "message"),
     [
-        ({"max_deviation": 1e-12}, {}, 7, "exports/model.onnx does not meet its recipe: max_abs_diff is"),
+        ({"max_deviation": 1e-12}, {}, 7, "exports/model.onnx is not what its recipe asks for: max_abs_diff is"),
         ({"opset_version": 25, "do_constant_folding": False}, {}, 7, "PyTorch could not export the model"),
         ({"quantize": True, "quantization_type": "int4"}, {}, 7, "quantization reached none of the weights"),
         ({"opset_version": 999}, {}, 2, "opset_version"),
@@ -313,7 +313,7 @@ def test_a_checkpoint_that_cannot_be_used(
             {},
             {"options": {"dataset": "wrong.npz"}, "checks": [{"metric": "accuracy", "min": 0.5}]},
             7,
-            "exports/model.onnx does not meet its recipe: accuracy is 0",
+            "exports/model.onnx is not what its recipe asks for: accuracy is 0",
         ),
         ({}, {"source": "net.py:raises"}, 7, "the factory net:raises raised RuntimeError: no such architecture"),
         ({}, {"source": "net.py:absent"}, 2, "net.py has no function absent"),
