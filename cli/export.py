@@ -2,28 +2,27 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from onnxreg.cli import exporting
+from onnxreg.cli import exporting, ordering
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewVersion, Output
+from onnxreg.cli.ordering import ANDROID, Asked
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
-if TYPE_CHECKING:
-    from onnxreg.converters.recipes.order import Order
-
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
+    "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
 )
-ANDROID = "android"
 FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
 """The flags of the profile, and what they are where nobody gives them."""
 
@@ -75,6 +74,25 @@ def command(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
     ] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Run every export that this job file (YAML or CSV) lists.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --batch: this many processes; without it as many as cores and memory allow.", min=1
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="With --batch: run on the Dask cluster whose scheduler is at ADDRESS.", metavar="ADDRESS"
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="With --batch: push each version to REMOTE.", metavar="REMOTE")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
@@ -82,9 +100,13 @@ def command(
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/recipes.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
+    With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
+    done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
+
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. With
+    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed,
+    stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
-    exporting.check_one(profile=profile, recipe=recipe)
     wanted: dict[str, Any] = {
         "opset": opset,
         "int8": int8,
@@ -96,11 +118,28 @@ def command(
         "min_parent_recall": min_parent_recall,
     }
     session: Session = context.obj
+    if batch is not None:
+        exporting.check_alone(
+            "batch",
+            source=source,
+            profile=profile,
+            recipe=recipe,
+            name=name,
+            version=version,
+            output=output,
+            **_given(wanted),
+        )
+        from onnxreg.cli.batch import run
+
+        run.run(session, run.Fleet(batch, jobs, scheduler, to, trust_remote_code, not no_cache), as_json)
+        return
+    exporting.check_needs("batch", jobs=jobs, scheduler=scheduler, to=to)
+    exporting.check_one(profile=profile, recipe=recipe)
     asked = None if version is None else Version.parse(version)
     if output is not None:
         session.check_target(output)
     with needs("export", "reg export"):
-        order = _order(source, name, profile, recipe, wanted, trust_remote_code)
+        order = ordering.place(_asked(source, name, profile, recipe, wanted, trust_remote_code))
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, not no_cache, report)
@@ -109,27 +148,23 @@ def command(
     announce(session, published, as_json, output)
 
 
-def _order(
+def _asked(
     source: str | None,
     name: str | None,
     profile: str | None,
     recipe: Path | None,
     wanted: Mapping[str, Any],
     trusted: bool,
-) -> "Order":
+) -> Asked:
     """InputError for an option of the android profile where something else is asked for."""
-    given = {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
-    if profile == ANDROID:
-        from onnxreg.converters.android import AndroidOptions, order_android
-
-        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trusted))
-    if given:
+    given = _given(wanted)
+    if given and profile != ANDROID:
         raise InputError(
             f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
             "a recipe says such things itself",
         )
-    if recipe is None:
-        from onnxreg.converters.profiles.catalog import find
+    return Asked(source, name, profile, recipe, options=given, trust_remote_code=trusted)
 
-        recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trusted)
+
+def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}

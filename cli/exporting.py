@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.schema.errors import InputError
@@ -29,14 +28,6 @@ def cache_limit() -> int:
 
     wanted = os.environ.get("REG_CACHE_SIZE")
     return parse_size(wanted) if wanted else LIMIT
-
-
-def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_code: bool) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it."""
-    from onnxreg.converters.recipes.order import place_order
-    from onnxreg.converters.recipes.reading import read_recipe
-
-    return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
 
 
 def publish(
@@ -70,3 +61,18 @@ def check_one(**given: object) -> None:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         raise InputError(told, f"give {known}")
+
+
+def check_alone(option: str, **others: object) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((name for name, value in others.items() if value is not None), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, **others: object) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((name for name, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

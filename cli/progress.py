@@ -116,3 +116,26 @@ def _told(silent: bool) -> Iterator[Callable[[str], None]]:
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task("", total=None)
         yield lambda step: drawn.update(task, description=step)
+
+
+@contextmanager
+def counted(what: str, total: int, silent: bool) -> Iterator[Callable[..., None]]:
+    """Told of each piece of work that ended, in lines: prints them on stderr, on a terminal with a bar of `total` below."""
+    if silent:
+        yield lambda *lines: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda *lines: print(*map(output.printable, lines), sep="\n", file=sys.stderr, flush=True)
+        return
+    console = Console(stderr=True)
+    columns = (_text(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=console, transient=True) as drawn:
+        task = drawn.add_task(what, total=total)
+
+        def tell(*lines: str) -> None:
+            console.print(
+                *map(output.printable, lines), sep="\n", markup=False, highlight=False, soft_wrap=True
+            )
+            drawn.advance(task)
+
+        yield tell
