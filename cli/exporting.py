@@ -1,9 +1,9 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
     from onnxreg.schema.version import Version
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "max_seq_length"),
+}
+"""The options that each kind of export has."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -39,6 +49,16 @@ def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_co
     return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
 
 
+def order_of_task(
+    task: str, source: str | None, name: str | None, trust_remote_code: bool, **options: Any
+) -> "Order":
+    """The order of a task's own recipe; `options` are those of `task_recipe`."""
+    from onnxreg.converters.profiles.of_task import task_recipe
+    from onnxreg.converters.recipes.order import place_order
+
+    return place_order(task_recipe(task, **options), source, name, trust_remote_code=trust_remote_code)
+
+
 def publish(
     registry: "Registry",
     order: "Order",
@@ -61,6 +81,17 @@ def publish(
             remember(cache, order, published.digest, scratch)
             cache.trim(limit)
     return published
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
+                "a recipe says such things itself",
+            )
 
 
 def check_one(**given: object) -> None:
