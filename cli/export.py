@@ -1,6 +1,5 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from onnxreg.cli import exporting
 from onnxreg.cli.errors import needs
+from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
@@ -24,8 +24,14 @@ EXAMPLES = (
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
 )
 ANDROID = "android"
-FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True, "quantize": False}
-"""The flags of the profile and of tasks, and what they are where nobody gives them."""
+FLAGS = {
+    "int8": True,
+    "int8_embeddings": False,
+    "rewrite": True,
+    "quantize": False,
+    "trust_remote_code": False,
+}
+"""What the flags are where nobody gives them."""
 
 
 def command(
@@ -104,16 +110,22 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "trust_remote_code": trust_remote_code,
     }
+    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
+    given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
+    request = None if no_cache else Request.of(source, **given)
     if output is not None:
         session.check_target(output)
+    elif request is not None and show_known(session, request, asked, as_json):
+        return
     with needs("export", "reg export"):
-        order = _order(source, name, profile, task, recipe, wanted, trust_remote_code)
+        order = _order(source, **given)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
-            published = exporting.publish(registry, order, asked, not no_cache, report)
+            published = exporting.publish(registry, order, asked, report, request)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)
@@ -121,24 +133,23 @@ def command(
 
 def _order(
     source: str | None,
-    name: str | None,
-    profile: str | None,
-    task: str | None,
-    recipe: Path | None,
-    wanted: Mapping[str, Any],
-    trusted: bool,
+    profile: str | None = None,
+    task: str | None = None,
+    recipe: Path | None = None,
+    name: str | None = None,
+    trust_remote_code: bool = False,
+    **given: Any,
 ) -> "Order":
     """InputError for an option that has no meaning for what is asked for."""
-    given = {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
     exporting.check_options(given, "profile android" if profile == ANDROID else "task" if task else "recipe")
     if profile == ANDROID:
         from onnxreg.converters.android import AndroidOptions, order_android
 
-        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trusted))
+        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trust_remote_code))
     if task is not None:
-        return exporting.order_of_task(task, source, name, trusted, **given)
+        return exporting.order_of_task(task, source, name, trust_remote_code, **given)
     if recipe is None:
         from onnxreg.converters.profiles.catalog import find
 
         recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trusted)
+    return exporting.order_of(recipe, source, name, trust_remote_code)

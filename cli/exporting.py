@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
@@ -28,9 +29,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 def cache_of(registry: "Registry") -> "Cache":
     """Where a registry keeps the results of steps."""
-    from onnxreg.converters.recipes.cache import Cache
-
-    return Cache(registry.store.root / "local" / "cache")
+    return cache_at(registry.store.root)
 
 
 def cache_limit() -> int:
@@ -63,23 +62,41 @@ def publish(
     registry: "Registry",
     order: "Order",
     version: "Version | None",
-    cached: bool,
     report: Callable[[str], None],
+    request: Request | None = None,
 ) -> "Published":
-    """Run an order and publish its draft; where it was run before and all its files are here, only the latter."""
-    from onnxreg.converters.recipes.execute import execute
-    from onnxreg.converters.recipes.memo import recall, remember
+    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
-    cache, limit = (cache_of(registry), cache_limit()) if cached else (None, 0)
-    with registry.workspace() as workspace, registry.scratch() as scratch:
-        known = None if cache is None else recall(cache, order, scratch)
-        found = None if known is None else registry.add_again(known, version)
-        if found is not None:
-            return found
+    Args:
+        request: what the order was made from; nothing is cached without.
+    """
+    from onnxreg.converters.recipes.execute import execute
+
+    with registry.workspace() as workspace:
+        if request is None:
+            return registry.add(execute(order, workspace, report=report), version)
+        return _publish_cached(registry, order, version, report, request, workspace)
+
+
+def _publish_cached(
+    registry: "Registry",
+    order: "Order",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: Request,
+    workspace: Path,
+) -> "Published":
+    from onnxreg.converters.recipes import memo
+    from onnxreg.converters.recipes.execute import execute
+
+    cache, limit = cache_of(registry), cache_limit()
+    known = memo.recall(cache, order)
+    published = None if known is None else registry.add_again(known, version)
+    if published is None:
         published = registry.add(execute(order, workspace, cache, report), version)
-        if cache is not None:
-            remember(cache, order, published.digest, scratch)
-            cache.trim(limit)
+        memo.remember(cache, order, published.digest)
+        cache.trim(limit)
+    memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
 
 

@@ -127,8 +127,9 @@ def _check_digest(order: Order, manifest: Manifest, what: str) -> None:
     """InputError where what was found is not what was recorded."""
     recorded = manifest.source
     if recorded is not None and order.found.digest != recorded.digest:
+        read = ", ".join(path.name for path in order.found.files or () if path.is_file()) or "its files"
         raise InputError(
-            f"this is another source than {what} was made from: it has the digest {order.found.digest}, "
-            f"recorded is {recorded.digest}",
+            f"this is another source than {what} was made from: {read} "
+            f"have the digest {order.found.digest}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )

@@ -228,7 +228,7 @@ def test_another_source_is_refused_before_anything_is_made(
             (other / "tokenizer_config.json").write_text("{}")
         done = reg("rebuild", f"{NAME}:0.1.1", "--source", other)
         assert done.status == 2
-        assert str(source.digest) in done.err
+        assert str(source.digest) in done.err and "model.safetensors" in done.err
     assert reg("rebuild", f"{NAME}:0.1.1", "--source", tmp_path / "nowhere").status == 3
     needed = reg("rebuild", f"{NAME}:0.1.1")
     assert needed.status == 2 and "--source" in needed.err
