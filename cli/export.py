@@ -1,6 +1,5 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,23 +7,30 @@ import typer
 
 from onnxreg.cli import exporting, ordering
 from onnxreg.cli.errors import needs
+from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
-from onnxreg.cli.ordering import ANDROID, Asked
+from onnxreg.cli.ordering import Asked
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
 )
-FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
-"""The flags of the profile, and what they are where nobody gives them."""
+FLAGS = {
+    "int8": True,
+    "int8_embeddings": False,
+    "rewrite": True,
+    "quantize": False,
+    "trust_remote_code": False,
+}
+"""What the flags are where nobody gives them."""
 
 
 def command(
@@ -38,13 +44,22 @@ def command(
     profile: Annotated[
         str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="What the graph gives, such as pooling: see docs/tasks.md.", show_default=False),
+    ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
-    opset: Annotated[int | None, typer.Option(help="The ONNX opset; android has 18.")] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="The ONNX opset; tasks begin at 14, android has 18.")
+    ] = None,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")
+    ] = False,
     int8: Annotated[
         bool, typer.Option(" /--no-int8", help="Make no INT8 artifact.", show_default=False)
     ] = True,
@@ -95,7 +110,7 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
+    """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/recipes.md.
@@ -109,6 +124,7 @@ def command(
     """
     wanted: dict[str, Any] = {
         "opset": opset,
+        "quantize": quantize,
         "int8": int8,
         "int8_embeddings": int8_embeddings,
         "rewrite": rewrite,
@@ -116,55 +132,30 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "trust_remote_code": trust_remote_code,
     }
+    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
+    given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
     if batch is not None:
-        exporting.check_alone(
-            "batch",
-            source=source,
-            profile=profile,
-            recipe=recipe,
-            name=name,
-            version=version,
-            output=output,
-            **_given(wanted),
-        )
         from onnxreg.cli.batch import run
 
+        exporting.check_alone("batch", {"source": source, "version": version, "output": output, **given})
         run.run(session, run.Fleet(batch, jobs, scheduler, to, trust_remote_code, not no_cache), as_json)
         return
-    exporting.check_needs("batch", jobs=jobs, scheduler=scheduler, to=to)
-    exporting.check_one(profile=profile, recipe=recipe)
+    exporting.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    exporting.check_one(profile=profile, task=task, recipe=recipe)
     asked = None if version is None else Version.parse(version)
+    request = None if no_cache else Request.of(source, **given)
     if output is not None:
         session.check_target(output)
+    elif request is not None and show_known(session, request, asked, as_json):
+        return
     with needs("export", "reg export"):
-        order = ordering.place(_asked(source, name, profile, recipe, wanted, trust_remote_code))
+        order = ordering.place(Asked.of(source, **given))
         registry = session.open(create=True)
         with session.steps(as_json) as report:
-            published = exporting.publish(registry, order, asked, not no_cache, report)
+            published = exporting.publish(registry, order, asked, report, request)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)
-
-
-def _asked(
-    source: str | None,
-    name: str | None,
-    profile: str | None,
-    recipe: Path | None,
-    wanted: Mapping[str, Any],
-    trusted: bool,
-) -> Asked:
-    """InputError for an option of the android profile where something else is asked for."""
-    given = _given(wanted)
-    if given and profile != ANDROID:
-        raise InputError(
-            f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
-            "a recipe says such things itself",
-        )
-    return Asked(source, name, profile, recipe, options=given, trust_remote_code=trusted)
-
-
-def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}

@@ -1,9 +1,11 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
@@ -15,11 +17,21 @@ if TYPE_CHECKING:
     from onnxreg.schema.version import Version
 
 
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "max_seq_length"),
+}
+"""The options that each kind of export has."""
+OF_ALL = ("trust_remote_code",)
+"""What holds for every job of a batch."""
+
+
 def cache_of(registry: "Registry") -> "Cache":
     """Where a registry keeps the results of steps."""
-    from onnxreg.converters.recipes.cache import Cache
-
-    return Cache(registry.store.root / "local" / "cache")
+    return cache_at(registry.store.root)
 
 
 def cache_limit() -> int:
@@ -34,24 +46,53 @@ def publish(
     registry: "Registry",
     order: "Order",
     version: "Version | None",
-    cached: bool,
     report: Callable[[str], None],
+    request: Request | None = None,
 ) -> "Published":
-    """Run an order and publish its draft; where it was run before and all its files are here, only the latter."""
-    from onnxreg.converters.recipes.execute import execute
-    from onnxreg.converters.recipes.memo import recall, remember
+    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
-    cache, limit = (cache_of(registry), cache_limit()) if cached else (None, 0)
-    with registry.workspace() as workspace, registry.scratch() as scratch:
-        known = None if cache is None else recall(cache, order, scratch)
-        found = None if known is None else registry.add_again(known, version)
-        if found is not None:
-            return found
+    Args:
+        request: what the order was made from; nothing is cached without.
+    """
+    from onnxreg.converters.recipes.execute import execute
+
+    with registry.workspace() as workspace:
+        if request is None:
+            return registry.add(execute(order, workspace, report=report), version)
+        return _publish_cached(registry, order, version, report, request, workspace)
+
+
+def _publish_cached(
+    registry: "Registry",
+    order: "Order",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: Request,
+    workspace: Path,
+) -> "Published":
+    from onnxreg.converters.recipes import memo
+    from onnxreg.converters.recipes.execute import execute
+
+    cache, limit = cache_of(registry), cache_limit()
+    known = memo.recall(cache, order)
+    published = None if known is None else registry.add_again(known, version)
+    if published is None:
         published = registry.add(execute(order, workspace, cache, report), version)
-        if cache is not None:
-            remember(cache, order, published.digest, scratch)
-            cache.trim(limit)
+        memo.remember(cache, order, published.digest)
+        cache.trim(limit)
+    memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
+                "a recipe says such things itself",
+            )
 
 
 def check_one(**given: object) -> None:
@@ -60,19 +101,19 @@ def check_one(**given: object) -> None:
     if len(names) != 1:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
-        raise InputError(told, f"give {known}")
+        raise InputError(told, f"see `reg export --help`: give {known}")
 
 
-def check_alone(option: str, **others: object) -> None:
+def check_alone(option: str, others: Mapping[str, object]) -> None:
     """InputError where any of these was given beside an option that says it for each job."""
-    name = next((name for name, value in others.items() if value is not None), None)
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
     if name is not None:
         told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
         raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
 
 
-def check_needs(option: str, **others: object) -> None:
+def check_needs(option: str, others: Mapping[str, object]) -> None:
     """InputError where any of these was given without the option that it belongs to."""
-    name = next((name for name, value in others.items() if value is not None), None)
+    name = next((key for key, value in others.items() if value is not None), None)
     if name is not None:
         raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

@@ -8,8 +8,7 @@ from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.profiles import catalog
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.execute import execute
-from onnxreg.converters.recipes.order import place_order
-from onnxreg.converters.sourcefiles import digest_files, locate, taking_part
+from onnxreg.converters.recipes.order import Order, place_order
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -50,10 +49,11 @@ def rebuild(
         )
     suite = _check_suite(manifest, recipe, what, materials.suite)
     report("checking the source")
-    source = _check_source(manifest, recipe, what, materials.source)
+    source = _source(manifest, what, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
     order = place_order(asked, source, manifest.name, trust_remote_code=trusted, contract=contract)
+    _check_digest(order, manifest, what)
     return execute(order.recorded_as(manifest.source), workspace, report=report)
 
 
@@ -113,25 +113,23 @@ def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     return next((each.suite for each in found if each is not None and each.suite is not None), None)
 
 
-def _check_source(manifest: Manifest, recipe: Recipe, what: str, given: str | None) -> str:
-    """The directory of the checkpoint, whose files are those recorded."""
+def _source(manifest: Manifest, what: str, given: str | None) -> str:
+    """What to look for the source by."""
     recorded = manifest.source
     if recorded is None or recorded.digest is None:
         raise NotFoundError(f"{what} does not say what it was made from", "it cannot be rebuilt")
     if given is None and recorded.revision is None:
         raise InputError(f"{what} was made from a directory", "name the checkpoint: --source DIR")
-    code = recipe.trust_remote_code
-    directory = locate(given or f"{recorded.id}@{recorded.revision}", code).directory
-    names = taking_part(directory, code)
-    if not names:
+    return given or f"{recorded.id}@{recorded.revision}"
+
+
+def _check_digest(order: Order, manifest: Manifest, what: str) -> None:
+    """InputError where what was found is not what was recorded."""
+    recorded = manifest.source
+    if recorded is not None and order.found.digest != recorded.digest:
+        read = ", ".join(path.name for path in order.found.files or () if path.is_file()) or "its files"
         raise InputError(
-            f"there is no checkpoint in {given}", "give the directory that save_pretrained wrote"
-        )
-    found = digest_files(directory, names)
-    if found != recorded.digest:
-        raise InputError(
-            f"this is another source than {what} was made from: {', '.join(names)} "
-            f"have the digest {found}, recorded is {recorded.digest}",
+            f"this is another source than {what} was made from: {read} "
+            f"have the digest {order.found.digest}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )
-    return str(directory)

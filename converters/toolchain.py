@@ -1,6 +1,7 @@
 """The tools that shape exported bytes, by name and version, without anything of the one machine."""
 
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,13 +34,26 @@ def tool_versions() -> dict[str, str]:
 
     A local part such as `+cpu` is left out: it names a build of the same code.
     """
-    found = {}
-    for name in TOOLS:
-        try:
-            found[name] = version(name).partition("+")[0]
-        except PackageNotFoundError:
-            continue
+    installed = package_versions(TOOLS)
+    found = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
     return {**found, "isa": instruction_set()}
+
+
+def tools() -> dict[str, str]:
+    """The same, and this package: it shapes bytes too, and is no fact of a recipe."""
+    return {**tool_versions(), "onnxreg": version("onnxreg")}
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str | None]:
+    """The versions of installed packages; None for one that is not."""
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:

@@ -46,6 +46,7 @@ from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.signing.release import sign_release
+from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
@@ -726,6 +727,6 @@ def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tu
         return asked, held is None or held.manifest != digest
     if not ledger.entries:
         return FIRST, True
-    newest = max(ledger.entries, key=lambda version: (version.precedence, ledger.entries[version].seq))
-    same = ledger.entries[newest].manifest == digest and ledger.entries[newest].usable
-    return (newest, False) if same else (newest.next_patch(), True)
+    latest = newest(ledger.entries)
+    same = ledger.entries[latest].manifest == digest and ledger.entries[latest].usable
+    return (latest, False) if same else (latest.next_patch(), True)

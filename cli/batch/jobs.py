@@ -31,18 +31,15 @@ class Job:
 def read_jobs(path: Path) -> list[Job]:
     """The jobs of a file, in order.
 
-    Raises NotFoundError where there is no such file, InputError where it is none, or two rows would publish the same
-    version: the message names the row.
+    Raises NotFoundError where there is no such file, InputError where it is none: the message names the row.
     """
     rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
     if not rows:
         raise InputError(f"{path.name} holds no jobs")
     directory = path.absolute().parent
-    jobs = [
+    return [
         Job(number, _row(row, f"{path.name}: row {number}", directory)) for number, row in enumerate(rows, 1)
     ]
-    _refuse_twins(jobs, path.name)
-    return jobs
 
 
 def _yaml_rows(path: Path) -> Sequence[Any]:
@@ -105,16 +102,21 @@ def _beside(text: Any, directory: Path) -> str:
     return str(path) if path.exists() else str(text)
 
 
-def _refuse_twins(jobs: Sequence[Job], what: str) -> None:
-    """Of a name that stands twice, each row has a version of its own: else the order would decide."""
+def refuse_twins(jobs: Sequence[Job], names: Sequence[str], what: str) -> None:
+    """InputError unless, of a model that stands twice, each row has a version of its own: else the order would decide.
+
+    Args:
+        names: of the models, as far as they are told before the work.
+        what: how people call the file.
+    """
     first: dict[tuple[str, str | None], Job] = {}
-    for job in jobs:
-        name, version = job.asked.name or job.asked.source or job.asked.recipe or "", job.asked.version
-        versions = {version, None} if version else {each for other, each in first if other == name} | {None}
-        twin = next((first[name, each] for each in versions if (name, each) in first), None)
-        if twin is not None:
+    for job, name in zip(jobs, names, strict=True):
+        version = job.asked.version
+        versions = {version, None} if version else {each for other, each in first if other == name}
+        twins = [first[name, each] for each in versions if (name, each) in first]
+        if twins:
+            twin = min(twins, key=lambda other: other.row)
             raise InputError(
-                f"{what}: rows {twin.row} and {job.row} both are {job.called}",
-                "give each a version of its own",
+                f"{what}: rows {twin.row} and {job.row} both are {name}", "give each a version of its own"
             )
         first[name, version] = job

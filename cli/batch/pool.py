@@ -9,10 +9,11 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
+
+from onnxreg.schema.errors import HostError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,11 +21,7 @@ PATIENCE = 20.0
 """Seconds that a process has to clear away what it began, before it is killed."""
 
 
-@dataclass(frozen=True)
-class Died:
-    """In place of a result: the worker is gone, and `reason` says how."""
-
-    reason: str
+HINT = "too little memory? let fewer run at once: --jobs 1"
 
 
 class Worker(Generic[Item, Result]):
@@ -46,13 +43,13 @@ class Worker(Generic[Item, Result]):
             return False
         return True
 
-    def take(self) -> Result | Died:
-        """The result, once `pipe` has something."""
+    def take(self) -> Result | HostError:
+        """The result, once `pipe` has something; HostError where the worker is gone."""
         try:
             result: Result = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            return Died(_told(self._process.exitcode or 0))
+            return HostError(f"its worker died: {_told(self._process.exitcode or 0)}", HINT)
         return result
 
     def dismiss(self) -> None:
@@ -72,10 +69,10 @@ class Worker(Generic[Item, Result]):
 
 def each(
     work: Callable[[Item], Result], items: Iterable[Item], count: int
-) -> Generator[tuple[Item, Result | Died]]:
+) -> Generator[tuple[Item, Result | HostError]]:
     """Do the work of every item in at most `count` processes; yields in the order in which they are done.
 
-    `work` is a function that a fresh interpreter can import. Closing the iterator interrupts what is under way.
+    What died with its worker is yielded with a HostError. `work` is a function that a fresh interpreter can import. Closing the iterator interrupts what is under way.
     """
     waiting, idle = deque(items), list[Worker[Item, Result]]()
     busy: dict[Any, tuple[Worker[Item, Result], Item]] = {}
@@ -88,7 +85,7 @@ def each(
             for pipe in wait(list(busy)):
                 worker, item = busy.pop(pipe)
                 result = worker.take()
-                if not isinstance(result, Died):
+                if not isinstance(result, HostError):
                     idle.append(worker)
                 yield item, result
     finally:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from onnxreg.cli import ordering
 from onnxreg.cli.batch import cluster, pool, room, showing
-from onnxreg.cli.batch.jobs import Job, read_jobs
+from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.outcome import Outcome
-from onnxreg.cli.batch.pool import Died
 from onnxreg.cli.batch.work import Terms, asked_of, run_job
 from onnxreg.cli.errors import InterruptError, needs
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import HostError, InputError, RegError
 
-Finished = Generator[tuple[Job, Outcome | Died]]
+Finished = Generator[tuple[Job, Outcome | HostError]]
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,16 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
 def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
     if fleet.scheduler is not None and fleet.to is None:
         raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
+    names = []
     for job in jobs:
         where = f"{fleet.file.name}: row {job.row}"
         if fleet.scheduler is not None and job.asked.version is None:
             raise InputError(f"{where} has no version", "workers cannot agree on the next one: name it")
         try:
-            ordering.check(asked_of(job, fleet.trust_remote_code))
+            names.append(ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called)
         except RegError as error:
             raise InputError(f"{where}: {error.message}", error.hint) from error
+    refuse_twins(jobs, names, fleet.file.name)
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:
@@ -87,8 +88,7 @@ def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
         yield from cluster.each(work, jobs, fleet.scheduler)
 
 
-def _outcome(job: Job, result: Outcome | Died) -> Outcome:
+def _outcome(job: Job, result: Outcome | HostError) -> Outcome:
     if isinstance(result, Outcome):
         return result
-    error = HostError(f"its worker died: {result.reason}", "too little memory? run fewer at once: --jobs 1")
-    return Outcome(job.row, job.called, "failed").with_error(error)
+    return Outcome(job.row, job.called, "failed").with_error(result)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli import exporting, ordering
-from onnxreg.cli.batch.jobs import Job
+from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.batch.outcome import Outcome, Status
 from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupting import interruptible
@@ -47,7 +47,8 @@ def asked_of(job: Job, trust_remote_code: bool) -> Asked:
     """What a job asks of an export."""
     row = job.asked
     recipe = None if row.recipe is None else Path(row.recipe)
-    return Asked(row.source, row.name, row.profile, recipe, row.task, row.options, trust_remote_code)
+    options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
+    return Asked(row.source, row.name, row.profile, recipe, row.task, options, trust_remote_code)
 
 
 def run_job(job: Job, terms: Terms) -> Outcome:
@@ -69,12 +70,14 @@ def run_job(job: Job, terms: Terms) -> Outcome:
 
 def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) -> Outcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    order = ordering.place(asked_of(job, terms.trust_remote_code))
+    asked = asked_of(job, terms.trust_remote_code)
+    order = ordering.place(asked)
     version = None if job.asked.version is None else Version.parse(job.asked.version)
     known = None if terms.registry is not None else _finished(registry, order, version, terms.to)
     if known is not None:
         return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
-    made = exporting.publish(registry, order, version, terms.cached, lambda step: check())
+    request = asked.request() if terms.cached else None
+    made = exporting.publish(registry, order, version, lambda step: check(), request)
     status: Status = "published" if made.new else "current"
     outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))
     if terms.to is None:

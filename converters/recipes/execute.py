@@ -13,9 +13,10 @@ from onnxreg.converters.recipes import subjects
 from onnxreg.converters.recipes.cache import Cache, Key
 from onnxreg.converters.recipes.drafting import draft_of
 from onnxreg.converters.recipes.making import Made, make
-from onnxreg.converters.recipes.order import Order, pass_key, tools
+from onnxreg.converters.recipes.order import Order, pass_key
 from onnxreg.converters.recipes.result import Result
 from onnxreg.converters.recipes.tree import Node
+from onnxreg.converters.toolchain import tools
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError
 
@@ -101,7 +102,7 @@ class Execution:
         return Made(skip(node.name, work, node.asked.input or "", reason), self._scratch / node.name, ())
 
     def _key(self, node: Node, parent: Made | None, file: str) -> Key:
-        before: Any = self._order.subject_key() if parent is None else parent.digests()
+        before: Any = self._order.subject_key() if parent is None else dict(parent.digests)
         sample = str(samples.digest(self._subject.sample.feeds))
         return {"pass": pass_key(node), "input": before, "file": file, "sample": sample, "tools": tools()}
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ class Made:
     def main(self) -> Path:
         return self.directory / self.files[0]
 
-    def digests(self) -> dict[str, str]:
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
         """The SHA-256 of each file, by its name."""
         return {name: str(digest_of(self.directory / name)) for name in self.files}
 

@@ -23,9 +23,10 @@ def load(order: Order, directory: Path, cache: Cache | None) -> Subject:
     Raises what the task's `load` raises.
     """
     directory.mkdir()
-    (directory / FILES).mkdir()
     if cache is not None and cache.find("subjects", order.subject_key(), directory):
+        (directory / FILES).mkdir(exist_ok=True)
         return _read(directory)
+    (directory / FILES).mkdir()
     subject = order.task.load(order.found, order.name, directory / FILES)
     _refuse_no_numbers(subject.sample)
     if cache is not None:

@@ -10,9 +10,8 @@ import pytest
 
 from onnxreg.cli.batch import cluster, pool
 from onnxreg.cli.batch.outcome import Outcome
-from onnxreg.cli.batch.pool import Died
 from onnxreg.registry import Registry
-from onnxreg.schema.errors import ConflictError, ConversionError, InputError, RegError
+from onnxreg.schema.errors import ConflictError, ConversionError, HostError, InputError, RegError
 
 Reg = Callable[..., Any]
 Make = Callable[..., Path]
@@ -44,7 +43,8 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
             result = found.get(job.row, done)
             if isinstance(result, KeyboardInterrupt):
                 raise result
-            yield job, done.with_error(result) if isinstance(result, RegError) else result
+            died = isinstance(result, Outcome | HostError)
+            yield job, result if died else done.with_error(result)
 
     monkeypatch.setattr(pool, "each", each)
     monkeypatch.setattr(cluster, "each", each)
@@ -88,7 +88,7 @@ def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: 
     [
         ({1: ConflictError("x"), 3: ConflictError("y")}, 5),
         ({1: ConflictError("x"), 3: InputError("y")}, 7),
-        ({2: Died("it was ended by SIGKILL")}, 9),
+        ({2: HostError("its worker died")}, 9),
         ({2: RegError("a bug", "Traceback of it")}, 1),
     ],
     ids=["one family", "several", "died", "bug"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.cli.batch.jobs import read_jobs
+from onnxreg.cli.batch.jobs import read_jobs, refuse_twins
 from onnxreg.schema.errors import InputError, NotFoundError
 
 YAML = """
@@ -98,13 +98,16 @@ def test_two_rows_cannot_be_the_same_version(versions: list[str | None], rows: s
         f"- {{source: s{number}, name: acme/a, profile: android{f', version: {version}' if version else ''}}}"
         for number, version in enumerate(versions)
     ]
-    with pytest.raises(InputError, match=rows):
-        read_jobs(write(tmp_path, "\n".join(lines)))
+    jobs = read_jobs(write(tmp_path, "\n".join(lines)))
+    with pytest.raises(InputError, match=f"{rows} both are acme/a"):
+        refuse_twins(jobs, ["acme/a"] * len(jobs), "jobs.yaml")
+    refuse_twins(jobs, [f"acme/{job.row}" for job in jobs], "jobs.yaml")
 
 
 def test_versions_of_one_model_may_be_many(tmp_path: Path) -> None:
     lines = [f"- {{source: s, name: acme/a, profile: android, version: 1.{n}.0}}" for n in range(5)]
-    assert len(read_jobs(write(tmp_path, "\n".join(lines)))) == 5
+    jobs = read_jobs(write(tmp_path, "\n".join(lines)))
+    refuse_twins(jobs, ["acme/a"] * 5, "jobs.yaml")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from onnxreg.cli.batch import pool
-from onnxreg.cli.batch.pool import Died, each
+from onnxreg.cli.batch.pool import each
+from onnxreg.schema.errors import HostError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import pieces
@@ -36,12 +37,16 @@ def test_no_items_no_processes() -> None:
 def test_what_dies_fails_its_own_work_only() -> None:
     found = results(pieces.double_unless_odd, list(range(7)), 2)
     for number, result in found.items():
-        assert result == (Died("it was ended by SIGKILL") if number % 2 else 2 * number)
+        if number % 2:
+            assert isinstance(result, HostError)
+            assert result.message == "its worker died: it was ended by SIGKILL"
+        else:
+            assert result == 2 * number
     assert len(found) == 7
 
 
 def test_a_process_that_leaves_is_told_by_its_status() -> None:
-    assert results(pieces.leave, [3], 1) == {3: Died("it ended with status 3")}
+    assert results(pieces.leave, [3], 1)[3].message == "its worker died: it ended with status 3"
 
 
 def test_stdout_belongs_to_the_process_that_started_it(capfd: pytest.CaptureFixture[str]) -> None:
