@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,43 @@ def test_no_scheduler_answers(reg: Reg, given: Given) -> None:
         done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
     assert done.status == 6
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
+
+
+def test_dask_is_an_extra(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    rows = ({**ROWS[0], "version": "1.0.0"},)
+    done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    assert done.status == 9
+    assert done.err.endswith("hint: pip install 'onnxreg[dask]'\n")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"task": "pooling", "options": {"colour": 1}}, "a task has no option 'colour'"),
+        ({"task": "pooling", "options": {"quantize": "yes"}}, "the option quantize is not true or false"),
+        ({"task": "pooling", "options": {"opset": True}}, "the option opset is not a number"),
+    ],
+)
+def test_options_of_a_task(
+    row: dict[str, Any], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
+) -> None:
+    done = reg(*RUN, given({**ROWS[0], "profile": None, **row}))
+    assert done.status == 2
+    assert f"row 1: {told}" in done.err
+
+
+def test_two_recipes_that_name_the_same_model(
+    reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
+) -> None:
+    recipe = {"name": "acme/own", "task": "pooling", "steps": [{"name": "fp32", "pass": "OnnxConversion"}]}
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(json.dumps(recipe))
+    done = reg(
+        *RUN, given(*({"source": "s", "profile": None, "recipe": name} for name in ("a.yaml", "b.yaml")))
+    )
+    assert done.status == 2
+    assert "rows 1 and 2 both are acme/own" in done.err
 
 
 @pytest.fixture
