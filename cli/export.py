@@ -153,6 +153,7 @@ def command(
         return
     with needs("export", "reg export"):
         order = ordering.place(Asked.of(source, **given))
+        exporting.tell_translation(session, order)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)

@@ -1,5 +1,6 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
@@ -40,6 +42,13 @@ def cache_limit() -> int:
 
     wanted = os.environ.get("REG_CACHE_SIZE")
     return parse_size(wanted) if wanted else LIMIT
+
+
+def tell_translation(session: "Session", order: "Order") -> None:
+    """What became of each field of another tool's document, on stderr."""
+    for each in order.recipe.translation:
+        value = "" if each.value is None else f" {json.dumps(each.value)}"
+        session.warn(f"{each.field}{value}: {each.became}")
 
 
 def publish(
