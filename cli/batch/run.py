@@ -66,6 +66,8 @@ def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
             raise InputError(f"{where} has no version", "workers cannot agree on the next one: name it")
         try:
             names.append(ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called)
+        except HostError:
+            raise
         except RegError as error:
             raise InputError(f"{where}: {error.message}", error.hint) from error
     refuse_twins(jobs, names, fleet.file.name)
