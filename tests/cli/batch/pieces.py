@@ -33,11 +33,11 @@ def print_much(_: object) -> bool:
 def clear_away(directory: Path) -> None:
     """Begin something that takes long, and clear it away in the end."""
     begun = directory / str(os.getpid())
-    begun.write_text("")
     try:
+        begun.write_text("")
         time.sleep(300)
     finally:
-        begun.unlink()
+        begun.unlink(missing_ok=True)
 
 
 def refuse_to_end(directory: Path) -> None:
