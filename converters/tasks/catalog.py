@@ -1,5 +1,6 @@
 """Every task by name."""
 
+import inspect
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
@@ -16,3 +17,23 @@ def find(name: str) -> type[Task]:
     if name not in TASKS:
         raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join(TASKS)}")
     return TASKS[name]
+
+
+def table() -> str:
+    """Every task in Markdown: what it starts from, and its options with their defaults."""
+    lines = ["| task | source | options |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {_summary(task)} | {_options(task)} |" for name, task in TASKS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(task: type[Task]) -> str:
+    """The first sentence of the docstring."""
+    return " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+
+
+def _options(task: type[Task]) -> str:
+    fields = task.Options.model_fields
+    return ", ".join(
+        f"`{name}`" if field.default is None or field.is_required() else f"`{name}` {field.default}"
+        for name, field in fields.items()
+    )
