@@ -11,7 +11,6 @@ from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
@@ -21,10 +20,17 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
 )
 ANDROID = "android"
-FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True, "trust_remote_code": False}
+FLAGS = {
+    "int8": True,
+    "int8_embeddings": False,
+    "rewrite": True,
+    "quantize": False,
+    "trust_remote_code": False,
+}
 """What the flags are where nobody gives them."""
 
 
@@ -39,13 +45,22 @@ def command(
     profile: Annotated[
         str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="What the graph gives, such as pooling: see docs/tasks.md.", show_default=False),
+    ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
-    opset: Annotated[int | None, typer.Option(help="The ONNX opset; android has 18.")] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="The ONNX opset; tasks begin at 14, android has 18.")
+    ] = None,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")
+    ] = False,
     int8: Annotated[
         bool, typer.Option(" /--no-int8", help="Make no INT8 artifact.", show_default=False)
     ] = True,
@@ -77,16 +92,17 @@ def command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
+    """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/recipes.md.
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
     """
-    exporting.check_one(profile=profile, recipe=recipe)
+    exporting.check_one(profile=profile, task=task, recipe=recipe)
     wanted: dict[str, Any] = {
         "opset": opset,
+        "quantize": quantize,
         "int8": int8,
         "int8_embeddings": int8_embeddings,
         "rewrite": rewrite,
@@ -96,7 +112,7 @@ def command(
         "min_parent_recall": min_parent_recall,
         "trust_remote_code": trust_remote_code,
     }
-    about = {"profile": profile, "recipe": recipe, "name": name, **wanted}
+    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
     given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
@@ -119,21 +135,20 @@ def command(
 def _order(
     source: str | None,
     profile: str | None = None,
+    task: str | None = None,
     recipe: Path | None = None,
     name: str | None = None,
     trust_remote_code: bool = False,
     **given: Any,
 ) -> "Order":
-    """InputError for an option of the android profile where something else is asked for."""
+    """InputError for an option that has no meaning for what is asked for."""
+    exporting.check_options(given, "profile android" if profile == ANDROID else "task" if task else "recipe")
     if profile == ANDROID:
         from onnxreg.converters.android import AndroidOptions, order_android
 
         return order_android(source, name, AndroidOptions(**given, trust_remote_code=trust_remote_code))
-    if given:
-        raise InputError(
-            f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
-            "a recipe says such things itself",
-        )
+    if task is not None:
+        return exporting.order_of_task(task, source, name, trust_remote_code, **given)
     if recipe is None:
         from onnxreg.converters.profiles.catalog import find
 

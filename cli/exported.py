@@ -66,12 +66,11 @@ def run(
     version: str | None = None,
     trust_remote_code: bool = False,
     as_json: bool = False,
-    **paths_and_names: str,
+    **given: Any,
 ) -> bool:
     """The verb where nothing has to be done for it; False where something has."""
     asked: dict[str, Any] = {
-        key: Path(value) if key in ("recipe", "eval_suite") else value
-        for key, value in paths_and_names.items()
+        key: Path(value) if key in ("recipe", "eval_suite") else value for key, value in given.items()
     }
     if trust_remote_code:
         asked["trust_remote_code"] = True

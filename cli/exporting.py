@@ -2,9 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
     from onnxreg.schema.version import Version
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "max_seq_length"),
+}
+"""The options that each kind of export has."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -45,6 +55,16 @@ def tell_translation(session: "Session", order: "Order") -> None:
     for each in order.recipe.translation:
         value = "" if each.value is None else f" {json.dumps(each.value)}"
         session.warn(f"{each.field}{value}: {each.became}")
+
+
+def order_of_task(
+    task: str, source: str | None, name: str | None, trust_remote_code: bool, **options: Any
+) -> "Order":
+    """The order of a task's own recipe; `options` are those of `task_recipe`."""
+    from onnxreg.converters.profiles.of_task import task_recipe
+    from onnxreg.converters.recipes.order import place_order
+
+    return place_order(task_recipe(task, **options), source, name, trust_remote_code=trust_remote_code)
 
 
 def publish(
@@ -87,6 +107,17 @@ def _publish_cached(
         cache.trim(limit)
     memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
+                "a recipe says such things itself",
+            )
 
 
 def check_one(**given: object) -> None:

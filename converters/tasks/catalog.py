@@ -5,23 +5,44 @@ from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
 from onnxreg.converters.tasks.onnx_file import OnnxFile
+from onnxreg.converters.tasks.pooling import Pooling
+from onnxreg.converters.tasks.text import (
+    FeatureExtraction,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+)
 from onnxreg.converters.tasks.text_generation import TextGeneration
-from onnxreg.converters.tasks.token_classification import TokenClassification
 from onnxreg.schema.errors import InputError
 
-TASKS: Mapping[str, type[Task]] = {task.id: task for task in (TokenClassification, TextGeneration, OnnxFile)}
+ALIASES = {
+    "default": "feature-extraction",
+    "sequence-classification": "text-classification",
+    "zero-shot-classification": "text-classification",
+}
+_OWN = (
+    FeatureExtraction,
+    Pooling,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+    TextGeneration,
+    OnnxFile,
+)
+TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str) -> type[Task]:
     """The task of this name; InputError where there is none."""
-    if name not in TASKS:
-        raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join(TASKS)}")
-    return TASKS[name]
+    known = ALIASES.get(name, name)
+    if known not in TASKS:
+        raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join([*TASKS, *ALIASES])}")
+    return TASKS[known]
 
 
 def table() -> str:
-    """Every task in Markdown: what it starts from, and its options with their defaults."""
-    lines = ["| task | source | options |", "| --- | --- | --- |"]
+    """Every task in Markdown: what it is, and its options with their defaults."""
+    lines = ["| task | what | options |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {_summary(task)} | {_options(task)} |" for name, task in TASKS.items()]
     return "\n".join(lines) + "\n"
 
