@@ -22,6 +22,7 @@ EXAMPLES = (
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 ANDROID = "android"
 FLAGS = {
@@ -39,7 +40,8 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint directory, or a hub id with optional @revision.", show_default=False
+            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            show_default=False,
         ),
     ] = None,
     profile: Annotated[
@@ -51,6 +53,9 @@ def command(
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
@@ -95,9 +100,11 @@ def command(
     """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. See docs/recipes.md.
+    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
+    each of its fields. See docs/recipes.md, docs/vision.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. The table is
+    recipe.parameters.recipe.translation of the manifest: [{field, value, became}].
     """
     exporting.check_one(profile=profile, task=task, recipe=recipe)
     wanted: dict[str, Any] = {
@@ -110,6 +117,7 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "checkpoint": checkpoint,
         "trust_remote_code": trust_remote_code,
     }
     about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
@@ -123,7 +131,6 @@ def command(
         return
     with needs("export", "reg export"):
         order = _order(source, **given)
-        exporting.tell_translation(session, order)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)
@@ -153,4 +160,4 @@ def _order(
         from onnxreg.converters.profiles.catalog import find
 
         recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trust_remote_code)
+    return exporting.order_of(recipe, source, name, trust_remote_code, **given)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.evaluation import EvaluationDocument
@@ -27,6 +28,7 @@ MODELS: dict[str, type[Document]] = {
     "recipe-file": RecipeFile,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,
+    "benchmark": BenchmarkDocument,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
+from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.pooling import Pooling
 from onnxreg.converters.tasks.text import (
@@ -26,6 +27,7 @@ _OWN = (
     QuestionAnswering,
     TextClassification,
     TokenClassification,
+    ImageClassification,
     TextGeneration,
     OnnxFile,
 )

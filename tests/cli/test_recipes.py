@@ -117,7 +117,11 @@ def test_a_graph_that_cannot_be_used(
             2,
             "a <- b <- a",
         ),
-        "limit": (INT8 + "checks:\n  - {metric: max_abs_diff, max: 0.0001}\n", 7, "int8.onnx is not"),
+        "limit": (
+            INT8 + "checks:\n  - {metric: max_abs_diff, max: 0.0001}\n",
+            7,
+            "int8.onnx does not meet its recipe",
+        ),
         "requirement": (
             "task: onnx\nsteps:\n  - {name: f, pass: DynamicToFixedShape, params: {dim_param: [n], dim_value: [1]}}\n",
             2,
@@ -197,7 +201,6 @@ def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
     told = recipe["parameters"]["recipe"]["translation"]
     assert {"field": "engine", "value": None, "became": "not used"} in told
     assert str(here) not in json.dumps(done.json["manifest"])
-    assert "engine: not used" in done.err
 
 
 def test_a_decoder_carries_what_generates(reg: Reg, here: Path, llama: Path) -> None:
