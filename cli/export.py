@@ -22,6 +22,7 @@ EXAMPLES = (
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 FLAGS = {
     "int8": True,
@@ -38,7 +39,8 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint directory, or a hub id with optional @revision.", show_default=False
+            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            show_default=False,
         ),
     ] = None,
     profile: Annotated[
@@ -50,6 +52,9 @@ def command(
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
@@ -113,14 +118,16 @@ def command(
     """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. See docs/recipes.md.
+    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
+    each of its fields. See docs/recipes.md, docs/vision.md.
 
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. With
-    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed,
-    stopped}; status is published, current, failed or stopped; error is null but for a failed one.
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
+    became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
+    became}]. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
     wanted: dict[str, Any] = {
         "opset": opset,
@@ -132,6 +139,7 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "checkpoint": checkpoint,
         "trust_remote_code": trust_remote_code,
     }
     about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
@@ -153,7 +161,6 @@ def command(
         return
     with needs("export", "reg export"):
         order = ordering.place(Asked.of(source, **given))
-        exporting.tell_translation(session, order)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)

@@ -1,6 +1,5 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -11,15 +10,16 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
-    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
+    from onnxreg.schema.draft import Draft
     from onnxreg.schema.version import Version
 
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "recipe": ("checkpoint",),
     "profile android": (
         *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
         *("eval_suite", "min_gold_chars", "min_parent_recall"),
@@ -44,11 +44,23 @@ def cache_limit() -> int:
     return parse_size(wanted) if wanted else LIMIT
 
 
-def tell_translation(session: "Session", order: "Order") -> None:
-    """What became of each field of another tool's document, on stderr."""
-    for each in order.recipe.translation:
-        value = "" if each.value is None else f" {json.dumps(each.value)}"
-        session.warn(f"{each.field}{value}: {each.became}")
+def add(
+    registry: "Registry",
+    order: "Order",
+    draft: "Draft",
+    version: "Version | None",
+    report: Callable[[str], None],
+) -> "Published":
+    """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
+    if order.recipe.benchmark is None:
+        return registry.add(draft, version)
+    from onnxreg.converters.recipes.benchmarking import measure
+
+    report("timing what was made")
+    found = measure(draft, order.recipe.benchmark)
+    published = registry.add(draft, version)
+    registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
+    return published
 
 
 def publish(
@@ -67,7 +79,7 @@ def publish(
 
     with registry.workspace() as workspace:
         if request is None:
-            return registry.add(execute(order, workspace, report=report), version)
+            return add(registry, order, execute(order, workspace, report=report), version, report)
         return _publish_cached(registry, order, version, report, request, workspace)
 
 
@@ -86,7 +98,8 @@ def _publish_cached(
     known = memo.recall(cache, order)
     published = None if known is None else registry.add_again(known, version)
     if published is None:
-        published = registry.add(execute(order, workspace, cache, report), version)
+        draft = execute(order, workspace, cache, report)
+        published = add(registry, order, draft, version, report)
         memo.remember(cache, order, published.digest)
         cache.trim(limit)
     memo.remember_request(cache, request.values, order, published.digest, request.documents)

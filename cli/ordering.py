@@ -88,7 +88,10 @@ def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
     if asked.recipe is not None:
         from onnxreg.converters.recipes.reading import read_recipe
 
-        return read_recipe(asked.recipe), asked.recipe.parent
+        recipe = read_recipe(asked.recipe)
+        if checkpoint := asked.options.get("checkpoint"):
+            recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
+        return recipe, asked.recipe.parent
     if asked.task is not None:
         from onnxreg.converters.profiles.of_task import task_recipe
 

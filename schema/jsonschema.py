@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.evaluation import EvaluationDocument
@@ -29,6 +30,7 @@ MODELS: dict[str, type[Document]] = {
     "job": JobRow,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,
+    "benchmark": BenchmarkDocument,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import graph, model, torch_model
-from onnxreg.converters.passes.quiet import quiet, quieted
+from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.schema.errors import ConversionError
 
@@ -71,7 +71,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
     import torch
 
     try:
-        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), torch.no_grad():
+        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), without_onnx_log(), torch.no_grad():
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
         raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error

@@ -1,13 +1,16 @@
 """Reading a recipe: YAML or JSON, ours, Olive's or Orchard's."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.recipes import olive
+from onnxreg.converters.recipes import olive, orchard
 from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
 MAX_BYTES = 4 * 2**20
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 
 
 def read_recipe(path: Path) -> RecipeFile:
@@ -19,11 +22,13 @@ def read_recipe(path: Path) -> RecipeFile:
 
 
 def from_value(value: Any, what: str) -> RecipeFile:
-    """A recipe out of a decoded document, of Olive's too; InputError names the key that is wrong."""
+    """A recipe out of a decoded document, of Olive's or Orchard's too; InputError names the key that is wrong."""
     if not isinstance(value, dict):
         raise InputError(f"{what} is no recipe: it holds no keys")
     if olive.is_olive(value):
         value = olive.translate(value, what)
+    if "export" in value:
+        return orchard.translate(value, what)
     return RecipeFile.from_json(value, what)
 
 
@@ -66,4 +71,5 @@ def _loader(yaml: Any) -> Any:
                 raise yaml.YAMLError(f"the key {twice!r} stands twice")
             return super().construct_mapping(node, deep)
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     return Loader

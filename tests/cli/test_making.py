@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.recipe_file import RecipeFile
 
 Reg = Callable[..., Any]
 
@@ -24,7 +24,11 @@ class Ordered:
 
     name: str
     number: int
-    recipe = SimpleNamespace(translation=())
+
+    @property
+    def recipe(self) -> RecipeFile:
+        steps = [{"name": "fp32", "pass": "OnnxConversion"}]
+        return RecipeFile.from_json({"task": "token-classification", "steps": steps})
 
     def key(self) -> dict[str, Any]:
         return {"number": self.number}

@@ -72,7 +72,7 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
     ],
 )
 def test_what_is_beyond_a_limit_is_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
-    with pytest.raises(ConversionError, match=r"model\.onnx is not the checkpoint's model"):
+    with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
         check(value, **asked)
 
 
