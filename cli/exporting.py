@@ -1,8 +1,7 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,25 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
-    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
     from onnxreg.schema.draft import Draft
     from onnxreg.schema.version import Version
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "max_seq_length"),
+    "recipe": ("checkpoint",),
+}
+"""The options that each kind of export has."""
+OF_ALL = ("trust_remote_code",)
+"""What holds for every job of a batch."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -31,23 +42,6 @@ def cache_limit() -> int:
 
     wanted = os.environ.get("REG_CACHE_SIZE")
     return parse_size(wanted) if wanted else LIMIT
-
-
-def order_of(
-    recipe: Path,
-    source: str | None,
-    name: str | None,
-    trust_remote_code: bool,
-    checkpoint: Path | None = None,
-) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it; `checkpoint` is an option of its task."""
-    from onnxreg.converters.recipes.order import place_order
-    from onnxreg.converters.recipes.reading import read_recipe
-
-    asked = read_recipe(recipe)
-    if checkpoint is not None:
-        asked = asked.with_options(checkpoint=str(checkpoint.absolute()))
-    return place_order(asked, source, name, recipe.parent, trust_remote_code)
 
 
 def add(
@@ -67,16 +61,6 @@ def add(
     published = registry.add(draft, version)
     registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
     return published
-
-
-def tell_translation(session: "Session", order: "Order") -> None:
-    """What became of each field of another tool's document, as a table on stderr."""
-    from onnxreg.cli.output import table
-
-    told = order.recipe.translation
-    rows = [(each.field, "" if each.value is None else json.dumps(each.value), each.became) for each in told]
-    for line in table(("FIELD", "VALUE", "BECAME"), rows) if rows else ():
-        session.warn(line)
 
 
 def publish(
@@ -114,11 +98,23 @@ def _publish_cached(
     known = memo.recall(cache, order)
     published = None if known is None else registry.add_again(known, version)
     if published is None:
-        published = add(registry, order, execute(order, workspace, cache, report), version, report)
+        draft = execute(order, workspace, cache, report)
+        published = add(registry, order, draft, version, report)
         memo.remember(cache, order, published.digest)
         cache.trim(limit)
     memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
+                "a recipe says such things itself",
+            )
 
 
 def check_one(**given: object) -> None:
@@ -128,3 +124,18 @@ def check_one(**given: object) -> None:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         raise InputError(told, f"see `reg export --help`: give {known}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

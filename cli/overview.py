@@ -1,5 +1,6 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -60,6 +61,17 @@ def benchmark(found: "BenchmarkDocument") -> Iterator[str]:
         for check in item.checks
     ]
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
+
+
+def translation(manifest: Manifest) -> Iterator[str]:
+    """What became of each field of another tool's document, where the recipe was one."""
+    recorded = manifest.recipe.parameters.get("recipe") if manifest.recipe else None
+    told = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
+    if told:
+        rows = [
+            (printable(each["field"]), json.dumps(each["value"]), printable(each["became"])) for each in told
+        ]
+        yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
 
 def remarks(manifest: Manifest) -> Iterator[str]:

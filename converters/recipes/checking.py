@@ -18,14 +18,14 @@ def asked_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
     return found | {check.metric: check for check in checks if check.output == path}
 
 
-def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, labelled: bool, path: str) -> None:
+def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, on_labels: bool, path: str) -> None:
     """Raise InputError for a limit on what nobody measures: it would hold whatever the graph is worth.
 
     Args:
         on_sample: whether the graph is run on inputs of the task.
-        labelled: whether it is run on inputs whose class is known.
+        on_labels: whether it is run on inputs whose class is known.
     """
-    measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if labelled else ())}
+    measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if on_labels else ())}
     if others := sorted(asked.keys() - measured):
         raise InputError(
             f"{path}: {others[0]} is not measured here, so no limit on it can be checked",
@@ -81,7 +81,7 @@ def judge(
     if not (value >= limit if metric in LEAST else value <= limit):
         least = "the least is" if metric in LEAST else "the limit is"
         raise ConversionError(
-            f"{path} is not what its recipe asks for: {metric} is {value:.6g}, {least} {limit:.6g}",
+            f"{path} does not meet its recipe: {metric} is {value:.6g}, {least} {limit:.6g}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
     return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}

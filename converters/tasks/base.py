@@ -75,14 +75,10 @@ class Subject:
 
 
 class Task(ABC):
-    """One kind of source, with typed options. `version` goes up where the same source gives another subject.
-
-    `rebuilds`: whether a recorded recipe and one directory are all that an export is made from.
-    """
+    """One kind of source, with typed options. `version` goes up where the same source gives another subject."""
 
     id: ClassVar[str]
     version: ClassVar[int] = 1
-    rebuilds: ClassVar[bool] = True
     Options: ClassVar[type[TaskOptions]] = TaskOptions
 
     def __init__(self, directory: Path = Path(), trust_remote_code: bool = False, **options: Any) -> None:

@@ -86,7 +86,6 @@ class ImageClassification(Task):
     """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
 
     id = "image-classification"
-    rebuilds = False
     Options = Options
 
     @property
@@ -105,7 +104,9 @@ class ImageClassification(Task):
         place = self._place(source)
         code = {f"code/{name}": path for name, path in place.factory.files.items()}
         files = {"checkpoint": place.checkpoint, **code}
-        return Found(place, directory_digest({name: digest_file(path) for name, path in files.items()}))
+        digest = directory_digest({name: digest_file(path) for name, path in files.items()})
+        data = () if place.dataset is None else (place.dataset,)
+        return Found(place, digest, files=(place.checkpoint.parent, *files.values(), *data))
 
     def _place(self, source: str) -> Place:
         asked = self.options
@@ -119,11 +120,12 @@ class ImageClassification(Task):
             return Place(factory.find(asked.factory, self.directory), checkpoint, dataset)
         if not factory.is_factory(source):
             raise NotFoundError(f"there is no run directory {source}", factory.HINT)
-        if asked.factory not in (None, source):
+        made = factory.find(source, self.directory)
+        if asked.factory not in (None, source, made.name):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
-        return Place(factory.find(source, self.directory), checkpoint, dataset)
+        return Place(made, checkpoint, dataset)
 
     def _file(self, name: str, what: str) -> Path:
         path = self.directory / name
