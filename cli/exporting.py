@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
@@ -27,6 +27,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "recipe": ("checkpoint",),
 }
 """The options that each kind of export has."""
+OF_ALL = ("trust_remote_code",)
+"""What holds for every job of a batch."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -40,23 +42,6 @@ def cache_limit() -> int:
 
     wanted = os.environ.get("REG_CACHE_SIZE")
     return parse_size(wanted) if wanted else LIMIT
-
-
-def order_of(
-    recipe: Path,
-    source: str | None,
-    name: str | None,
-    trust_remote_code: bool,
-    checkpoint: Path | None = None,
-) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it; `checkpoint` is an option of its task."""
-    from onnxreg.converters.recipes.order import place_order
-    from onnxreg.converters.recipes.reading import read_recipe
-
-    asked = read_recipe(recipe)
-    if checkpoint is not None:
-        asked = asked.with_options(checkpoint=str(checkpoint.absolute()))
-    return place_order(asked, source, name, recipe.parent, trust_remote_code)
 
 
 def add(
@@ -76,16 +61,6 @@ def add(
     published = registry.add(draft, version)
     registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
     return published
-
-
-def order_of_task(
-    task: str, source: str | None, name: str | None, trust_remote_code: bool, **options: Any
-) -> "Order":
-    """The order of a task's own recipe; `options` are those of `task_recipe`."""
-    from onnxreg.converters.profiles.of_task import task_recipe
-    from onnxreg.converters.recipes.order import place_order
-
-    return place_order(task_recipe(task, **options), source, name, trust_remote_code=trust_remote_code)
 
 
 def publish(
@@ -149,3 +124,18 @@ def check_one(**given: object) -> None:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         raise InputError(told, f"see `reg export --help`: give {known}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

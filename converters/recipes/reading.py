@@ -32,18 +32,21 @@ def from_value(value: Any, what: str) -> RecipeFile:
     return RecipeFile.from_json(value, what)
 
 
-def read_document(path: Path) -> Any:
-    """The value in a YAML or JSON file, which is YAML too. Nothing in it can run code or name one thing twice."""
+def read_document(path: Path, what: str = "recipe") -> Any:
+    """The value in a YAML or JSON file, which is YAML too. Nothing in it can run code or name one thing twice.
+
+    Raises NotFoundError where there is no such file, InputError where it is neither; `what` is how people call it.
+    """
     try:
         import yaml
     except ImportError as error:
-        raise missing_extra("yaml", "export", "reading a recipe") from error
+        raise missing_extra("yaml", "export", f"reading a {what}") from error
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path.name} is too large for a recipe: more than {MAX_BYTES >> 20} MiB")
+            raise InputError(f"{path.name} is too large for a {what}: more than {MAX_BYTES >> 20} MiB")
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no recipe at {path}") from error
+        raise NotFoundError(f"there is no {what} at {path}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is no text") from error
     try:
