@@ -95,7 +95,7 @@ def command(
     """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. See docs/recipes.md.
+    unknown is published as such, and is no failure of the export. See docs/tasks.md and docs/recipes.md.
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
     """
