@@ -1,29 +1,28 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from onnxreg.cli import exporting
+from onnxreg.cli import exporting, ordering
 from onnxreg.cli.errors import needs
 from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
+from onnxreg.cli.ordering import Asked
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
-
-if TYPE_CHECKING:
-    from onnxreg.converters.recipes.order import Order
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
+    "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
 )
-ANDROID = "android"
 FLAGS = {
     "int8": True,
     "int8_embeddings": False,
@@ -90,6 +89,25 @@ def command(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
     ] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Run every export that this job file (YAML or CSV) lists.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --batch: this many processes; without it as many as cores and memory allow.", min=1
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="With --batch: run on the Dask cluster whose scheduler is at ADDRESS.", metavar="ADDRESS"
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="With --batch: push each version to REMOTE.", metavar="REMOTE")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
@@ -97,9 +115,13 @@ def command(
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/tasks.md and docs/recipes.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
+    With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
+    done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
+
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. With
+    --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed,
+    stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
-    exporting.check_one(profile=profile, task=task, recipe=recipe)
     wanted: dict[str, Any] = {
         "opset": opset,
         "quantize": quantize,
@@ -115,6 +137,14 @@ def command(
     about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
     given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
+    if batch is not None:
+        from onnxreg.cli.batch import run
+
+        exporting.check_alone("batch", {"source": source, "version": version, "output": output, **given})
+        run.run(session, run.Fleet(batch, jobs, scheduler, to, trust_remote_code, not no_cache), as_json)
+        return
+    exporting.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    exporting.check_one(profile=profile, task=task, recipe=recipe)
     asked = None if version is None else Version.parse(version)
     request = None if no_cache else Request.of(source, **given)
     if output is not None:
@@ -122,34 +152,11 @@ def command(
     elif request is not None and show_known(session, request, asked, as_json):
         return
     with needs("export", "reg export"):
-        order = _order(source, **given)
+        order = ordering.place(Asked.of(source, **given))
+        exporting.tell_translation(session, order)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)
-
-
-def _order(
-    source: str | None,
-    profile: str | None = None,
-    task: str | None = None,
-    recipe: Path | None = None,
-    name: str | None = None,
-    trust_remote_code: bool = False,
-    **given: Any,
-) -> "Order":
-    """InputError for an option that has no meaning for what is asked for."""
-    exporting.check_options(given, "profile android" if profile == ANDROID else "task" if task else "recipe")
-    if profile == ANDROID:
-        from onnxreg.converters.android import AndroidOptions, order_android
-
-        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trust_remote_code))
-    if task is not None:
-        return exporting.order_of_task(task, source, name, trust_remote_code, **given)
-    if recipe is None:
-        from onnxreg.converters.profiles.catalog import find
-
-        recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trust_remote_code)

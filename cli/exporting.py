@@ -1,15 +1,17 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
@@ -25,6 +27,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "task": ("opset", "quantize", "max_seq_length"),
 }
 """The options that each kind of export has."""
+OF_ALL = ("trust_remote_code",)
+"""What holds for every job of a batch."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -40,22 +44,11 @@ def cache_limit() -> int:
     return parse_size(wanted) if wanted else LIMIT
 
 
-def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_code: bool) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it."""
-    from onnxreg.converters.recipes.order import place_order
-    from onnxreg.converters.recipes.reading import read_recipe
-
-    return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
-
-
-def order_of_task(
-    task: str, source: str | None, name: str | None, trust_remote_code: bool, **options: Any
-) -> "Order":
-    """The order of a task's own recipe; `options` are those of `task_recipe`."""
-    from onnxreg.converters.profiles.of_task import task_recipe
-    from onnxreg.converters.recipes.order import place_order
-
-    return place_order(task_recipe(task, **options), source, name, trust_remote_code=trust_remote_code)
+def tell_translation(session: "Session", order: "Order") -> None:
+    """What became of each field of another tool's document, on stderr."""
+    for each in order.recipe.translation:
+        value = "" if each.value is None else f" {json.dumps(each.value)}"
+        session.warn(f"{each.field}{value}: {each.became}")
 
 
 def publish(
@@ -118,3 +111,18 @@ def check_one(**given: object) -> None:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         raise InputError(told, f"see `reg export --help`: give {known}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

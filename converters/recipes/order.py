@@ -118,7 +118,7 @@ def place_order(
     found = task.find(start)
     called = name or recipe.name or found.name
     if called is None:
-        raise InputError("a checkpoint directory has no model name of its own", "pass --name NAME")
+        raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
     return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract(), directory)
 
 

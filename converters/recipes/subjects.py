@@ -43,7 +43,7 @@ def _refuse_no_numbers(sample: Sample) -> None:
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ConversionError(
-                    f"the checkpoint itself gives NaN or infinity in {name}", "check its weights"
+                    f"the source itself gives NaN or infinity in {name}", "check its weights"
                 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
+from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.pooling import Pooling
 from onnxreg.converters.tasks.text import (
     FeatureExtraction,
@@ -10,6 +11,7 @@ from onnxreg.converters.tasks.text import (
     TextClassification,
     TokenClassification,
 )
+from onnxreg.converters.tasks.text_generation import TextGeneration
 from onnxreg.schema.errors import InputError
 
 ALIASES = {
@@ -17,8 +19,8 @@ ALIASES = {
     "sequence-classification": "text-classification",
     "zero-shot-classification": "text-classification",
 }
-_OWN = (FeatureExtraction, Pooling, QuestionAnswering, TextClassification, TokenClassification)
-TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
+_TEXT = (FeatureExtraction, Pooling, QuestionAnswering, TextClassification, TokenClassification)
+TASKS: Mapping[str, type[Task]] = {task.id: task for task in (*_TEXT, TextGeneration, OnnxFile)}
 
 
 def find(name: str) -> type[Task]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ class Ordered:
 
     name: str
     number: int
+    recipe = SimpleNamespace(translation=())
 
     def key(self) -> dict[str, Any]:
         return {"number": self.number}
