@@ -119,7 +119,7 @@ def command(
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
-    each of its fields. See docs/recipes.md, docs/vision.md.
+    each of its fields. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
