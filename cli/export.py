@@ -20,9 +20,9 @@ EXAMPLES = (
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
-    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 FLAGS = {
     "int8": True,
@@ -124,10 +124,10 @@ def command(
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; the table is
-    recipe.parameters.recipe.translation of the manifest, [{field, value, became}]. With --batch:
-    {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed, stopped};
-    status is published, current, failed or stopped; error is null but for a failed one.
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
+    became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
+    became}]. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
     wanted: dict[str, Any] = {
         "opset": opset,

@@ -89,8 +89,8 @@ def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
         from onnxreg.converters.recipes.reading import read_recipe
 
         recipe = read_recipe(asked.recipe)
-        if (checkpoint := asked.options.get("checkpoint")) is not None:
-            recipe = recipe.with_options(checkpoint=str(Path(checkpoint).absolute()))
+        if checkpoint := asked.options.get("checkpoint"):
+            recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
         return recipe, asked.recipe.parent
     if asked.task is not None:
         from onnxreg.converters.profiles.of_task import task_recipe
