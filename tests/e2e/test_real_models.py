@@ -51,6 +51,7 @@ def test_embeddings_are_those_of_another_export(reg: Reg, tmp_path: Path) -> Non
     assert (run(tmp_path / "x" / "model_int8.onnx") * expected).sum(axis=1).min() > 0.97
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("task", LESSONS)
 def test_a_trained_head_is_right_as_often_after_all_of_it(task: str, reg: Reg, tmp_path: Path) -> None:
     lesson, checkpoint = LESSONS[task], tmp_path / "checkpoint"
