@@ -1,5 +1,6 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
     rows = {
         "task": manifest.task,
         "family": manifest.family,
+        "members": _members(manifest),
         "license": manifest.license,
         "source": source and f"{source.id}{f'@{source.revision}' if source.revision else ''}",
         "labels": labels and f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}",
@@ -31,6 +33,14 @@ def facts(manifest: Manifest) -> Iterator[str]:
     for key, value in rows.items():
         if value:
             yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
+
+
+def _members(manifest: Manifest) -> str | None:
+    """`1 backbone, 320 head, 1 ood`, of a family."""
+    if manifest.model_family is None:
+        return None
+    roles = Counter(member.role for member in manifest.model_family.members)
+    return ", ".join(f"{count} {role}" for role, count in roles.items())
 
 
 def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterator[str]:
