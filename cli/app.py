@@ -31,6 +31,7 @@ from onnxreg.cli import (
     passes,
     pin,
     policy,
+    profiles,
     promote,
     pull,
     purge,
@@ -113,6 +114,12 @@ GROUPS: dict[str, Group] = {
         "Versions in one file, for a site without network.",
         archive.EXAMPLES,
         {"create": archive.create, "verify": archive.verify},
+    ),
+    "profiles": (
+        "Make a version",
+        "The recipes that come with the program.",
+        profiles.EXAMPLES,
+        {"list": profiles.list_profiles, "show": profiles.show},
     ),
     "remote": (
         OTHERS,

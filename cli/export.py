@@ -1,36 +1,47 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onnxreg.cli import exporting
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.converters.recipes.order import Order
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
 )
-
-
-class Profile(StrEnum):
-    """What can be exported for."""
-
-    ANDROID = "android"
+ANDROID = "android"
+FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
+"""The flags of the profile, and what they are where nobody gives them."""
 
 
 def command(
     context: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="A checkpoint directory, or a hub id with optional @revision.")
-    ],
-    profile: Annotated[Profile, typer.Option(help="What to export for.")],
+        str | None,
+        typer.Argument(
+            help="A checkpoint directory, or a hub id with optional @revision.", show_default=False
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
@@ -61,21 +72,25 @@ def command(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that the checkpoint brings; recorded.")
     ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export a checkpoint with a profile, measure what came out, and publish it in the registry.
+    """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
 
-    A verdict of refused or unknown is published as such, and is no failure of the export.
+    Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
+    unknown is published as such, and is no failure of the export. See docs/recipes.md.
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
     """
+    exporting.check_one(profile=profile, recipe=recipe)
     wanted: dict[str, Any] = {
         "opset": opset,
         "int8": int8,
         "int8_embeddings": int8_embeddings,
         "rewrite": rewrite,
         "max_seq_length": max_seq_length,
-        "trust_remote_code": trust_remote_code,
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
@@ -85,14 +100,36 @@ def command(
     if output is not None:
         session.check_target(output)
     with needs("export", "reg export"):
-        from onnxreg.converters.android import AndroidOptions, export_android
-
-        options = AndroidOptions(**{key: value for key, value in wanted.items() if value is not None})
+        order = _order(source, name, profile, recipe, wanted, trust_remote_code)
         registry = session.open(create=True)
-        with registry.workspace() as workspace:
-            with session.steps(as_json) as report:
-                draft = export_android(source, workspace, name=name, options=options, report=report)
-            published = registry.add(draft, asked)
+        with session.steps(as_json) as report:
+            published = exporting.publish(registry, order, asked, not no_cache, report)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)
+
+
+def _order(
+    source: str | None,
+    name: str | None,
+    profile: str | None,
+    recipe: Path | None,
+    wanted: Mapping[str, Any],
+    trusted: bool,
+) -> "Order":
+    """InputError for an option of the android profile where something else is asked for."""
+    given = {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
+    if profile == ANDROID:
+        from onnxreg.converters.android import AndroidOptions, order_android
+
+        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trusted))
+    if given:
+        raise InputError(
+            f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
+            "a recipe says such things itself",
+        )
+    if recipe is None:
+        from onnxreg.converters.profiles.catalog import find
+
+        recipe = find(profile or "").document
+    return exporting.order_of(recipe, source, name, trusted)

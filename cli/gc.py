@@ -1,10 +1,11 @@
 """`reg gc`: giving up old versions, and deleting what nothing refers to."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from onnxreg.cli import output
+from onnxreg.cli import exporting, output
 from onnxreg.cli.options import Json
 from onnxreg.cli.session import Session
 
@@ -36,20 +37,34 @@ def command(
     expired version stays too. Safe beside running pushes and pulls. What other registries refer to keeps nothing here.
     With --remote all of this is of that registry, and what this one refers to keeps nothing there.
 
-    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced}; fenced counts pushes that were
-    made to start over.
+    The results of export steps that are kept for the next export are trimmed to what they may take (REG_CACHE_SIZE,
+    10 GiB where it is not set); the ones unused for longest go first.
+
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries, bytes, kept}};
+    fenced counts pushes that were made to start over; cache says what left it, and the bytes that stay.
     """
+    from onnxreg.converters.recipes.cache import Trimmed
     from onnxreg.registry.history.retention import Policy
 
     session: Session = context.obj
     registry, place = session.with_remote(remote)
     expired, collected = registry.gc(Policy(keep_versions, keep_days), dry_run, remote=place)
+    trimmed = (
+        exporting.cache_of(registry).trim(exporting.cache_limit(), dry_run) if place is None else Trimmed()
+    )
     if as_json:
         freed = {"blobs": len(collected.freed), "bytes": collected.size}
         value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}
-        output.write_json({**value, "kept": {"blobs": collected.kept}, "fenced": collected.fenced})
+        output.write_json(
+            {**value, "kept": {"blobs": collected.kept}, "fenced": collected.fenced, "cache": asdict(trimmed)}
+        )
         return
     would = "would " if dry_run else ""
     session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
     what = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
     session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.kept} in use")
+    if trimmed.entries:
+        told = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
+        session.say(
+            f"{would}{'free' if dry_run else 'freed'} {told}; {output.size(trimmed.kept)} kept for the next export"
+        )

@@ -78,7 +78,7 @@ class Compared:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Small inputs out of a profile's sample (`parity.sample_feeds`), by the names of their cases.
+    """Small inputs out of a profile's sample (`token_sample.sample_feeds`), by the names of their cases.
 
     A short row, and two rows of which one is padded; shorter where a token has very many labels.
     """

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from onnxreg.converters.android.draft import PROFILE_VERSION
-from onnxreg.converters.android.rebuild import rebuild_android
 from onnxreg.converters.evaluation.suite import load as load_suite
+from onnxreg.converters.profiles import catalog
+from onnxreg.converters.recipes.contract import Contract
+from onnxreg.converters.recipes.execute import execute
+from onnxreg.converters.recipes.order import place_order
 from onnxreg.converters.sourcefiles import digest_files, locate, taking_part
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
@@ -15,31 +16,10 @@ from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.reading import mapping, text
 from onnxreg.schema.recipe import Recipe
+from onnxreg.schema.recipe_file import RecipeFile
 
-
-class Run(Protocol):
-    """Exports a checkpoint directory as a recipe says."""
-
-    def __call__(
-        self,
-        manifest: Manifest,
-        recipe: Recipe,
-        source: str,
-        suite: Path | None,
-        workspace: Path,
-        report: Callable[[str], None],
-    ) -> Draft: ...
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A profile of this build: the version of its recipes, and how one is run."""
-
-    version: int
-    run: Run
-
-
-PROFILES = {"android": Profile(PROFILE_VERSION, rebuild_android)}
+RECIPE = "recipe"
+"""The profile of a recipe that is none of a profile."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +43,7 @@ def rebuild(
     Raises NotFoundError where it has no recipe that can be run, InputError where source or suite are others than those
     recorded, and whatever the profile's export raises.
     """
-    recipe, profile = _recipe(manifest, what)
+    recipe, asked = _recipe(manifest, what)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
             f"{what} was made with the checkpoint's own code", "read that code, then pass --trust-remote-code"
@@ -71,22 +51,42 @@ def rebuild(
     suite = _check_suite(manifest, recipe, what, materials.suite)
     report("checking the source")
     source = _check_source(manifest, recipe, what, materials.source)
-    return profile.run(manifest, recipe, source, suite, workspace, report)
+    contract = _contract(recipe, suite)
+    trusted = recipe.trust_remote_code
+    order = place_order(asked, source, manifest.name, trust_remote_code=trusted, contract=contract)
+    return execute(order.recorded_as(manifest.source), workspace, report=report)
 
 
-def _recipe(manifest: Manifest, what: str) -> tuple[Recipe, Profile]:
+def _recipe(manifest: Manifest, what: str) -> tuple[Recipe, RecipeFile]:
     recipe = manifest.recipe
-    profile = None if recipe is None else PROFILES.get(recipe.profile)
-    if recipe is None or profile is None:
+    if recipe is None or "recipe" not in recipe.parameters:
         told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
         hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
         raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
-    if recipe.profile_version != profile.version:
+    try:
+        asked = RecipeFile.from_json(recipe.parameters["recipe"], f"the recipe of {what}")
+    except InputError as error:
+        raise IntegrityError(error.message) from error
+    if (
+        recipe.profile != RECIPE
+        and (known := catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version
+    ):
         raise InputError(
-            f"{what} was made by {recipe.profile} v{recipe.profile_version}, this build has v{profile.version}",
+            f"{what} was made by {recipe.profile} v{recipe.profile_version}, this build has v{known}",
             "install the onnxreg that made it",
         )
-    return recipe, profile
+    return recipe, asked
+
+
+def _contract(recipe: Recipe, suite: Path | None) -> Contract:
+    if recipe.profile == RECIPE:
+        return Contract()
+    try:
+        return catalog.find(recipe.profile).contract(recipe.parameters, suite)
+    except InputError as error:
+        raise IntegrityError(
+            f"the recipe is none of the {recipe.profile} profile: {error.message}"
+        ) from error
 
 
 def _check_suite(manifest: Manifest, recipe: Recipe, what: str, given: Path | None) -> Path | None:

@@ -170,6 +170,20 @@ class Registry:
             made = self._publish(push, manifest, asked, digest, data, reason)
         return Published(draft.name, made[0], digest, manifest, data, made[1])
 
+    def add_again(self, digest: Digest, version: Version | None = None) -> Published | None:
+        """Publish a manifest that is here already; None where it, or a file that it names, is not.
+
+        Otherwise as `add`.
+        """
+        try:
+            data = read_blob(self.store, digest)
+            manifest = Manifest.decode(data)
+            with self.store.push() as push:
+                made = self._publish(push, manifest, version, digest, data, None)
+        except NotFoundError:
+            return None
+        return Published(manifest.name, made[0], digest, manifest, data, made[1])
+
     def _publish(
         self,
         push: Push,

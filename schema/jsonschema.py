@@ -16,6 +16,7 @@ from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
 from onnxreg.schema.model import Document
 from onnxreg.schema.recipe import Recipe
+from onnxreg.schema.recipe_file import RecipeFile
 
 FOLDER = Path(__file__).parent / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Document]] = {
     "manifest-v1": ManifestV1,
     "manifest-v2": Manifest,
     "recipe": Recipe,
+    "recipe-file": RecipeFile,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,
 }

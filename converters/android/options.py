@@ -1,11 +1,16 @@
-"""What may be asked of the android profile."""
+"""What may be asked of the android profile, and the recipe that this makes."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.evaluation.rule import Floors
+from onnxreg.converters.recipes.reading import from_value, read_document
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.recipe_file import RecipeFile
+
+DOCUMENT = Path(__file__).with_name("android.yaml")
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,30 @@ def check_options(options: AndroidOptions) -> None:
         raise InputError("an evaluation suite judges the INT8 file, which --no-int8 leaves out")
     if options.int8_embeddings and not options.int8:
         raise InputError("--int8-embeddings and --no-int8 contradict each other")
+
+
+def recipe_of(options: AndroidOptions) -> RecipeFile:
+    """The profile's recipe, with what was asked for in its place."""
+    value = read_document(DOCUMENT)
+    value["options"]["max_seq_length"] = options.max_seq_length
+    if options.int8_embeddings:
+        _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
+    if not options.int8:
+        _leave_out(value, "int8", "model_int8.onnx")
+    if not options.rewrite:
+        value["steps"].remove(_step(value, "mobile-safe"))
+        for each in (*value["steps"], *value["outputs"]):
+            for key in ("input", "step"):
+                if each.get(key) == "mobile-safe":
+                    each[key] = "fp32"
+    return from_value(value, DOCUMENT.name)
+
+
+def _step(value: dict[str, Any], name: str) -> Any:
+    return next(step for step in value["steps"] if step["name"] == name)
+
+
+def _leave_out(value: dict[str, Any], step: str, path: str) -> None:
+    value["steps"].remove(_step(value, step))
+    value["outputs"] = [output for output in value["outputs"] if output["step"] != step]
+    value["checks"] = [check for check in value["checks"] if check["output"] != path]

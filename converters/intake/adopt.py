@@ -9,7 +9,8 @@ from onnxreg.converters.android.contract import check_contract
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.intake.companions import check_labels, class_count, describe
-from onnxreg.converters.intake.files import Intake, role_of
+from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.roles import role_of
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.manifest import FILENAME

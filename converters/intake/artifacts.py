@@ -9,7 +9,8 @@ from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspec
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.inspection.operator_config import OPERATOR_CONFIG
 from onnxreg.converters.intake.claims import claimed_verdict
-from onnxreg.converters.intake.files import Intake, role_of
+from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.roles import role_of
 from onnxreg.converters.scrub import scrub
 from onnxreg.schema.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.errors import InputError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.intake.artifacts import Located, files_in, inspect_all, locate, named_file
-from onnxreg.converters.intake.files import role_of
 from onnxreg.converters.intake.mixture import base_of, refuse_mixture
+from onnxreg.converters.roles import role_of
 from onnxreg.converters.scrub import read_json
 from onnxreg.schema.documents import read_manifest
 from onnxreg.schema.draft import DraftFile

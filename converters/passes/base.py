@@ -6,7 +6,7 @@ its own postconditions.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -15,6 +15,8 @@ from onnxreg.schema.recipe import Step
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+Takes = Literal["module", "graph", "file", "checkpoint", "outputs"]
+"""What a pass is applied to: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
 
 
 class PassParams(BaseModel):
@@ -38,13 +40,20 @@ class Pass(ABC, Generic[In, Out]):
     version: ClassVar[int] = 1
     Params: ClassVar[type[PassParams]] = PassParams
 
+    takes: ClassVar[Takes] = "graph"
+
     def __init__(self, **params: Any) -> None:
+        self.params: Any = self.read(params)
+
+    @classmethod
+    def read(cls, params: Mapping[str, Any]) -> PassParams:
+        """The parameters, checked. InputError names the first that is not valid."""
         try:
-            self.params: Any = self.Params(**params)
+            return cls.Params(**params)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise InputError(f"pass {self.id}: parameter {where or '(top)'}: {first['msg']}") from error
+            raise InputError(f"pass {cls.id}: parameter {where or '(top)'}: {first['msg']}") from error
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError where the pass cannot work on `subject`. The default asks nothing."""

@@ -35,6 +35,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
 
     id = "OnnxConversion"
     version = 2
+    takes = "module"
 
     class Params(base.PassParams):
         target_opset: PositiveInt = 18

@@ -43,6 +43,7 @@ class GoldenVectors(Pass[Outputs, Vectors]):
 
     id = "golden-vectors"
     version = 1
+    takes = "outputs"
     Params = GoldenParams
 
     def apply(self, subject: Outputs) -> Vectors:

@@ -48,6 +48,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
     """
 
     id = "ModelBuilder"
+    takes = "checkpoint"
 
     class Params(base.PassParams):
         precision: Literal["int4", "fp16", "fp32"]

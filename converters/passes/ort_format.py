@@ -33,6 +33,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
     """
 
     id = "OrtFormat"
+    takes = "file"
 
     class Params(base.PassParams):
         optimization_style: Literal["Fixed"] = "Fixed"

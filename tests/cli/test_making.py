@@ -1,6 +1,7 @@
 """`export`, `import`, `add`: what they hand to the converters, and what they say of the outcome."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,32 @@ from onnxreg.schema.manifest import FILENAME
 Reg = Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Ordered:
+    """An order of which nothing is known but that it is another one than those before."""
+
+    name: str
+    number: int
+
+    def key(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iterator[list[Any]]:
     """A converter that needs no torch: what it was asked for, call by call."""
     calls: list[Any] = []
 
-    def export_android(source: str, workspace: Path, *, name: str, options: Any, report: Any) -> Any:
+    def order_android(source: str, name: str, options: Any) -> Ordered:
         calls.append((source, name, options))
-        report("converting to ONNX")
-        return draft(workspace / "made", name or "acme/pii")
+        return Ordered(name or "acme/pii", len(calls))
 
-    monkeypatch.setattr("onnxreg.converters.android.export_android", export_android)
+    def execute(order: Ordered, workspace: Path, cache: Any, report: Any) -> Any:
+        report("converting to ONNX")
+        return draft(workspace / "made", order.name)
+
+    monkeypatch.setattr("onnxreg.converters.android.order_android", order_android)
+    monkeypatch.setattr("onnxreg.converters.recipes.execute.execute", execute)
     yield calls
 
 
@@ -80,11 +96,12 @@ def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
 def test_a_failed_export_leaves_nothing(
     error: BaseException, status: int, reg: Reg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export_android(source: str, workspace: Path, **more: Any) -> Any:
+    def execute(order: Any, workspace: Path, cache: Any, report: Any) -> Any:
         (workspace / "model.onnx").write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr("onnxreg.converters.android.export_android", export_android)
+    monkeypatch.setattr("onnxreg.converters.android.order_android", lambda *_: Ordered("acme/x", 0))
+    monkeypatch.setattr("onnxreg.converters.recipes.execute.execute", execute)
     done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
     assert done.status == status
     assert not Path("out").exists()
@@ -103,7 +120,7 @@ def test_a_missing_library_names_its_extra(
     def lacks_torch(*words: Any, **more: Any) -> Any:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("onnxreg.converters.android.export_android", lacks_torch)
+    monkeypatch.setattr("onnxreg.converters.android.order_android", lacks_torch)
     done = reg("--registry", "r", "export", "x", "--profile", "android")
     assert done.status == 9
     assert done.err == (

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli.export import Profile
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.converters.rebuilding import PROFILES, recorded_suite
+from onnxreg.converters.profiles.catalog import find
+from onnxreg.converters.rebuilding import recorded_suite
 from onnxreg.registry import Registry
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.evidence import Check
@@ -87,10 +87,6 @@ def published(drafts: dict[str, Draft], tmp_path_factory: pytest.TempPathFactory
 def registry(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setenv("REG_HOME", str(shutil.copytree(published / "home", tmp_path / "home")))
     return Registry()
-
-
-def test_every_profile_can_be_rebuilt() -> None:
-    assert set(PROFILES) == {profile.value for profile in Profile}
 
 
 def states(done: Mapping[str, Any]) -> set[str]:
@@ -257,7 +253,15 @@ def recorded(root: Path, name: str, source: Source, **changes: Any) -> Draft:
     """A version that says it was made by a recipe, of which nothing is ever run."""
     root.mkdir()
     (root / "model.onnx").write_bytes(b"graph")
-    recipe = {"profile": "android", "profile_version": 1, "steps": [], "tools": {}, **changes}
+    asked = find("android").recipe()
+    recipe = {
+        "profile": asked.profile,
+        "profile_version": asked.profile_version,
+        "steps": [],
+        "tools": {},
+        "parameters": {"recipe": asked.to_json()},
+        **changes,
+    }
     fields = {"source": source.to_json(), "recipe": recipe}
     return Draft(name, root, (DraftArtifact("onnx-android", "float32", "model.onnx"),), (), fields)
 
@@ -268,12 +272,13 @@ def test_what_has_no_recipe_to_run(reg: Reg, registry: Registry, bert: Path, tmp
     source = published.manifest.source
     assert source is not None
     assert reg("add", output / "model.onnx", output / "config.json", "--name", "acme/added").status == 0
+    plain = find("android").recipe().to_json()
     cases: dict[str, tuple[dict[str, Any], int, str]] = {
         "acme/newer": ({"profile_version": 99}, 2, "android v99"),
         "acme/foreign": ({"trust_remote_code": True}, 2, "--trust-remote-code"),
-        "acme/broken": ({"parameters": {}}, 4, "none of the android profile"),
-        "acme/strange": ({"parameters": {"opset": "18"}}, 4, "none of the android profile"),
-        "acme/odd": ({"parameters": {"evaluation": []}}, 4, "names no suite"),
+        "acme/broken": ({"parameters": {}}, 3, "no recipe to run again"),
+        "acme/strange": ({"parameters": {"recipe": {"steps": 18}}}, 4, "not valid at task"),
+        "acme/odd": ({"parameters": {"recipe": plain, "evaluation": []}}, 4, "names no suite"),
     }
     for name, (changes, _, _) in cases.items():
         registry.add(recorded(tmp_path / name.replace("/", "-"), name, source, **changes))

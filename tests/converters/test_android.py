@@ -11,12 +11,16 @@ import onnx
 import pytest
 import torch
 
-from onnxreg.converters import parity
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.converters.android.sample import draw_sample
 from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.passes import torch_model
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.recipes import measuring
 from onnxreg.converters.running import self_test
-from onnxreg.converters.source import load_checkpoint
+from onnxreg.converters.tasks import token_sample
+from onnxreg.converters.tasks.base import Sample
+from onnxreg.converters.tasks.checkpoint import load_checkpoint
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
@@ -120,7 +124,7 @@ def test_what_was_asked_and_what_was_got(draft: Draft) -> None:
     assert steps["mobile-safe"]["result"]["operators_before"].keys() - MOBILE_SAFE_OPS
     assert not steps["mobile-safe"]["result"]["operators_after"].keys() - MOBILE_SAFE_OPS
     assert draft.fields["recipe"]["tools"].keys() >= {"isa", "onnx", "onnxruntime", "torch", "transformers"}
-    assert draft.fields["recipe"]["parameters"]["max_seq_length"] == {"asked": 512, "got": 40}
+    assert draft.fields["recipe"]["parameters"]["got"] == {"max_seq_length": 40}
 
 
 def test_parity_is_measured_for_every_artifact(draft: Draft) -> None:
@@ -197,25 +201,30 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
         assert by_path(rewritten)[path].fields["metadata"]["unsupported_ops"] == []
         assert by_path(rewritten)[path].fields["metadata"]["warnings"] == []
         assert len(by_path(kept)[path].fields["metadata"]["warnings"]) > 0
-    steps = ["fp32", "golden-fp32", "fp16", "golden-fp16", "ort", "golden-ort"]
+    steps = ["fp32", "fp16", "ort", "golden-fp32", "golden-fp16", "golden-ort"]
     assert [step["name"] for step in kept.fields["recipe"]["steps"]] == steps
     feeds = batches(source)
-    before = parity.graph_logits(kept.root / "model.onnx", feeds)
-    after = parity.graph_logits(rewritten.root / "model.onnx", feeds)
+    before = measuring.run(kept.root / "model.onnx", feeds)
+    after = measuring.run(rewritten.root / "model.onnx", feeds)
     for old, new in zip(before, after, strict=True):
-        np.testing.assert_array_equal(old, new)
-    checkpoint = load_checkpoint(str(source), "x")
-    agreement = parity.compare(parity.torch_logits(checkpoint.model, feeds), after, feeds, "model.onnx")
-    assert agreement.max_abs_diff < 1e-5
+        np.testing.assert_array_equal(old["logits"], new["logits"])
+    module = TorchModel(load_checkpoint(str(source), "x").model, dict(feeds[0]))
+    sample = Sample(feeds, torch_model.run(module, feeds), frozenset({"logits"}))
+    expected, got = (measuring.counting(each, sample) for each in (sample.expected, after))
+    assert measuring.agreement(expected, got, "logits").max_abs_diff < 1e-5
 
 
-def batches(source: Path) -> list[parity.Feed]:
+def batches(source: Path) -> list[Feed]:
     """Padded and unpadded batches of one and of three, from one token to as many as the model takes."""
-    sample = draw_sample(load_checkpoint(str(source), "x"), 512)
+    checkpoint = load_checkpoint(str(source), "x")
+    longest = token_sample.longest(512, checkpoint.model)
     draw = np.random.default_rng(1)
     feeds = []
-    for lengths in ([1], [2, 1, 2], [sample.max_length], [sample.max_length, 3, 17], [5, 5, 5]):
-        feed = {name: np.zeros((len(lengths), max(lengths)), np.int64) for name in sample.feeds[0]}
+    for lengths in ([1], [2, 1, 2], [longest], [longest, 3, 17], [5, 5, 5]):
+        feed = {
+            name: np.zeros((len(lengths), max(lengths)), np.int64)
+            for name in token_sample.input_names(checkpoint)
+        }
         feed["input_ids"][:] = 1 if "roberta" in source.name else 0
         for row, length in enumerate(lengths):
             feed["input_ids"][row, :length] = draw.integers(5, 64, length)
@@ -311,7 +320,7 @@ def test_local_paths_in_the_config_are_replaced_and_recorded(make_checkpoint: Ma
     written = json.loads((found.root / "config.json").read_text())
     assert (written["note"], written["paths"]) == ("trained in part", {"data": 1})
     assert b"/home/jane" not in (found.root / "config.json").read_bytes()
-    assert found.fields["recipe"]["parameters"]["scrubbed"] == [
+    assert found.fields["recipe"]["parameters"]["got"]["scrubbed"] == [
         "config.json:best_checkpoint",
         "config.json:note",
         "config.json:paths.data",
@@ -335,7 +344,7 @@ def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: p
     export_android(str(bert), tmp_path / "w", name="x", report=steps.append)
     assert list((tmp_path / "cwd").iterdir()) == list((tmp_path / "tmp").iterdir()) == []
     assert sorted(bert.iterdir()) == before
-    assert steps[0] == "loading the checkpoint" and len(steps) >= 3
+    assert steps[0] == "loading the source" and len(steps) >= 3
 
 
 def test_graphs_pass_the_full_checker(draft: Draft) -> None:

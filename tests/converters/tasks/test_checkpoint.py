@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onnxreg.converters import sourcefiles
-from onnxreg.converters.source import load_checkpoint
 from onnxreg.converters.sourcefiles import hub_id, locate
+from onnxreg.converters.tasks.checkpoint import load_checkpoint
 from onnxreg.schema.errors import InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]

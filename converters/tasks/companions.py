@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.scrub import scrub
-from onnxreg.converters.source import LoadedCheckpoint
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.schema.errors import ConversionError
 
 _LOCAL_KEYS = frozenset(

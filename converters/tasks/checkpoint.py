@@ -9,6 +9,7 @@ from typing import Any
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.converters.scrub import read_json
 from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.tasks.base import Found
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
@@ -42,16 +43,20 @@ class LoadedCheckpoint:
 
 
 def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
-    """Load a token-classification checkpoint.
+    """`find_checkpoint`, then `load_found`."""
+    require("torch", "transformers")
+    return load_found(find_checkpoint(source, trust_remote_code), name, trust_remote_code)
+
+
+def find_checkpoint(source: str, trust_remote_code: bool = False) -> Found:
+    """Find and hash a token-classification checkpoint; nothing heavy is imported.
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
-        name: what a directory is called in what is published, in place of its path.
 
-    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is not a complete,
-    trained token classifier with a fast tokenizer, or wants its own code to run and may not.
+    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is no complete token
+    classifier, or wants its own code to run and may not.
     """
-    require("torch", "transformers")
     found = locate(source, trust_remote_code)
     directory = found.directory
     raw = _raw_config(directory)
@@ -62,16 +67,28 @@ def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> 
             "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
             "give the directory that save_pretrained wrote",
         )
+    digest = digest_files(directory, taking_part(directory, trust_remote_code))
+    if found.hub_id is None:
+        return Found(directory, digest)
+    origin = {"id": found.hub_id, "revision": found.revision, "digest": str(digest)}
+    return Found(directory, digest, Source.from_json(origin), found.hub_id.lower())
+
+
+def load_found(found: Found, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
+    """Load a checkpoint that was found.
+
+    Args:
+        name: what a directory is called in what is published, in place of its path.
+
+    Raises InputError where it is no trained token classifier with a fast tokenizer.
+    """
+    directory = found.where
     with _silent_transformers():
         model = _load_model(directory, trust_remote_code)
         tokenizer = _load_tokenizer(directory, trust_remote_code)
     _check_vocabulary(model, tokenizer)
-    origin: dict[str, Any] = {"id": found.hub_id or name}
-    if found.revision:
-        origin["revision"] = found.revision
-    origin["digest"] = str(digest_files(directory, taking_part(directory, trust_remote_code)))
-    labels = _labels(raw, model.config)
-    published = Source.from_json(origin)
+    labels = _labels(_raw_config(directory), model.config)
+    published = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
     return LoadedCheckpoint(model, tokenizer, model.config, labels, published, directory, trust_remote_code)
 
 

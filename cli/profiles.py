@@ -1,0 +1,59 @@
+"""`reg profiles`: the recipes that come with the program."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli import output
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options import Json
+
+EXAMPLES = ("reg profiles list", "reg profiles show android", "reg profiles show android --json")
+
+
+def list_profiles(context: typer.Context, as_json: Json = False) -> None:
+    """List the profiles, those that other packages bring included.
+
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; steps and outputs are names and paths.
+    """
+    with needs("export", "reg profiles"):
+        from onnxreg.converters.profiles import catalog
+
+        found = [(name, catalog.find(name).recipe()) for name in catalog.names()]
+    rows = [
+        {
+            "name": name,
+            "version": recipe.profile_version,
+            "task": recipe.task,
+            "steps": [step.name for step in recipe.steps],
+            "outputs": [item.path or item.step for item in recipe.outputs],
+        }
+        for name, recipe in found
+    ]
+    if as_json:
+        output.write_json({"profiles": rows})
+        return
+    shown = [
+        tuple(" ".join(cell) if isinstance(cell, list) else cell for cell in row.values()) for row in rows
+    ]
+    context.obj.table(("PROFILE", "VERSION", "TASK", "STEPS", "OUTPUTS"), shown)
+
+
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The profile.")],
+    as_json: Json = False,
+) -> None:
+    """Show the recipe of a profile, as a file to begin your own with.
+
+    With --json: the recipe, see `reg schema recipe-file`.
+    """
+    with needs("export", "reg profiles"):
+        from onnxreg.converters.profiles import catalog
+
+        profile = catalog.find(name)
+        recipe = profile.recipe()
+    if as_json:
+        output.write_json(recipe.to_json())
+    else:
+        context.obj.say(profile.document.read_text("utf-8").rstrip())

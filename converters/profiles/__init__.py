@@ -1,0 +1,1 @@
+"""The built-in profiles, and those that other packages bring."""

@@ -1,0 +1,61 @@
+"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.android.options import DOCUMENT
+from onnxreg.converters.android.recorded import contract_of
+from onnxreg.converters.recipes.contract import Contract
+from onnxreg.converters.recipes.reading import read_recipe
+from onnxreg.schema.errors import HostError, NotFoundError
+from onnxreg.schema.recipe_file import RecipeFile
+
+GROUP = "onnxreg.profiles"
+
+
+def _promises_nothing(parameters: Mapping[str, Any], suite: Path | None) -> Contract:
+    return Contract()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A recipe by name, and what it promises beyond.
+
+    `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
+    where there was one.
+    """
+
+    document: Path
+    contract: Callable[[Mapping[str, Any], Path | None], Contract] = _promises_nothing
+
+    def recipe(self) -> RecipeFile:
+        return read_recipe(self.document)
+
+
+BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, contract_of)}
+
+
+def names() -> list[str]:
+    """The names of all profiles, ours first."""
+    return [*BUILT_IN, *sorted({entry.name for entry in entry_points(group=GROUP)} - BUILT_IN.keys())]
+
+
+def find(name: str) -> Profile:
+    """The profile of this name.
+
+    Raises NotFoundError for a name that none has, HostError where another package's profile does not load.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    for entry in entry_points(group=GROUP, name=name):
+        try:
+            found = entry.load()
+        except Exception as error:
+            raise HostError(f"the profile {name} ({entry.value}) does not load: {error}") from error
+        if not isinstance(found, Profile):
+            raise HostError(f"{entry.value} is no profile", "its package has to mend that")
+        return found
+    raise NotFoundError(f"no profile is called {name[:80]!r}", f"one of: {', '.join(names())}")

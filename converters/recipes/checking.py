@@ -1,0 +1,62 @@
+"""What is claimed of an output, as checks; a stated limit that does not hold ends the export."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from onnxreg.converters.recipes.measuring import Agreement
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.recipe_file import LEAST, AskedCheck
+
+MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
+
+
+def asked_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
+    """The check of each metric for the output at `path`; one that names it wins over `*`."""
+    found: dict[str, AskedCheck] = {check.metric: check for check in checks if check.output == "*"}
+    return found | {check.metric: check for check in checks if check.output == path}
+
+
+def parity_checks(
+    found: Mapping[str, Agreement], dataset: Digest, asked: Mapping[str, AskedCheck], path: str
+) -> Iterator[dict[str, Any]]:
+    """`manifest.Check` entries in JSON form, three for each output of a graph; figures have six significant digits.
+
+    Raises ConversionError, naming the file, for a limit that does not hold.
+    """
+    for output, agreement in found.items():
+        name = "parity" if len(found) == 1 else f"parity of {output}"
+        about = {"name": name, "samples": agreement.positions, "dataset": str(dataset)}
+        for metric in MEASURED:
+            yield judge(about, metric, getattr(agreement, metric), asked.get(metric), path, agreement.scale)
+
+
+def judge(
+    about: Mapping[str, Any],
+    metric: str,
+    value: float,
+    asked: AskedCheck | None,
+    path: str,
+    scale: float = 1.0,
+) -> dict[str, Any]:
+    """One check; `info` where no limit was asked for. ConversionError where the limit does not hold."""
+    check = {**about, "metric": metric, "value": float(f"{value:.6g}")}
+    if asked is None:
+        return {**check, "verdict": "info"}
+    limit = _limit(asked, scale)
+    if not (value >= limit if metric in LEAST else value <= limit):
+        least = "the least is" if metric in LEAST else "the limit is"
+        raise ConversionError(
+            f"{path} is not the checkpoint's model: {metric} is {value:.6g}, {least} {limit:.6g}",
+            "nothing was published; look at the steps that made it, or state another limit",
+        )
+    return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}
+
+
+def _limit(asked: AskedCheck, scale: float) -> float:
+    given = (
+        next(value for value in (asked.min, asked.max) if value is not None)
+        if asked.share is None
+        else asked.share * scale
+    )
+    return float(given)

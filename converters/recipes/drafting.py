@@ -1,0 +1,179 @@
+"""The draft of a version: each output placed, read back, checked and described."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters import golden
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.passes import samples
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
+from onnxreg.converters.recipes import checking, measuring
+from onnxreg.converters.recipes.cache import lend
+from onnxreg.converters.recipes.contract import Output
+from onnxreg.converters.recipes.order import Order
+from onnxreg.converters.recipes.result import Result
+from onnxreg.converters.roles import role_of
+from onnxreg.converters.tasks.base import Subject
+from onnxreg.converters.toolchain import tool_versions
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.recipe import Recipe, Step
+from onnxreg.schema.recipe_file import AskedOutput
+
+TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2, "uint8": 5e-2, "int4": 1e-1}
+"""How far another runtime may be from an artifact's golden vectors, in parts of its largest value, by precision."""
+FORMATS = {"int8": "onnx-int8", "uint8": "onnx-int8", "int4": "onnx-int4"}
+"""The format of an ONNX file by the precision of its weights, where the recipe names none; else it is `onnx`."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """An artifact, and the step that wrote its golden vectors, if there are any."""
+
+    artifact: DraftArtifact
+    step: Step | None
+
+
+def draft_of(order: Order, subject: Subject, results: Mapping[str, Result], workspace: Path) -> Draft:
+    """Describe every output that was made, in the order of the recipe.
+
+    Raises ConversionError, naming the file, where one breaks the contract or a check.
+    """
+    outputs = [output for output in order.outputs if results[output.step].is_there]
+    if not outputs:
+        raise ConversionError("nothing was made: every output was skipped")
+    paths = {output.step: place(results[output.step], output, workspace) for output in outputs}
+    described = [_describe(order, subject, results, output, paths, workspace) for output in outputs]
+    steps = [result.step for result in results.values()]
+    steps += [each.step for each in described if each.step is not None]
+    fields = {
+        **subject.fields,
+        "source": subject.origin.to_json(),
+        "source_model_id": subject.origin.id,
+        "recipe": _recipe(order, subject, steps).to_json(),
+    }
+    for file in subject.companions:
+        lend(workspace / ".steps" / "subject" / "files" / file.path, workspace / file.path)
+    return Draft(
+        order.name, workspace, tuple(each.artifact for each in described), subject.companions, fields
+    )
+
+
+def place(result: Result, output: AskedOutput, workspace: Path) -> tuple[str, ...]:
+    """Give the files of a result their places in the workspace; returns their paths, the main one first."""
+    folder = Path(output.path or "").parent
+    for name in result.made.files:
+        lend(result.made.directory / name, workspace / folder / name)
+    return tuple((folder / name).as_posix() for name in result.made.files)
+
+
+def _describe(
+    order: Order,
+    subject: Subject,
+    results: Mapping[str, Result],
+    asked: AskedOutput,
+    paths: Mapping[str, tuple[str, ...]],
+    workspace: Path,
+) -> Described:
+    node, result = order.nodes[asked.step], results[asked.step]
+    path, *others = paths[asked.step]
+    facts = _read(workspace, path, others)
+    above = node.above()
+    output = Output(path, tuple(others), facts, tuple(results[one.name].step for one in reversed(above)))
+    order.contract.check(output, subject)
+    checks = list(_checks(order, result, path, workspace, [path, *others]))
+    vectors = _write_golden(asked, result, facts, workspace / path, checks)
+    parent = next((paths[one.name][0] for one in above[1:] if one.name in paths), None)
+    fields = _fields(output, result)
+    fields["checks"] = checks
+    extra = dict(order.contract.fields(output))
+    fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
+    fields["checks"] += extra.pop("checks", [])
+    sidecars = [_sidecar(other, path, facts) for other in others]
+    if vectors is not None:
+        sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
+    format_name = asked.format or _format(path, facts)
+    artifact = DraftArtifact(
+        format_name, facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
+    )
+    return Described(artifact, vectors)
+
+
+def _read(workspace: Path, path: str, others: list[str]) -> GraphFacts:
+    """The facts of a graph, read back from where it lies. ConversionError where the checker refuses it."""
+    import onnx
+
+    if path.endswith(".ort"):
+        config = next((workspace / other for other in others if other.endswith(".config")), None)
+        return inspect_ort(workspace / path, config)
+    try:
+        onnx.checker.check_model(str(workspace / path))
+    except onnx.checker.ValidationError as error:
+        raise ConversionError(f"{path} is not valid ONNX: {str(error).splitlines()[0][:200]}") from error
+    return inspect_onnx(workspace / path)
+
+
+def _checks(
+    order: Order, result: Result, path: str, workspace: Path, files: list[str]
+) -> Iterator[dict[str, Any]]:
+    asked = checking.asked_of(order.recipe.checks, path)
+    if result.feeds:
+        numbers = [name for name, array in result.expected[0].items() if array.dtype.kind == "f"]
+        found = {name: measuring.agreement(result.expected, result.outputs, name) for name in numbers}
+        yield from checking.parity_checks(found, samples.digest(result.feeds), asked, path)
+    if "bytes" in asked:
+        size = sum((workspace / file).stat().st_size for file in files)
+        yield checking.judge({"name": "size"}, "bytes", size, asked["bytes"], path)
+
+
+def _write_golden(
+    asked: AskedOutput, result: Result, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
+) -> Step | None:
+    """The golden vectors of a graph. They tell no runtime apart by less than the graph itself is from the source."""
+    tolerance = TOLERANCES.get(facts.precision, 5e-2) if asked.golden is None else asked.golden
+    if not tolerance or not result.is_there or not result.golden:
+        return None
+    cases = {case: result.subject.sample.golden[case] for case in result.golden}
+    least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
+    work = GoldenVectors(tolerance=tolerance, least=least)
+    subject = Outputs(path, cases, result.golden)
+    return run(f"golden-{asked.step}", work, subject, asked.step)[1]
+
+
+def _fields(output: Output, result: Result) -> dict[str, Any]:
+    fields = output.facts.fields()
+    if not all(one.made.reproducible for one in (result, *result.above)):
+        fields["reproducible"] = False
+    if output.facts.weights.weights_quantized:
+        asked = next(
+            (step for step in reversed(output.steps) if "quantized_bytes" in step.result), output.steps[-1]
+        )
+        requested = {"pass": asked.pass_, **asked.params}
+        fields["quantization"] = {"requested": requested, "measured": output.facts.weights.to_json()}
+    return fields
+
+
+def _sidecar(path: str, main: str, facts: GraphFacts) -> DraftFile:
+    external = {(Path(main).parent / location).as_posix() for location in facts.external_data}
+    if path in external:
+        return DraftFile("external-data", path)
+    return DraftFile("operator-config" if path.endswith(".config") else role_of(path), path)
+
+
+def _format(path: str, facts: GraphFacts) -> str:
+    return "ort" if path.endswith(".ort") else FORMATS.get(facts.precision, "onnx")
+
+
+def _recipe(order: Order, subject: Subject, steps: list[Step]) -> Recipe:
+    value = {
+        "profile": order.recipe.profile,
+        "profile_version": order.recipe.profile_version,
+        "steps": [step.to_json() for step in steps],
+        "tools": tool_versions(),
+        "trust_remote_code": order.task.trust_remote_code,
+        "parameters": {"recipe": order.asked(), **({"got": dict(subject.got)} if subject.got else {})},
+    }
+    return Recipe.from_json(value)

@@ -1,0 +1,128 @@
+"""A recipe with everything that it needs found, hashed and checked, and nothing heavy loaded."""
+
+from dataclasses import dataclass, replace
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.passes import samples
+from onnxreg.converters.recipes import tree
+from onnxreg.converters.recipes.contract import Contract
+from onnxreg.converters.tasks import catalog
+from onnxreg.converters.tasks.base import Found, Task
+from onnxreg.converters.toolchain import tool_versions
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Source
+from onnxreg.schema.recipe_file import AskedOutput, RecipeFile
+from onnxreg.schema.ref import check_name
+
+
+@dataclass(frozen=True)
+class Order:
+    """What will be run. `name` is that of the model; `outputs` what is published, in order."""
+
+    recipe: RecipeFile
+    name: str
+    task: Task
+    found: Found
+    nodes: dict[str, tree.Node]
+    outputs: list[AskedOutput]
+    contract: Contract
+
+    def recorded_as(self, origin: Source | None) -> "Order":
+        """The same, its source recorded under another id and revision; the digest stays that of its files."""
+        if origin is None:
+            return self
+        told = origin.model_copy(update={"digest": self.found.digest})
+        return replace(self, found=replace(self.found, origin=told))
+
+    def key(self) -> dict[str, Any]:
+        """Everything that shapes the draft: equal keys, equal drafts."""
+        return {
+            "recipe": self.asked(),
+            "name": self.name,
+            "subject": self.subject_key(),
+            "passes": {name: pass_key(node) for name, node in self.nodes.items()},
+            "contract": dict(self.contract.key()),
+            "tools": tools(),
+        }
+
+    def subject_key(self) -> dict[str, Any]:
+        """Everything that shapes the subject."""
+        task = {
+            "id": self.task.id,
+            "version": self.task.version,
+            "options": self.task.options.model_dump(mode="json"),
+        }
+        trusted = self.task.trust_remote_code
+        origin = None if self.found.origin is None else self.found.origin.to_json()
+        about = {"source": str(self.found.digest), "origin": origin, "name": self.name, "trusted": trusted}
+        return {"task": task, **about, "tools": tools()}
+
+    def asked(self) -> dict[str, Any]:
+        """The recipe as it is recorded: without what says where things lay, calibration data by digest."""
+        value = self.recipe.to_json()
+        value.pop("source", None)
+        value.pop("name", None)
+        value["options"] = self.task.record(self.found)
+        for step, node in zip(value["steps"], self.recipe.steps, strict=True):
+            data = self.nodes[node.name].data
+            if data is not None:
+                step["data"] = str(samples.digest(data))
+        return value
+
+
+def place_order(
+    recipe: RecipeFile,
+    source: str | None = None,
+    name: str | None = None,
+    directory: Path = Path(),
+    trust_remote_code: bool = False,
+    contract: Contract | None = None,
+) -> Order:
+    """Check a recipe, and find its source.
+
+    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError where the source cannot be had.
+
+    Args:
+        source: in place of the recipe's own.
+        name: the model's name; the recipe's, or a hub id, where absent.
+        directory: what the recipe's relative paths are relative to.
+    """
+    nodes = tree.nodes(recipe, directory)
+    outputs = tree.outputs(recipe, nodes)
+    task = catalog.find(recipe.task)(directory, trust_remote_code, **recipe.options)
+    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
+    if start is None:
+        raise InputError(
+            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
+        )
+    found = task.find(start)
+    called = name or recipe.name or found.name
+    if called is None:
+        raise InputError("a checkpoint directory has no model name of its own", "pass --name NAME")
+    return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract())
+
+
+def _beside(source: str, directory: Path) -> str:
+    """A source that a recipe names lies beside the recipe, where it lies anywhere."""
+    path = directory / source
+    return str(path) if path.exists() else source
+
+
+def tools() -> dict[str, str]:
+    """The tools that shape bytes, ours among them."""
+    return {**tool_versions(), "onnxreg": version("onnxreg")}
+
+
+def pass_key(node: tree.Node) -> dict[str, Any]:
+    """A pass with its version and parameters, all defaults filled in; of another package, with its version."""
+    top = node.kind.__module__.partition(".")[0]
+    found = {"pass": node.kind.id, "version": node.kind.version}
+    found["params"] = node.kind.read(node.asked.params).model_dump(mode="json")
+    if node.data is not None:
+        found["data"] = str(samples.digest(node.data))
+    if top != "onnxreg":
+        names = packages_distributions().get(top, ())
+        found["package"] = {name: version(name) for name in sorted(names)}
+    return found

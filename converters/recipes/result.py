@@ -1,0 +1,97 @@
+"""What a step made, with what it gives on the sample."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from onnxreg.converters.passes import torch_model
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.recipes import measuring
+from onnxreg.converters.recipes.making import Made
+from onnxreg.converters.tasks.base import Subject
+from onnxreg.schema.recipe import Step
+
+
+@dataclass(frozen=True)
+class Result:
+    """A step's result. `above` are those that it came from, its parent first.
+
+    A graph that takes other shapes than the sample, since its axes were fixed, is measured on inputs drawn for it, and
+    held against the first graph that was made from the source. `tolerance` is the pass's own, see `GraphPass`.
+    """
+
+    made: Made
+    above: "Sequence[Result]"
+    subject: Subject
+    tolerance: float | None = None
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.made.files)
+
+    @cached_property
+    def takes_sample(self) -> bool:
+        feeds = self.subject.sample.feeds
+        return bool(feeds) and measuring.fits(self.made.main, feeds)
+
+    @cached_property
+    def feeds(self) -> Sequence[Feed]:
+        if self.takes_sample or not self.subject.sample.feeds:
+            return self.subject.sample.feeds
+        graphs = [result.made.main for result in (self, *self.above) if result.made.main.suffix == ".onnx"]
+        return measuring.drawn_for(graphs[0], graphs[-1])
+
+    @cached_property
+    def _given(self) -> tuple[measuring.Outputs, measuring.Outputs]:
+        """The outputs for the feeds, and those for the golden inputs: one session for both."""
+        golden = list(self.subject.sample.golden.values()) if self.takes_sample else []
+        found = measuring.run(self.made.main, [*self.feeds, *golden])
+        return found[: len(self.feeds)], found[len(self.feeds) :]
+
+    @cached_property
+    def outputs(self) -> measuring.Outputs:
+        """The positions that count."""
+        return self._counting(self._given[0])
+
+    @property
+    def golden(self) -> Mapping[str, Mapping[str, Any]]:
+        """The outputs for the golden inputs, by case; none where the graph does not take these."""
+        return dict(zip(self.subject.sample.golden, self._given[1], strict=False))
+
+    @cached_property
+    def expected(self) -> measuring.Outputs:
+        """What the source gives, or the first graph that was made from it."""
+        if self.takes_sample:
+            return self._counting(self.subject.sample.expected)
+        if self.above:
+            return measuring.run(self.above[-1].made.main, self.feeds)
+        if isinstance(self.subject.start, TorchModel):
+            return torch_model.run(self.subject.start, self.feeds)
+        return self.outputs
+
+    @cached_property
+    def step(self) -> Step:
+        """The record of the step, with how far what it made is from its parent.
+
+        Raises ConversionError where it does not run, gives NaN, or is not its parent's; see `proof.compare`.
+        """
+        recorded = self.made.step.to_json()
+        if not self.is_there or not self.feeds or "parity" in recorded.get("result", {}):
+            return self.made.step
+        what = self.made.step.pass_
+        found = measuring.parity(self._parents, self.outputs, self.feeds, what, self.tolerance)
+        return Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": found}})
+
+    @property
+    def _parents(self) -> measuring.Outputs:
+        """What the parent gives for the feeds of this result."""
+        if not self.above:
+            return self.expected
+        parent = self.above[0]
+        both = self.takes_sample and parent.takes_sample
+        return parent.outputs if both else measuring.run(parent.made.main, self.feeds)
+
+    def _counting(self, outputs: measuring.Outputs) -> measuring.Outputs:
+        return measuring.counting(outputs, self.subject.sample) if self.takes_sample else outputs

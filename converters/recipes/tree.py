@@ -1,0 +1,128 @@
+"""The steps of a recipe as a tree, checked before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.passes import catalog, samples
+from onnxreg.converters.passes.base import Pass
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.recipe_file import AskedOutput, AskedStep, RecipeFile
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step with the pass that it names; `parent` is the step whose result it takes, None for the source."""
+
+    asked: AskedStep
+    kind: type[Pass[Any, Any]]
+    parent: "Node | None"
+    data: Sequence[samples.Feed] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    def make(self, **extra: Any) -> Pass[Any, Any]:
+        """The pass with its parameters, and with the data where there is some."""
+        if self.data is not None:
+            extra["data"] = self.data
+        return self.kind(**extra, **self.asked.params)
+
+    def above(self) -> "list[Node]":
+        """The steps from this one up to the source, this one first."""
+        return [self, *(self.parent.above() if self.parent else [])]
+
+
+def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
+    """The steps by name, parents before children, each otherwise in the recipe's order.
+
+    Raises InputError, naming the step, for a repeated name, a parent that is not there, a cycle, a pass that is
+    unknown or whose parameters are not valid, and data that cannot be read.
+
+    Args:
+        directory: what the paths of calibration data are relative to.
+    """
+    asked: dict[str, AskedStep] = {}
+    for step in recipe.steps:
+        if step.name in asked:
+            raise InputError(f"two steps are called {step.name}")
+        asked[step.name] = step
+    found: dict[str, Node] = {}
+    for step in recipe.steps:
+        _place(step, asked, found, directory, ())
+    return {
+        step.name: found[step.name] for step in sorted(recipe.steps, key=lambda s: len(found[s.name].above()))
+    }
+
+
+def _place(
+    step: AskedStep,
+    asked: Mapping[str, AskedStep],
+    found: dict[str, Node],
+    directory: Path,
+    below: tuple[str, ...],
+) -> Node:
+    if step.name in found:
+        return found[step.name]
+    if step.name in below:
+        raise InputError(f"steps are each other's input: {' <- '.join((*below, step.name))}")
+    parent = None
+    if step.input is not None:
+        if step.input not in asked:
+            raise InputError(
+                f"step {step.name}: there is no step called {step.input}", f"steps are {', '.join(asked)}"
+            )
+        parent = _place(asked[step.input], asked, found, directory, (*below, step.name))
+    node = Node(step, _kind(step), parent, _data(step, directory))
+    _check(node)
+    return found.setdefault(step.name, node)
+
+
+def _kind(step: AskedStep) -> type[Pass[Any, Any]]:
+    try:
+        return catalog.find(step.pass_)
+    except NotFoundError as error:
+        raise InputError(f"step {step.name}: {error.message}", error.hint) from error
+
+
+def _data(step: AskedStep, directory: Path) -> Sequence[samples.Feed] | None:
+    if step.data is None:
+        return None
+    path = directory / step.data
+    if not path.exists():
+        raise InputError(
+            f"step {step.name}: there is no data at {step.data}", "paths are relative to the recipe"
+        )
+    return samples.read(path)
+
+
+def _check(node: Node) -> None:
+    """What is asked for wrongly is told before hours of work."""
+    try:
+        node.kind.read(node.asked.params)
+    except InputError as error:
+        raise InputError(f"step {node.name}: {error.message}", error.hint) from error
+    if node.data is not None and not issubclass(node.kind, GraphPass):
+        raise InputError(f"step {node.name}: {node.kind.id} takes no data")
+
+
+def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
+    """What to publish: what the recipe names, else the result of each step that no other one takes.
+
+    Raises InputError for a step that is not there, or that is named twice.
+    """
+    if not recipe.outputs:
+        taken = {node.asked.input for node in steps.values()}
+        return [AskedOutput(step=name) for name in steps if name not in taken]
+    named = [output.step for output in recipe.outputs]
+    for step in named:
+        if step not in steps:
+            raise InputError(
+                f"an output names the step {step}, which is not there", f"steps are {', '.join(steps)}"
+            )
+        if named.count(step) > 1:
+            raise InputError(f"two outputs name the step {step}")
+    return list(recipe.outputs)

@@ -1,0 +1,111 @@
+"""The contract of a task: it finds a source without loading it, and loads it when a step needs it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from onnxreg.converters.passes.base import PassParams
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import DraftFile
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Source
+
+
+class TaskOptions(PassParams):
+    """Options of a task: frozen, and an unknown key is an error."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A source that was found and hashed, and not loaded.
+
+    `digest` is over everything that shapes the export and does not stand in the recipe. `origin` is what a manifest
+    says of it, without a name for what has none of its own; `name` the model name that a hub id gives.
+    """
+
+    where: Any
+    digest: Digest
+    origin: Source | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs, and what the source itself gives for them: what every graph of an export is measured on.
+
+    `feeds` and `expected` are numpy arrays by name, one mapping for each run. Outputs `per_token` have the axes batch
+    and sequence first: of these, positions that the input `attention_mask` leaves out do not count. `golden` are the
+    small inputs, by the names of their cases, that other runtimes are tested with.
+    """
+
+    feeds: Sequence[Feed]
+    expected: Sequence[Mapping[str, Any]]
+    per_token: frozenset[str] = frozenset()
+    golden: Mapping[str, Feed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A source that was loaded.
+
+    `start` is what the first step takes, such as a `TorchModel`; None where all that is here came out of a cache.
+    `companions` lie in the directory that `load` was given. `fields` are keys of the manifest in their JSON form;
+    `got` what became of the options, for the recipe's `parameters`. `loaded` is the task's own.
+    """
+
+    origin: Source
+    sample: Sample
+    start: Any = None
+    companions: tuple[DraftFile, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    got: Mapping[str, Any] = field(default_factory=dict)
+    loaded: Any = None
+
+
+class Task(ABC):
+    """One kind of source, with typed options. `version` goes up where the same source gives another subject."""
+
+    id: ClassVar[str]
+    version: ClassVar[int] = 1
+    Options: ClassVar[type[TaskOptions]] = TaskOptions
+
+    def __init__(self, directory: Path = Path(), trust_remote_code: bool = False, **options: Any) -> None:
+        """Args:
+        directory: what relative paths in the options are relative to.
+        trust_remote_code: whether code that a checkpoint brings may run.
+        """
+        self.directory = directory
+        self.trust_remote_code = trust_remote_code
+        try:
+            self.options: Any = self.Options(**options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InputError(f"task {self.id}: option {where or '(top)'}: {first['msg']}") from error
+
+    def record(self, found: Found) -> dict[str, Any]:
+        """The options as a manifest has them: paths are replaced by the digests of what lay there."""
+        value: dict[str, Any] = self.options.model_dump(mode="json")
+        return value
+
+    @abstractmethod
+    def find(self, source: str) -> Found:
+        """Find and hash a source; nothing heavy is imported.
+
+        Raises NotFoundError or RemoteError where it cannot be had, InputError where it is none of this task.
+        """
+
+    @abstractmethod
+    def load(self, found: Found, name: str, directory: Path) -> Subject:
+        """Load what was found, and write its companions into `directory`.
+
+        Args:
+            name: the model's name, for what has none of its own.
+
+        Raises InputError where it is not complete and trained, HostError where an extra is missing.
+        """

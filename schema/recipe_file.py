@@ -1,0 +1,117 @@
+"""A recipe as people write it: what to start from, a tree of passes, what to publish of it, and what that must be worth.
+
+    recipe: 1
+    name: acme/minilm
+    source: ./checkpoint
+    task: pooling
+    steps:
+      - {name: fp32, pass: OnnxConversion}
+      - {name: int8, pass: OnnxDynamicQuantization, input: fp32, params: {per_channel: true}}
+    outputs:
+      - {step: fp32, path: model.onnx}
+      - {step: int8, path: model_int8.onnx, format: onnx-int8}
+    checks:
+      - {output: model.onnx, metric: max_abs_diff, share: 0.001}
+      - {output: model_int8.onnx, metric: min_cosine, min: 0.95}
+
+A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from onnxreg.schema.frozen import FrozenDict
+from onnxreg.schema.manifest import FormatName
+from onnxreg.schema.model import Count, Document, First, Items, JsonObject, ModelName, RelPath, Text
+
+StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]
+LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
+"""The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
+
+
+class Strict(Document):
+    """A document that people write: an unknown key is a mistake, not the future."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AskedStep(Strict):
+    """One pass to run. `input` names the step whose result it takes (absent: the source).
+
+    `data` is a `.npz` file, or a directory of these, for passes that measure; its rows are read beside the recipe.
+    An `optional` step is skipped, on record, where a dependency of its pass is not installed.
+    """
+
+    name: StepName
+    pass_: Annotated[Text, Field(alias="pass")]
+    input: StepName | None = None
+    params: JsonObject = Field(default_factory=FrozenDict)
+    data: Text | None = None
+    optional: bool = False
+
+
+class AskedOutput(Strict):
+    """A step's result to publish.
+
+    `format` is told from the graph where it is absent. `golden` is how far another runtime may be from this
+    artifact's golden vectors, in parts of its largest value; 0 leaves the vectors out.
+    """
+
+    step: StepName
+    path: RelPath | None = None
+    format: FormatName | None = None
+    golden: Annotated[float, Field(ge=0)] | None = None
+
+
+class AskedCheck(Strict):
+    """A limit on what is measured of an output; where it does not hold, nothing is published.
+
+    `output` is the path of one, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest value;
+    `accuracy_loss` is what the accuracy on the task's dataset is below that of the full precision, `bytes` the size of
+    the file. Everything is measured against the source, `accuracy` against the labels.
+    """
+
+    output: Text = "*"
+    metric: Metric
+    max: float | None = None
+    min: float | None = None
+    share: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [name for name in ("max", "min", "share") if getattr(self, name) is not None]
+        fits = (
+            ["min"]
+            if self.metric in LEAST
+            else ["max", "share"]
+            if self.metric == "max_abs_diff"
+            else ["max"]
+        )
+        if len(given) != 1 or given[0] not in fits:
+            raise ValueError(f"{self.metric} takes one limit: {' or '.join(fits)}")
+        return self
+
+
+class Benchmark(Strict):
+    """Time the outputs on the CPU: `runs` of each batch size after a warm-up, with one thread or as many as given."""
+
+    runs: Annotated[Count, Field(gt=0)] = 100
+    threads: Annotated[Count, Field(gt=0)] = 1
+
+
+class RecipeFile(Strict):
+    """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe."""
+
+    recipe: First = 1
+    profile: Text = "recipe"
+    profile_version: Count = 1
+    name: ModelName | None = None
+    source: Text | None = None
+    task: Text
+    options: JsonObject = Field(default_factory=FrozenDict)
+    steps: Annotated[Items[AskedStep], Field(min_length=1, max_length=1_000)]
+    outputs: Items[AskedOutput] = ()
+    checks: Items[AskedCheck] = ()
+    benchmark: Benchmark | None = None

@@ -1,0 +1,92 @@
+"""How far outputs are from what they were made from, and the sample this is measured on."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.passes import samples
+from onnxreg.converters.recipes import checking, measuring
+from onnxreg.converters.tasks import token_sample
+from onnxreg.converters.tasks.base import Sample
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.recipe_file import AskedCheck
+
+
+def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measuring.Agreement:
+    feeds = [{"attention_mask": np.array(mask, np.int64)}]
+    sample = Sample(feeds, [{"logits": expected}], frozenset({"logits"}))
+    sides = [measuring.counting([{"logits": side}], sample) for side in (expected, got)]
+    return measuring.agreement(*sides, "logits")
+
+
+def test_padding_does_not_count() -> None:
+    expected = np.array([[[3.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [5.0, 5.0]]], np.float32)
+    got = expected.copy()
+    got[1, 1] = np.nan
+    got[0, 1] = [0.5, 0.25]
+    found = agreement(expected, got, [[1, 1], [1, 0]])
+    assert (found.positions, found.max_abs_diff) == (3, 1.75)
+    assert found.argmax_agreement == pytest.approx(2 / 3)
+    assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
+
+
+def test_logits_of_zero_agree_with_each_other() -> None:
+    zeros = np.zeros((1, 1, 2), np.float32)
+    assert agreement(zeros, zeros, [[1]]).min_cosine == 1
+
+
+def test_what_is_not_per_token_counts_whole() -> None:
+    feeds = [{"attention_mask": np.array([[1, 0], [1, 1]])}]
+    pooled = np.ones((2, 2), np.float32)
+    sample = Sample(feeds, [{"embeddings": pooled}])
+    assert measuring.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
+
+
+def check(value: dict[str, float], **asked: Any) -> dict[str, Any]:
+    found = measuring.Agreement(
+        7, **({"max_abs_diff": 0.0, "min_cosine": 1.0, "argmax_agreement": 1.0} | value), scale=10.0
+    )
+    limits = {asked["metric"]: AskedCheck(**asked)} if asked else {}
+    checks = checking.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
+    return {each["metric"]: each for each in checks}
+
+
+def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
+    found = check({"max_abs_diff": 0.123456789}, metric="max_abs_diff", max=0.2)
+    assert (found["max_abs_diff"]["value"], found["max_abs_diff"]["limit"]) == (0.123457, 0.2)
+    assert [each["verdict"] for each in found.values()] == ["pass", "info", "info"]
+    assert "limit" not in found["min_cosine"]
+
+
+@pytest.mark.parametrize(
+    ("value", "asked"),
+    [
+        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "max": 0.2}),
+        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "share": 0.02}),
+        ({"max_abs_diff": float("nan")}, {"metric": "max_abs_diff", "max": 0.2}),
+        ({"min_cosine": 0.4}, {"metric": "min_cosine", "min": 0.5}),
+        ({"min_cosine": float("nan")}, {"metric": "min_cosine", "min": 0.5}),
+        ({"argmax_agreement": 0.2}, {"metric": "argmax_agreement", "min": 0.5}),
+    ],
+)
+def test_what_is_beyond_a_limit_is_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
+    with pytest.raises(ConversionError, match=r"model\.onnx is not the checkpoint's model"):
+        check(value, **asked)
+
+
+@pytest.mark.parametrize("longest", [1, 5, 40, 512])
+def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
+    from onnxreg.converters.tasks.checkpoint import load_checkpoint
+
+    tokenizer = load_checkpoint(str(bert), "x").tokenizer
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    feeds = token_sample.sample_feeds(tokenizer, inputs, longest)
+    assert [tuple(feed) for feed in feeds] == [inputs] * 3
+    assert feeds[2]["input_ids"].shape == (1, longest)
+    assert feeds[1]["input_ids"].shape == (3, min(48, longest))
+    lengths = feeds[1]["attention_mask"].sum(axis=1).tolist()
+    assert lengths == [min(length, longest) for length in (48, 31, 7)]
+    assert feeds[1]["input_ids"].max() < len(tokenizer)
+    assert samples.digest(feeds) == samples.digest(token_sample.sample_feeds(tokenizer, inputs, longest))
