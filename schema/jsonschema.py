@@ -12,6 +12,7 @@ from typing import Any
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.evaluation import EvaluationDocument
+from onnxreg.schema.family_file import FamilyFile
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
 from onnxreg.schema.model import Document
@@ -25,6 +26,7 @@ MODELS: dict[str, type[Document]] = {
     "manifest-v2": Manifest,
     "recipe": Recipe,
     "recipe-file": RecipeFile,
+    "family-file": FamilyFile,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,
 }

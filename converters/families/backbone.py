@@ -1,15 +1,15 @@
 """The backbone: an image classifier of transformers as one graph with its logits and the embedding that it takes them from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.families.heads import BATCH
-from onnxreg.converters.passes import base, proof, samples, torch_model
+from onnxreg.converters.passes import base, torch_model
 from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.quiet import quiet, quieted
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.source import load_transformers
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.recipe import Step
@@ -23,12 +23,13 @@ TRACED = 2
 class LoadedBackbone:
     """A trained classifier; `module` takes `input` and gives `species_logits` and `embedding`.
 
-    `classes` are in the order of the logits, `shape` is channels, height and width.
+    `classes` are in the order of the logits, `shape` is channels, height and width, `width` that of the embedding.
     """
 
     module: Any
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
+    width: int
     model_type: str
     files: tuple[Path, ...]
 
@@ -44,7 +45,7 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     """
     if not directory.is_dir():
         raise NotFoundError(f"backbone: there is no checkpoint directory {directory.name}")
-    model = load_transformers(directory, "AutoModelForImageClassification", "backbone")
+    model = _load(directory)
     config = model.config
     trained = tuple(config.id2label[index] for index in range(len(config.id2label)))
     if classes is not None and tuple(classes) != trained:
@@ -57,7 +58,49 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
         raise InputError("backbone: its config does not say one image_size")
     files = tuple(directory / name for name in (CONFIG, *weight_files(directory)))
     shape = (int(config.num_channels), size, size)
-    return LoadedBackbone(_with_embedding(model), trained, shape, config.model_type, files)
+    return LoadedBackbone(
+        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type, files
+    )
+
+
+def _load(directory: Path) -> Any:
+    """The torch module in evaluation mode with eager attention: neither exporter traces the fused one of Swin right."""
+    import torch
+    from transformers import AutoModelForImageClassification
+    from transformers.utils import logging
+
+    if not weight_files(directory):
+        raise InputError(
+            "backbone: the checkpoint has no weights", "give the directory that save_pretrained wrote"
+        )
+    logging.disable_progress_bar()
+    try:
+        with quiet(), quieted("transformers"):
+            model, report = AutoModelForImageClassification.from_pretrained(
+                directory,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+    except Exception as error:
+        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+        raise InputError(
+            f"backbone: the checkpoint could not be loaded: {reason.splitlines()[0][:300]}"
+        ) from error
+    untrained = sorted({*report["missing_keys"], *(str(entry[0]) for entry in report["mismatched_keys"])})
+    if untrained:
+        raise InputError(
+            f"backbone: the checkpoint has no values for {untrained[0]}",
+            "it would be random numbers: train it, then save it",
+        )
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise InputError(f"backbone: {name} holds NaN or infinity")
+    return model.eval()
 
 
 def _with_embedding(model: Any) -> Any:
@@ -70,43 +113,38 @@ def _with_embedding(model: Any) -> Any:
             super().__init__()
             self.body, self.classifier = body, model.classifier
 
-        def forward(self, input: Any) -> dict[str, Any]:  # noqa: A002
+        def forward(self, input: Any) -> dict[str, Any]:
             embedding = self.body(input).pooler_output
             return {LOGITS: self.classifier(embedding), EMBEDDING: embedding}
 
     return Backbone().eval()
 
 
-@dataclass(frozen=True)
-class ExportedBackbone:
-    """The float32 graph, the step that made it, and how far each output is from the module's on seeded images."""
-
-    graph: Any
-    step: Step
-    parity: dict[str, dict[str, float]]
-    feeds: tuple[samples.Feed, ...]
-
-
-def export_backbone(loaded: LoadedBackbone, opset: int) -> ExportedBackbone:
-    """Export with the first exporter whose graph agrees with the module at other batch sizes than the traced one.
-
-    The batch is dynamic, all other axes are fixed. ConversionError where no exporter agrees, or an axis is not what it should be.
-    """
+def subject_of(loaded: LoadedBackbone) -> TorchModel:
+    """What the exporters take; the batch is the only dynamic axis."""
     import torch
 
     names = (INPUT, LOGITS, EMBEDDING)
     example = torch.zeros(TRACED, *loaded.shape)
-    subject = TorchModel(loaded.module, {INPUT: example}, (LOGITS, EMBEDDING), {name: {0: BATCH} for name in names})
-    work = OnnxConversion(use_dynamo_exporter="auto", target_opset=opset)
-    graph, step = base.run("backbone", work, subject)
-    feeds = samples.draw(graph)
-    expected = torch_model.run(subject, feeds)
-    fix_axes(graph, expected[0])
-    got = _run(graph, feeds)
-    return ExportedBackbone(graph, step, proof.compare(expected, got, "the backbone"), feeds)
+    return TorchModel(
+        loaded.module, {INPUT: example}, (LOGITS, EMBEDDING), {name: {0: BATCH} for name in names}
+    )
 
 
-def fix_axes(graph: Any, outputs: dict[str, Any]) -> None:
+def export_backbone(subject: TorchModel, opset: int) -> tuple[Any, Step]:
+    """The float32 graph, by the first exporter whose graph agrees with the module at other batch sizes than the traced one.
+
+    ConversionError where no exporter agrees, or an output has not as many axes as the module gives it.
+    """
+    graph, step = base.run(
+        "backbone", OnnxConversion(use_dynamo_exporter="auto", target_opset=opset), subject
+    )
+    (given,) = torch_model.run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])
+    fix_axes(graph, given)
+    return graph, step
+
+
+def fix_axes(graph: Any, outputs: Mapping[str, Any]) -> None:
     """State every axis but the batch as fixed, as long as the module makes it: exporters leave some without a size."""
     for value in graph.graph.output:
         dims = value.type.tensor_type.shape.dim
@@ -116,10 +154,3 @@ def fix_axes(graph: Any, outputs: dict[str, Any]) -> None:
         for dim, length in list(zip(dims, sizes, strict=True))[1:]:
             dim.Clear()
             dim.dim_value = length
-
-
-def _run(graph: Any, feeds: Sequence[samples.Feed]) -> list[dict[str, Any]]:
-    from onnxreg.converters.passes import model
-
-    session = model.session(graph, "the backbone")
-    return [proof.outputs(session, feed, "the backbone") for feed in feeds]

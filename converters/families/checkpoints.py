@@ -42,6 +42,17 @@ class Head:
         """The width of the embedding that it reads."""
         return int(self.layers[0].weight.shape[1])
 
+    def logits(self, rows: Any, activation: str) -> Any:
+        """What it gives for embeddings `[n, width]`, in float64: what its graphs are held against."""
+        import numpy as np
+
+        value = rows.astype(np.float64)
+        for index, layer in enumerate(self.layers):
+            if index:
+                value = np.tanh(value) if activation == "Tanh" else np.maximum(value, 0.0)
+            value = value @ layer.weight.T.astype(np.float64) + layer.bias
+        return value
+
 
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
     """Read `.safetensors`, `.npz`, or `.pth` with plain weights. Errors call it `name`.
