@@ -1,156 +1,77 @@
 """All verbs as one typer application, grouped by task."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from onnxreg.cli import (
-    VERSION,
-    add,
-    archive,
-    attest,
-    coverage,
-    devices,
-    diff,
-    doctor,
-    drop,
-    du,
-    export,
-    fetch_index,
-    gc,
-    importing,
-    key,
-    lock,
-    log,
-    ls,
-    mirror,
-    passes,
-    pin,
-    policy,
-    profiles,
-    promote,
-    pull,
-    purge,
-    push,
-    query,
-    rebuild,
-    remote,
-    resolve,
-    run,
-    sbom,
-    schema,
-    serve,
-    show,
-    sign,
-    tag,
-    trust,
-    untag,
-    verify,
-    yank,
-)
+from onnxreg.cli import VERSION
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError
 
-Verb = tuple[str, Callable[..., None], Sequence[str]]
-PANELS: dict[str, tuple[Verb, ...]] = {
-    "Make a version": (
-        ("export", export.command, export.EXAMPLES),
-        ("import", importing.command, importing.EXAMPLES),
-        ("add", add.command, add.EXAMPLES),
-        ("passes", passes.command, passes.EXAMPLES),
-    ),
-    "Move it": (
-        ("push", push.command, push.EXAMPLES),
-        ("pull", pull.command, pull.EXAMPLES),
-        ("mirror", mirror.command, mirror.EXAMPLES),
-        ("fetch-index", fetch_index.command, fetch_index.EXAMPLES),
-    ),
-    "Deliver it": (
-        ("lock", lock.command, lock.EXAMPLES),
-        ("run", run.command, run.EXAMPLES),
-        ("serve", serve.command, serve.EXAMPLES),
-    ),
+PANELS: dict[str, tuple[str, ...]] = {
+    "Make a version": ("export", "import", "add", "passes"),
+    "Move it": ("push", "pull", "mirror", "fetch-index"),
+    "Deliver it": ("lock", "run", "serve"),
     "Find and compare": (
-        ("ls", ls.command(), ls.EXAMPLES),
-        ("show", show.command, show.EXAMPLES),
-        ("resolve", resolve.command(), resolve.EXAMPLES),
-        ("query", query.command, query.EXAMPLES),
-        ("coverage", coverage.command, coverage.EXAMPLES),
-        ("devices", devices.command, devices.EXAMPLES),
-        ("diff", diff.command, diff.EXAMPLES),
-        ("sbom", sbom.command, sbom.EXAMPLES),
-        ("rebuild", rebuild.command, rebuild.EXAMPLES),
+        "ls",
+        "show",
+        "resolve",
+        "query",
+        "coverage",
+        "devices",
+        "diff",
+        "sbom",
+        "rebuild",
     ),
-    "Decide what is in use": (
-        ("tag", tag.command, tag.EXAMPLES),
-        ("attest", attest.command, attest.EXAMPLES),
-        ("promote", promote.command, promote.EXAMPLES),
-        ("untag", untag.command, untag.EXAMPLES),
-        ("sign", sign.command, sign.EXAMPLES),
-        ("yank", yank.command, yank.EXAMPLES),
-        ("pin", pin.command, pin.EXAMPLES),
-    ),
-    "Make room": (
-        ("gc", gc.command, gc.EXAMPLES),
-        ("drop", drop.command, drop.EXAMPLES),
-        ("purge", purge.command, purge.EXAMPLES),
-    ),
-    "Keep it healthy": (
-        ("verify", verify.command, verify.EXAMPLES),
-        ("log", log.command, log.EXAMPLES),
-        ("doctor", doctor.command, doctor.EXAMPLES),
-        ("du", du.command, du.EXAMPLES),
-    ),
+    "Decide what is in use": ("tag", "attest", "promote", "untag", "sign", "yank", "pin"),
+    "Make room": ("gc", "drop", "purge"),
+    "Keep it healthy": ("verify", "log", "doctor", "du"),
 }
 OTHERS = "Set up"
-Group = tuple[str, str, Sequence[str], Mapping[str, Callable[..., None]]]
+Group = tuple[str, str, Mapping[str, str]]
 GROUPS: dict[str, Group] = {
     "archive": (
         "Move it",
         "Versions in one file, for a site without network.",
-        archive.EXAMPLES,
-        {"create": archive.create, "verify": archive.verify},
+        {"create": "create", "verify": "verify"},
     ),
     "profiles": (
         "Make a version",
         "The recipes that come with the program.",
-        profiles.EXAMPLES,
-        {"list": profiles.list_profiles, "show": profiles.show},
+        {"list": "list_profiles", "show": "show"},
     ),
     "remote": (
         OTHERS,
         "Give registries elsewhere a name.",
-        remote.EXAMPLES,
-        {"add": remote.add, "list": remote.list_remotes, "remove": remote.remove},
+        {"add": "add", "list": "list_remotes", "remove": "remove"},
     ),
-    "key": (
-        OTHERS,
-        "The keys that you sign with.",
-        key.EXAMPLES,
-        {"new": key.new, "list": key.list_keys, "show": key.show},
-    ),
+    "key": (OTHERS, "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
     "policy": (
         "Decide what is in use",
         "Say what channels demand of versions.",
-        policy.EXAMPLES,
-        {"show": policy.show, "set": policy.set_policy},
+        {"show": "show", "set": "set_policy"},
     ),
     "trust": (
         OTHERS,
         "Whose signatures count for you, and what you saw of registries.",
-        trust.EXAMPLES,
-        {"show": trust.show, "add": trust.add, "revoke": trust.revoke, "reset": trust.reset},
+        {"show": "show", "add": "add", "revoke": "revoke", "reset": "reset"},
     ),
 }
-"""Verbs with verbs of their own: panel, help, examples, commands."""
+"""Verbs with verbs of their own: panel, help, commands and their functions."""
+MODULES = {"import": "importing", "fetch-index": "fetch_index"}
+"""Of verbs whose modules cannot have their names."""
+DECLARED_LATE = ("ls", "resolve")
+"""Verbs of the fast lane, which does without typer: their `command` makes the declaration."""
 
 
-def build() -> typer.Typer:
-    """The application with every verb."""
+def build(alone: str | None = None) -> typer.Typer:
+    """The application with every verb, or with one alone: to import them all takes longer than most of them work."""
     app = typer.Typer(
         name="reg",
         help="Export, prove and deliver ONNX models.",
@@ -161,20 +82,37 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(_globals)
-    for panel, verbs in PANELS.items():
-        for name, command, examples in verbs:
-            app.command(name, rich_help_panel=panel, epilog=_epilog(examples))(command)
-    for name, (panel, text, examples, commands) in GROUPS.items():
-        app.add_typer(_group(examples, commands), name=name, help=text, rich_help_panel=panel)
-    app.command("schema", rich_help_panel=OTHERS, epilog=_epilog(schema.EXAMPLES))(schema.command)
+    for panel, names in PANELS.items():
+        for name in names:
+            if alone in (None, name):
+                _add_verb(app, name, panel)
+    for name, group in GROUPS.items():
+        if alone in (None, name):
+            _add_group(app, name, group)
+    if alone in (None, "schema"):
+        _add_verb(app, "schema", OTHERS)
     return app
 
 
-def _group(examples: Sequence[str], commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    group = typer.Typer(epilog=_epilog(examples))
-    for name, command in commands.items():
-        group.command(name, epilog=_epilog([line for line in examples if f" {name}" in line]))(command)
-    return group
+def _module(verb: str) -> ModuleType:
+    return import_module(f"onnxreg.cli.{MODULES.get(verb, verb)}")
+
+
+def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
+    module = _module(name)
+    command = module.command() if name in DECLARED_LATE else module.command
+    app.command(name, rich_help_panel=panel, epilog=_epilog(module.EXAMPLES))(command)
+
+
+def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
+    panel, text, functions = group
+    module = _module(verb)
+    examples: Sequence[str] = module.EXAMPLES
+    inner = typer.Typer(epilog=_epilog(examples))
+    for name, function in functions.items():
+        own = [line for line in examples if f" {name}" in line]
+        inner.command(name, epilog=_epilog(own))(getattr(module, function))
+    app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
 
 
 def _epilog(examples: Sequence[str]) -> str:
@@ -205,8 +143,9 @@ def _globals(
 
 def run_app(words: list[str]) -> None:
     """Parse and run a command line. A usage error is an InputError like any other."""
-    command: Any = typer.main.get_command(build())
-    if "_REG_COMPLETE" in os.environ:
+    completes = "_REG_COMPLETE" in os.environ
+    command: Any = typer.main.get_command(build(None if completes else _verb(words)))
+    if completes:
         command(words, prog_name="reg")
     try:
         with command.make_context("reg", list(words)) as context:
@@ -219,6 +158,18 @@ def run_app(words: list[str]) -> None:
         where = found.command_path if found else "reg"
         message = " ".join(error.format_message().split())
         raise InputError(message, _usage_hint(words, where)) from None
+
+
+def _verb(words: Sequence[str]) -> str | None:
+    """The verb that a command line names; None where it names none of ours, or asks for help first."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--registry":
+            next(rest, None)
+        elif word != "--quiet" and not word.startswith("--registry="):
+            known = {*GROUPS, "schema"}.union(*PANELS.values())
+            return word if word in known else None
+    return None
 
 
 def _usage_hint(words: Sequence[str], where: str) -> str:

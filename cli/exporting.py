@@ -69,4 +69,4 @@ def check_one(**given: object) -> None:
     if len(names) != 1:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
-        raise InputError(told, f"give {known}")
+        raise InputError(told, f"see `reg export --help`: give {known}")

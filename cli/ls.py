@@ -82,9 +82,14 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
         ]
         session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
         if not rows and not damages:
-            none = f"{place.url} holds no models yet: reg export and reg add make some"
-            session.say(none if pattern == "*" else f"no model of {place.url} is called {pattern}")
+            session.say(_none(place) if pattern == "*" else f"no model of {place.url} is called {pattern}")
     fail(damages)
+
+
+def _none(place: Source) -> str:
+    if place.is_mirror:
+        return f"{place.url}, {lookup.named_copy(place)}, holds no models yet: {lookup.FINISH}"
+    return f"{place.url} holds no models yet: reg export and reg add make some"
 
 
 def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from onnxreg.schema.device import Device
     from onnxreg.schema.operators import Need
 
+LIST = "`reg ls` shows what is there"
+FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -69,20 +72,28 @@ _decode = lru_cache(2)(State.decode)
 
 
 def unknown(name: str, remote: Source) -> NotFoundError:
-    """The error for a model that is not there; the hint has the nearest names that are."""
-    _ = remote.is_mirror  # NotFoundError where there is no registry any more
+    """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
+    is_copy = remote.is_mirror  # NotFoundError where there is no registry any more
     known: list[str] = []
     with suppress(UnlistedError):
         known = list(remote.names())
-    return NotFoundError(f"there is no model {name} in {remote.url}", _nearest(name, known))
+    where = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
+    return NotFoundError(
+        f"there is no model {name} in {where}", _nearest(name, known, otherwise=FINISH if is_copy else LIST)
+    )
 
 
-def _nearest(name: str, known: list[str], least: float = 0.6) -> str:
+def named_copy(copy: Source) -> str:
+    """What a mirror, an archive or a memory says of itself where something is not there."""
+    return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
+
+
+def _nearest(name: str, known: list[str], least: float = 0.6, otherwise: str = LIST) -> str:
     """A hint at the names that are most alike: at least so much, of 1."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=3, cutoff=least)
-    return f"did you mean {' or '.join(near)}?" if near else "`reg ls` shows what is there"
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def matching(remote: Source, patterns: Collection[str]) -> list[str]:

@@ -2,19 +2,25 @@
 
 import hashlib
 import io
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.sentfile import Sent, hand_over
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 
 
 class Checked(io.RawIOBase):
-    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError where they are others."""
+    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError where they are others.
 
-    def __init__(self, source: BinaryIO, expected: Digest) -> None:
+    `pieces` are their parts as somebody said: not checked.
+    """
+
+    def __init__(self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = ()) -> None:
         self._source: Any = source
         self._expected = expected
+        self.pieces = pieces
         self._hasher = hashlib.sha256()
         self.size = 0
 

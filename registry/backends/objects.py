@@ -1,7 +1,7 @@
 """A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from onnxreg.registry.storage import (
     IndexFile,
     Kind,
     MissingBlobError,
+    Piece,
     TreeFile,
     index_path,
     keys_of,
@@ -228,10 +229,12 @@ class ObjectPush:
         paths = {usable_key(digest, self._condemned).path: digest for digest in digests}
         return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
 
-    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+    def put(
+        self, source: BinaryIO, expected: Digest | None = None, pieces: Sequence[Piece] = ()
+    ) -> tuple[Digest, int]:
         if expected is None or (path := usable_key(expected, self._condemned).path) in self._damaged:
             return self._put_spooled(source, expected)
-        checked = Checked(source, expected)
+        checked = Checked(source, expected, pieces)
         self._store.create(path, cast(BinaryIO, checked))
         return expected, checked.size
 
@@ -257,7 +260,7 @@ class ObjectPush:
 
     def fetch(self, blob: Arriving) -> int:
         with blob.open(0) as stream:
-            return self.put(stream, blob.digest)[1]
+            return self.put(stream, blob.digest, blob.pieces())[1]
 
     def flush(self) -> None:
         """Blobs are up already."""

@@ -148,7 +148,8 @@ class S3Store:
             if size <= SINGLE:
                 return self._create(key, cast(BinaryIO, spool), sent)
             spool.seek(0)
-            return self._uploader.upload(key, cast(BinaryIO, spool), source, sent=sent)
+            pieces = getattr(source, "pieces", ())
+            return self._uploader.upload(key, cast(BinaryIO, spool), source, sent=sent, pieces=pieces)
 
     def _create(self, key: str, source: BinaryIO, sent: Sent) -> bool:
         """Create an object from a file whose bytes are known to be right."""

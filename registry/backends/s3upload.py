@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b64encode
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cached_property
@@ -13,14 +14,15 @@ from typing import Any, BinaryIO
 from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.backends.sentfile import Sent, SentFile
 from onnxreg.registry.stopping import LOOK, StoppedError, check_stop, ended_by, outcome, submit
-from onnxreg.registry.storage import CHUNK
+from onnxreg.registry.storage import CHUNK, Piece
+from onnxreg.schema.digest import PIECE, Digest
 from onnxreg.schema.errors import RemoteError
 
 PART = 5 * 2**20
 """Bytes of a part, of the first ones; S3 takes no smaller ones."""
 STEP = 2500
 """After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
-FLYING = 6
+FLYING = 4
 """So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
 
 
@@ -37,10 +39,11 @@ class Uploader:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(FLYING, thread_name_prefix="upload")
 
-    def upload(self, key: str, *streams: BinaryIO, sent: Sent) -> bool:
+    def upload(self, key: str, *streams: BinaryIO, sent: Sent, pieces: Sequence[Piece] = ()) -> bool:
         """Create an object from streams, one after the other; False where there is one by now. Tells what is `sent`.
 
         Nothing is visible before the end. Where anything fails, reading too, the parts that are there are given up.
+        Its pieces, where somebody said their digests, are its parts: then nobody but the server hashes them.
         """
         path = self._client.path(key)
         doing = f"uploading {key}"
@@ -48,7 +51,8 @@ class Uploader:
         upload = {"Key": path, "UploadId": begun["UploadId"]}
         done = False
         try:
-            parts = self._send_parts(doing, upload, deque(streams), sent)
+            fitting = pieces if pieces and pieces[0].stop == PIECE else ()
+            parts = self._send_parts(doing, upload, deque(streams), sent, deque(fitting))
             done = self._complete(doing, upload, parts)
         finally:
             if not done:
@@ -57,19 +61,29 @@ class Uploader:
         return done
 
     def _send_parts(
-        self, doing: str, upload: dict[str, Any], streams: deque[BinaryIO], sent: Sent
+        self,
+        doing: str,
+        upload: dict[str, Any],
+        streams: deque[BinaryIO],
+        sent: Sent,
+        pieces: deque[Piece],
     ) -> list[dict[str, Any]]:
         parts: list[Future[dict[str, Any]]] = []
         try:
             while streams:
+                piece = pieces.popleft() if pieces else None
+                size = piece.stop - piece.start if piece else PART * (1 + len(parts) // STEP)
                 part = self._buffer()
+                filled = 0
                 try:
-                    _fill(part, streams, PART * (1 + len(parts) // STEP))
-                except BaseException:
-                    self._buffers.put(part)
-                    raise
-                number = len(parts) + 1
-                parts.append(submit(self._pool, self._send, doing, upload, number, part, sent))
+                    filled = _fill(part, streams, size)
+                finally:
+                    if not filled:
+                        self._buffers.put(part)
+                if not filled:
+                    break
+                number, said = len(parts) + 1, piece.digest if piece else None
+                parts.append(submit(self._pool, self._send, doing, upload, number, part, sent, said))
                 for earlier in parts:
                     if earlier.done():
                         earlier.result()
@@ -88,14 +102,27 @@ class Uploader:
                 return self._buffers.get(timeout=LOOK)
 
     def _send(
-        self, doing: str, upload: dict[str, Any], number: int, data: BytesIO, sent: Sent
+        self,
+        doing: str,
+        upload: dict[str, Any],
+        number: int,
+        data: BytesIO,
+        sent: Sent,
+        said: Digest | None,
     ) -> dict[str, Any]:
-        """Send a part and give its memory back."""
+        """Send a part and give its memory back.
+
+        Where its digest is only `said`, and that try fails, the part is hashed and sent in the usual way, which counts.
+        """
+        body = SentFile(data, sent)
         try:
-            checksum = b64encode(hashlib.sha256(data.getbuffer()).digest()).decode()
-            part = {"PartNumber": number, "ChecksumSHA256": checksum}
-            answer = self._client.call(doing, "upload_part", **upload, **part, Body=SentFile(data, sent))
-            return {**part, "ETag": answer["ETag"]}
+            if said is not None:
+                part = _part(number, bytes.fromhex(said.hex))
+                with suppress(RemoteError):
+                    wanted = {**upload, **part, "Body": body}
+                    return part | _tag(self._client.request(doing, "upload_part", wanted))
+            part = _part(number, hashlib.sha256(data.getbuffer()).digest())
+            return part | _tag(self._client.call(doing, "upload_part", **upload, **part, Body=body))
         finally:
             self._buffers.put(data)
 
@@ -128,11 +155,24 @@ class Uploader:
         return True
 
 
-def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> None:
-    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped."""
+def _part(number: int, sha256: bytes) -> dict[str, Any]:
+    return {"PartNumber": number, "ChecksumSHA256": b64encode(sha256).decode()}
+
+
+def _tag(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"ETag": answer["ETag"]}
+
+
+def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> int:
+    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped.
+
+    Returns the bytes of the part.
+    """
     part.seek(0)
     while streams and (left := size - part.tell()):
         if not part.write(streams[0].read(min(CHUNK, left))):
             streams.popleft()
+    filled = part.tell()
     part.truncate()
     part.seek(0)
+    return filled

@@ -5,7 +5,7 @@ source's, and no event is made in it. Between different ids the rule of `transfe
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from onnxreg.schema.errors import (
     ConflictError,
     HostError,
     InputError,
+    RemoteError,
 )
 from onnxreg.schema.events import Drop, Expire, Purge
 from onnxreg.schema.state import Entry
@@ -84,13 +85,25 @@ def mirror(
     """
     report = Mirrored(source.url, destination.url)
     watching = progress or Progress()
-    if source.registry_id == destination.registry_id:
-        _verbatim(source, destination, report, watching)
-    else:
-        if destination.is_mirror:
-            raise mirror_error(destination.registry_id)
-        _by_version(source, destination, report, watching, channels, actor)
+    with _unfinished(destination):
+        if source.registry_id == destination.registry_id:
+            _verbatim(source, destination, report, watching)
+        else:
+            if destination.is_mirror:
+                raise mirror_error(destination.registry_id)
+            _by_version(source, destination, report, watching, channels, actor)
     return report
+
+
+@contextmanager
+def _unfinished(destination: Remote) -> Iterator[None]:
+    """Where a place or this machine fails, the hint says that the copy is not whole, and how to finish it."""
+    try:
+        yield
+    except (HostError, RemoteError) as error:
+        rest = f"{destination.url} has only what arrived: run reg mirror again, it goes on there"
+        error.hint = "; ".join(filter(None, (error.hint, rest)))
+        raise
 
 
 def open_both(known: Remotes, source: str, destination: str, new_id: bool = False) -> tuple[Remote, Remote]:

@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [resolve] [export] [remotes] [serving]
+python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [resolve] [export] [encoders] [remotes] [serving]
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import durability
+import encoders
 import export
 import remotes
 import resolving
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "scale": lambda: scale.benchmark(CACHE),
     "resolve": resolving.benchmark,
     "export": _export,
+    "encoders": lambda: encoders.benchmark(CACHE),
     "remotes": lambda: remotes.benchmark(CACHE),
     "serving": lambda: serving.benchmark(CACHE),
 }

@@ -148,7 +148,7 @@ def size(directory: Path) -> Iterator[Row]:
     """What a server costs over ten thousand models and over ten: to start, to list them first, and once all were asked for."""
     figures: dict[int, list[tuple[float, ...]]] = {}
     for models in (FEW, MANY):
-        registry = grow.grow(directory / str(models), models, VERSIONS)
+        registry = grow.grow(directory / str(models), models, VERSIONS, manifests=True)
         every = _resolve([grow.model_name(number) for number in range(models)])
         figures[models] = [_cost(registry, every)]
     what = (
@@ -179,7 +179,7 @@ def benchmark(cache: Path, count: int = 3, wanted: Sequence[str] = ()) -> list[R
     names = [grow.model_name(number) for number in range(MODELS)]
     found: list[Row] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        registry = grow.grow(Path(directory) / "registry", MODELS, VERSIONS)
+        registry = grow.grow(Path(directory) / "registry", MODELS, VERSIONS, manifests=True)
         known: dict[str, Callable[[], Iterator[Row]]] = {
             "mlflow": lambda: against_mlflow(cache, registry, names, count),
             "nginx": lambda: against_nginx(registry, names, count),

@@ -77,7 +77,6 @@ USAGE = (
     ["remote"],
     ["remote", "add", "origin"],
     ["export", "."],
-    ["export", ".", "--profile", "ios"],
     ["export", ".", "--profile", "android", "--opset", "many"],
     ["add", "--name", "a"],
     ["add", "model.onnx"],

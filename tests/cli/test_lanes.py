@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import typer
 
 from onnxreg.cli import fast
-from onnxreg.cli.app import build
+from onnxreg.cli.app import GROUPS, MODULES, PANELS, build
 from onnxreg.registry import Registry
 from onnxreg.schema.policy import read_policy
 
@@ -141,6 +142,18 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
 )
 def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
     assert not loaded(words, home) & set(HEAVY)
+
+
+@pytest.mark.parametrize("words", [["tag", "tiny", "edge"], ["push", "tiny", "./there"], ["key", "list"]])
+def test_a_verb_loads_no_other_verb(words: list[str], home: Path, tmp_path: Path) -> None:
+    found = loaded([*words[:2], str(tmp_path / "there")] if words[0] == "push" else words, home)
+    verbs = {f"onnxreg.cli.{MODULES.get(verb, verb)}" for verb in (*GROUPS, *chain(*PANELS.values()))}
+    assert found & verbs == {f"onnxreg.cli.{words[0]}"}
+
+
+@pytest.mark.parametrize("words", [["--quiet", "push", "--help"], ["--registry", "x", "push", "--help"]])
+def test_options_before_the_verb(words: list[str], reg: Callable[..., Any]) -> None:
+    assert reg(*words) == reg("push", "--help")
 
 
 def loaded(words: list[str], home: Path) -> set[str]:

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from onnxreg.cli.progress import Drawn
+from onnxreg.cli.drawing import Drawn
 
 
 def lines(drawn: Drawn, width: int) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.remotes import open_url
@@ -142,6 +143,17 @@ def test_mirror_follows_and_is_read_only(reg: Reg, home: Path, tmp_path: Path) -
         "skipped": [],
     }
     assert found["freed"]["bytes"] > 0
+
+
+def test_a_mirror_to_which_nothing_came_yet_says_so(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    LocalRemote.create(half, mirror_of=registry.id)
+    listed, asked = reg("--registry", half, "ls"), reg("--registry", half, "resolve", "tiny")
+    assert (listed.status, asked.status) == (0, 3)
+    for said in (listed.out, asked.err):
+        assert "may be incomplete" in said and "`reg mirror` into it goes on" in said
+    assert reg("mirror", registry.store.root, half).status == 0
+    assert reg("--registry", half, "ls").out == reg("ls").out
 
 
 def test_a_mirror_becomes_a_registry_of_its_own(reg: Reg, home: Path, tmp_path: Path) -> None:

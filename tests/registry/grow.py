@@ -16,7 +16,7 @@ from typing import Any
 
 from onnxreg.registry import Registry
 from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.storage import index_path
+from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.events import Publish, Tag, Yank
@@ -155,20 +155,22 @@ def history(registry: str, name: str, number: int, versions: int) -> tuple[Ledge
     return ledger, made
 
 
-def grow(root: Path, models: int, versions: int = 20, whole: Iterable[int] = ()) -> Registry:
+def grow(
+    root: Path, models: int, versions: int = 20, whole: Iterable[int] = (), manifests: bool = False
+) -> Registry:
     """A registry with so many models of so many versions each.
 
     Those in `whole` have every blob, and verify clean; of the others there is what listing, resolving, searching and the
-    log read: the index file, and what it was sealed into.
+    log read: the index file, and what it was sealed into. `manifests` are read by a server too.
     """
     registry = Registry(root)
     complete = set(whole)
     for number in range(models):
-        add_model(registry, number, versions, number in complete)
+        add_model(registry, number, versions, number in complete, manifests)
     return registry
 
 
-def add_model(registry: Registry, number: int, versions: int, whole: bool) -> str:
+def add_model(registry: Registry, number: int, versions: int, whole: bool, manifests: bool = False) -> str:
     """Write one model; returns its name."""
     name = model_name(number)
     ledger, made = history(registry.id, name, number % PATTERNS, versions)
@@ -177,12 +179,22 @@ def add_model(registry: Registry, number: int, versions: int, whole: bool) -> st
         _put_all(registry, name, number, ledger, made)
     else:
         _put(registry, _history_blobs(ledger))
+        for item in made.values() if manifests else ():
+            _lay(registry, item)
     path = registry.store.root / index_path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = registry.store.root / "local" / "next"
     temporary.write_bytes(data)
     temporary.replace(path)
     return name
+
+
+def _lay(registry: Registry, item: Made) -> None:
+    """A manifest under its final name, not durable: thousands of them are written in a second."""
+    path = registry.store.root / blob_path(item.digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(item.manifest)
+    path.chmod(0o444)
 
 
 def _put_all(registry: Registry, name: str, number: int, ledger: Ledger, made: dict[Version, Made]) -> None:

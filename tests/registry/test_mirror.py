@@ -1,5 +1,6 @@
 """Mirrors: verbatim copies that stay read-only, and registries of their own made of whole other ones."""
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import static
+from faults import Plan, Proxy
 
 from onnxreg.registry import Registry
+from onnxreg.registry.backends import retrying
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.health.verify import verify
@@ -21,7 +24,7 @@ from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
 from onnxreg.registry.storage import Remote, UnlistedError, blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError
+from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
 
 MakeDraft = Callable[..., Draft]
 
@@ -336,6 +339,54 @@ def test_nothing_is_made_for_a_source_that_cannot_be_listed(filled: Registry, tm
     with static.serve(filled.store.root) as url, pytest.raises(UnlistedError):
         open_both(filled.remotes, url, str(tmp_path / "made"))
     assert not (tmp_path / "made").exists()
+
+
+def dies_after(part: str, good: int) -> Plan:
+    """Requests for such paths are answered so many times; then the server is gone."""
+    left = itertools.count()
+    dead: list[str] = []
+
+    def plan(method: str, path: str) -> str | None:
+        if part in path and next(left) >= good:
+            dead.append(path)
+        return "reset" if dead else None
+
+    return plan
+
+
+@pytest.mark.parametrize(("part", "good"), [("/index/", 0), ("/blobs/", 0), ("/blobs/", 1), ("/blobs/", 8)])
+def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
+    filled: Registry,
+    other: Registry,
+    there: str,
+    behind: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    good: int,
+) -> None:
+    source, target = other.remotes.open(there, create=True), str(tmp_path / "copy")
+    mirror(filled.store, source)
+    places = open_both(other.remotes, there, target)
+    monkeypatch.setattr(retrying, "TRIES", 2)
+    behind.plan = dies_after(part, good)
+    with pytest.raises(RemoteError) as failed:
+        mirror(*places)
+    assert f"{target} has only what arrived: run reg mirror again" in failed.value.hint
+    half = Registry(Path(target))
+    assert not half.verify().damages
+    assert set(half.names()) < set(filled.names())
+    for name in set(filled.names()) - set(half.names()):
+        with pytest.raises(
+            NotFoundError, match=f"{target}, a copy of registry .* may be incomplete"
+        ) as absent:
+            half.find(name)
+        assert "goes on where it was cut off" in absent.value.hint
+    behind.plan = lambda method, path: None
+    done = mirror(*open_both(other.remotes, there, target))
+    assert done.models == 2 and not done.skipped
+    assert indexes(half.store) == indexes(source)
+    assert not half.verify().damages
 
 
 def test_the_shape_of_the_report() -> None:

@@ -22,12 +22,17 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends import ranges, s3, s3upload
 from onnxreg.registry.backends.s3 import s3_remote
 from onnxreg.registry.moving import copying
-from onnxreg.registry.storage import blob_path
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.storage import Piece, blob_path
+from onnxreg.schema.digest import PIECE, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import IntegrityError, RemoteError
 
 MakeDraft = Callable[..., Draft]
+
+
+def pieces_of(data: bytes) -> list[Piece]:
+    spans = ((start, min(start + PIECE, len(data))) for start in range(0, len(data), PIECE))
+    return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
 
 
 class TestLargeObjects:
@@ -79,9 +84,11 @@ class TestLargeObjects:
         assert min(counts) < 0, "what was sent in vain is taken back"
         assert sum(counts) == size
 
+    @pytest.mark.parametrize("said", ["nothing", "the truth", "wrong digests"])
     @pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "garbled"])
-    def test_parts_are_sent_again(self, there: str, behind: Proxy, fault: str) -> None:
+    def test_parts_are_sent_again(self, there: str, behind: Proxy, fault: str, said: str) -> None:
         data = random.Random(1).randbytes(17 * 2**20)
+        pieces = [] if said == "nothing" else pieces_of(data if said == "the truth" else bytes(len(data)))
         remote = s3_remote(there, create=True)
         met: set[str] = set()
 
@@ -95,11 +102,34 @@ class TestLargeObjects:
 
         behind.plan = once
         with remote.push() as push:
-            push.put(BytesIO(data), Digest.of(data))
-        assert len(behind.met) >= 4
+            push.put(BytesIO(data), Digest.of(data), pieces)
+        assert len(behind.met) >= 3
         behind.plan = lambda method, path: None
         with remote.open_blob(Digest.of(data)) as stream:
             assert stream.read() == data
+
+    def test_a_part_whose_digest_is_said_is_not_hashed(
+        self, there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = random.Random(2).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        monkeypatch.setattr(s3upload, "hashlib", None)
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data), pieces_of(data))
+        assert behind.requests("PUT", "partNumber") == 3
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_what_is_said_of_pieces_lets_no_wrong_bytes_pass(
+        self, there: str, ministack: s3servers.Server
+    ) -> None:
+        data, other = bytes(17 * 2**20), random.Random(3).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        for pieces in (pieces_of(data), pieces_of(other)):
+            with remote.push() as push, pytest.raises(IntegrityError):
+                push.put(BytesIO(data), Digest.of(other), pieces)
+            assert not remote.has([Digest.of(other)])
+        assert ministack.uploads(there) == []
 
     def test_a_failed_upload_leaves_no_part(
         self, there: str, behind: Proxy, ministack: s3servers.Server
@@ -246,7 +276,7 @@ def test_a_push_that_is_killed_between_parts(
     command = [sys.executable, "-c", KILLED, str(registry.store.root), there]
 
     def kill(method: str, path: str) -> str | None:
-        if "partNumber=3" not in path:
+        if "partNumber=2" not in path:
             return None
         os.kill(pusher.pid, signal.SIGKILL)
         return "reset"

@@ -18,6 +18,7 @@ from onnxreg.registry.search.index import FILE, Kind, SearchIndex
 from onnxreg.registry.search.listing import read_model
 from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema.draft import Draft
+from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import SEGMENT
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -197,3 +198,11 @@ def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
     assert twin.resolve(NAME).found.entry.manifest == published.digest
     long.push(published.ref, str(twin.store.root))
     assert written(after, tree(twin)) == ([], [])
+
+
+def test_grown_manifests_say_what_the_index_says(tmp_path: Path) -> None:
+    store = grow.grow(tmp_path / "home", grow.PATTERNS, 5, manifests=True).store
+    for name in store.names():
+        state = lookup.read_state(store, name)
+        for tag in state.newest:
+            lookup.check_index(store, state, lookup.find_in(store, state, Ref(name, str(tag))))

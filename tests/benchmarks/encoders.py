@@ -1,0 +1,87 @@
+"""Exports of one encoder (MiniLM) against txtai, Optimum and Olive: the same checkpoint to fp32 ONNX, whole processes.
+
+Ours also measures every graph against the checkpoint, hashes it and publishes the version. The peers live in
+environments of their own below `.cache/peers`; Optimum's holds the transformers 4.57 that it asks for.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import Command, Row, Run, pairs, rows, run
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from pii_encoder import fetch_encoder
+
+PINS = Path(__file__).parents[2] / "constraints.txt"
+REG = Path(sys.executable).with_name("reg")
+COMMON = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
+PEERS: dict[str, tuple[str, ...]] = {
+    "txtai": ("-c", str(PINS), "txtai", "onnxmltools", "skl2onnx", *COMMON),
+    "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
+    "olive": ("-c", str(PINS), "olive-ai", "requests", *COMMON),
+}
+TXTAI = (
+    "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
+)
+
+
+def installed(cache: Path, peer: str) -> Path:
+    """The programs of a peer's environment."""
+    home = cache / "peers" / peer
+    done = home / ".installed"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
+        done.touch()
+    return home / "bin"
+
+
+def command(peer: str, programs: Path, checkpoint: Path, output: Path) -> Command:
+    """How a peer exports a checkpoint for feature extraction. Olive's default exporter fails on it (transformers 5)."""
+    if peer == "txtai":
+        return [programs / "python", "-c", TXTAI, checkpoint, output / "model.onnx"]
+    if peer == "optimum":
+        task = ["--task", "feature-extraction", "--library-name", "transformers"]
+        return [programs / "optimum-cli", "export", "onnx", "-m", checkpoint, *task, output]
+    task = ["--task", "feature-extraction", "--use_dynamo_exporter"]
+    return [programs / "olive", "capture-onnx-graph", "-m", checkpoint, *task, "-o", output]
+
+
+def benchmark(cache: Path, count: int = 3) -> list[Row]:
+    """First exports, each against its peer, and the second one of ours against its first."""
+    checkpoint = fetch_encoder(cache / "packages")
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "OLIVE_DISABLE_TELEMETRY": "1", "CI": "true"}
+    found: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        home, output = Path(directory) / "home", Path(directory) / "peer"
+        export = [REG, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
+        ours: Command = [*export, "--name", "acme/minilm"]
+
+        def first() -> Run:
+            shutil.rmtree(home, ignore_errors=True)
+            return run(ours, env)
+
+        for peer in PEERS:
+            programs = installed(cache, peer)
+
+            def theirs(peer: str = peer, programs: Path = programs) -> Run:
+                shutil.rmtree(output, ignore_errors=True)
+                output.mkdir()
+                done = run(command(peer, programs, checkpoint, output), env)
+                if not any(output.rglob("*.onnx")):
+                    raise SystemExit(f"{peer} wrote no graph")
+                return done
+
+            found += rows("export of an encoder, fp32", peer, pairs(first, theirs, count), "<= 1.1")
+        again = pairs(lambda: run(ours, env), first, count)
+        return [*found, *rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")]
+
+
+if __name__ == "__main__":
+    from measure import table
+
+    print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]))))
