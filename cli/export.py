@@ -1,6 +1,6 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +16,14 @@ from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
 if TYPE_CHECKING:
+    from onnxreg.converters.families.latency import Latency
     from onnxreg.converters.recipes.order import Order
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export --recipe family.yaml",
 )
 ANDROID = "android"
 FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
@@ -82,7 +84,10 @@ def command(
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/recipes.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null.
+    A recipe with the key `family` is a model family: backbone, heads, detector, as one version (docs/families.md).
+
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. Of a
+    family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}.
     """
     exporting.check_one(profile=profile, recipe=recipe)
     wanted: dict[str, Any] = {
@@ -99,14 +104,41 @@ def command(
     asked = None if version is None else Version.parse(version)
     if output is not None:
         session.check_target(output)
+    latencies: Sequence[Latency] = ()
     with needs("export", "reg export"):
-        order = _order(source, name, profile, recipe, wanted, trust_remote_code)
-        registry = session.open(create=True)
-        with session.steps(as_json) as report:
-            published = exporting.publish(registry, order, asked, not no_cache, report)
+        family = None if recipe is None else exporting.family_of(recipe, name)
+        if family is not None and recipe is not None:
+            _check_family(source, wanted)
+            registry = session.open(create=True)
+            with session.steps(as_json) as report:
+                published, latencies = exporting.publish_family(
+                    registry, family, recipe.parent, asked, report
+                )
+        else:
+            order = _order(source, name, profile, recipe, wanted, trust_remote_code)
+            registry = session.open(create=True)
+            with session.steps(as_json) as report:
+                published = exporting.publish(registry, order, asked, not no_cache, report)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
-    announce(session, published, as_json, output)
+    timed = {"latency": [each.to_json() for each in latencies]} if latencies else {}
+    announce(session, published, as_json, output, **timed)
+    if not as_json:
+        session.say(*(f"latency   {each}" for each in latencies))
+
+
+def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the android profile that somebody gave."""
+    return {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
+
+
+def _check_family(source: str | None, wanted: Mapping[str, Any]) -> None:
+    """InputError for what a family's document says itself."""
+    given = ["SOURCE"] if source is not None else [f"--{key.replace('_', '-')}" for key in _given(wanted)]
+    if given:
+        raise InputError(
+            f"{given[0]} does not go with a family", "its document names its checkpoints and its limits"
+        )
 
 
 def _order(
@@ -118,7 +150,7 @@ def _order(
     trusted: bool,
 ) -> "Order":
     """InputError for an option of the android profile where something else is asked for."""
-    given = {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
+    given = _given(wanted)
     if profile == ANDROID:
         from onnxreg.converters.android import AndroidOptions, order_android
 

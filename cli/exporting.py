@@ -1,7 +1,7 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,10 +9,12 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
+    from onnxreg.converters.families.latency import Latency
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
+    from onnxreg.schema.family_file import FamilyFile
     from onnxreg.schema.version import Version
 
 
@@ -37,6 +39,32 @@ def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_co
     from onnxreg.converters.recipes.reading import read_recipe
 
     return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
+
+
+def family_of(recipe: Path, name: str | None) -> "FamilyFile | None":
+    """The family that a recipe file describes, under another name where one is given; None where it is a tree of passes."""
+    from onnxreg.converters.recipes.reading import read_document
+    from onnxreg.schema.family_file import FamilyFile
+
+    value = read_document(recipe)
+    if not isinstance(value, dict) or "family" not in value:
+        return None
+    return FamilyFile.from_json(value if name is None else {**value, "name": name}, recipe.name)
+
+
+def publish_family(
+    registry: "Registry",
+    asked: "FamilyFile",
+    directory: Path,
+    version: "Version | None",
+    report: Callable[[str], None],
+) -> "tuple[Published, Sequence[Latency]]":
+    """Export a family, whose relative paths are relative to `directory`, and publish its draft."""
+    from onnxreg.converters.families.export import export_family
+
+    with registry.workspace() as workspace:
+        done = export_family(asked, directory, workspace, report)
+        return registry.add(done.draft, version), done.latencies
 
 
 def publish(

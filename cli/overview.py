@@ -1,7 +1,7 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -44,19 +44,38 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterator[str]:
-    """One row for each artifact, in the manifest's order; where not all are held, it says which are."""
-    rows = [
-        (
-            item.path,
-            item.format,
-            item.precision,
-            size(item.own_size),
-            item.certification.state,
-            "" if held is None else "yes" if item.path in held else "no",
-        )
-        for item in manifest.artifacts
-    ]
+    """One row for each artifact, in the manifest's order; where not all are held, it says which are.
+
+    Heads of a family that are of one kind share a row.
+    """
+    heads = _heads(manifest)
+    single = [item for item in manifest.artifacts if item.path not in heads]
+    rows = [_row([item], item.path, held) for item in single]
+    together: dict[tuple[str, ...], list[Artifact]] = {}
+    for item in manifest.artifacts:
+        if item.path in heads:
+            together.setdefault((item.format, item.precision, item.certification.state), []).append(item)
+    rows += [_row(items, f"{len(items)} heads", held) for items in together.values()]
     yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
+
+
+def _heads(manifest: Manifest) -> Collection[str]:
+    """The paths of the heads of a family."""
+    family = manifest.model_family
+    return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
+
+
+def _row(items: Sequence[Artifact], name: str, held: Collection[str] | None) -> tuple[str, ...]:
+    first, here = items[0], sum(held is None or item.path in held for item in items)
+    told = f"{here} of {len(items)}" if len(items) > 1 else "yes" if here else "no"
+    return (
+        name,
+        first.format,
+        first.precision,
+        size(sum(item.own_size for item in items)),
+        first.certification.state,
+        "" if held is None else told,
+    )
 
 
 def remarks(manifest: Manifest) -> Iterator[str]:

@@ -28,6 +28,9 @@ class Latency:
     runs: int = RUNS
     threads: int = 1
 
+    def __str__(self) -> str:
+        return f"p50 {self.p50:g} ms, p95 {self.p95:g} ms: {' + '.join(self.paths)} (one row, {self.threads} thread)"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "graphs": list(self.paths),
