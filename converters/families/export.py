@@ -125,6 +125,6 @@ def check_limits(asked: FamilyFile, made: Sequence[Made], latencies: Sequence[La
     if failed:
         more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
         raise GateError(
-            f"{len(failed)} stated limits do not hold, nothing was published: {'; '.join(failed[:NAMED])}{more}",
+            f"nothing was published, limits do not hold: {'; '.join(failed[:NAMED])}{more}",
             "mend the members, or state other limits under `limits`; null lifts one",
         )
