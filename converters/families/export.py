@@ -14,7 +14,7 @@ from onnxreg.converters.families.evidence import Embedder, HeldOut
 from onnxreg.converters.families.intake import read_heads
 from onnxreg.converters.families.latency import Latency
 from onnxreg.converters.families.making import Work, make_backbone, make_detector, make_fused, make_heads
-from onnxreg.converters.families.variants import Check, Made
+from onnxreg.converters.families.variants import PLAIN, Check, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
@@ -56,13 +56,16 @@ def export_family(
     heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
     report("exporting the backbone")
     backbone = make_backbone(work, loaded)
-    embedder = Embedder(load_session(workspace / backbone[0].path), directory)
-    judged_on = None if held_out is None else embedder.embed(asked.evaluation or "")[1]
+    judged_on = (
+        None
+        if asked.evaluation is None
+        else _embedded(workspace / backbone[0].path, directory, asked.evaluation)
+    )
     rows = _drawn(loaded.width) if judged_on is None else judged_on[:SAMPLED]
     report(f"exporting {len(heads)} heads")
     separate = list(make_heads(work, heads, rows, judged_on))
     fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
-    detector, found = _detect(asked, embedder, held_out, judged_on)
+    detector, found = _detect(asked, directory, workspace, backbone)
     ood = [] if detector is None else [make_detector(work, detector, rows, found)]
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
     report("measuring the latency")
@@ -70,6 +73,10 @@ def export_family(
     check_limits(asked, made, latencies)
     report("describing what was made")
     return ExportedFamily(assemble(asked, Parts(loaded, heads, detector), made, workspace), latencies)
+
+
+def _embedded(backbone: Path, directory: Path, rows: str) -> Any:
+    return Embedder(load_session(backbone), directory).embed(rows)[1]
 
 
 def _drawn(width: int) -> Any:
@@ -80,16 +87,24 @@ def _drawn(width: int) -> Any:
 
 
 def _detect(
-    asked: FamilyFile, embedder: Embedder, held_out: HeldOut | None, judged_on: Any
+    asked: FamilyFile, directory: Path, workspace: Path, backbone: Sequence[Made]
 ) -> tuple[Detector | None, list[Check]]:
-    """The detector, and how often it rejects what; none where none was asked for."""
+    """The detector, fitted on embeddings in float32, and how often it rejects what, with each kind of backbone."""
     if asked.ood is None:
         return None, []
-    (_, rows), (_, calibration) = embedder.embed(asked.ood.fit), embedder.embed(asked.ood.calibrate)
+    embedders = {
+        each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
+    }
+    full = embedders[PLAIN]
+    (_, rows), (_, calibration) = full.embed(asked.ood.fit), full.embed(asked.ood.calibrate)
     detector = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
-    independent = {} if held_out is None else {held_out.dataset: judged_on}
-    outliers = {} if asked.ood.outliers is None else dict([embedder.embed(asked.ood.outliers)])
-    return detector, judging.detection(detector, independent, outliers, asked.limits)
+    checks = [judging.calibration(detector)]
+    for precision, embedder in embedders.items():
+        held_out, outliers = (
+            None if path is None else embedder.embed(path) for path in (asked.evaluation, asked.ood.outliers)
+        )
+        checks += judging.detection(detector, precision, held_out, outliers, asked.limits)
+    return detector, checks
 
 
 def _time(

@@ -1,6 +1,6 @@
 """How well a family answers on rows that nobody trained on, and what that says of its reduced precisions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,30 +71,35 @@ def accuracy_loss(
     return [check, judge(tested, "mcnemar_p", pairs.mcnemar)]
 
 
-def detection(
-    detector: Detector, held_out: Mapping[str, Any], outliers: Mapping[str, Any], limits: FamilyLimits
-) -> list[Check]:
-    """How often the detector rejects rows of the distribution, and rows that are not.
+Embedded = tuple[str, Any]
+"""The digest of rows, and their embeddings `[n, d]`."""
 
-    Args:
-        held_out, outliers: embeddings `[n, d]` by the digest of what they came from; may be empty.
-    """
+
+def calibration(detector: Detector) -> Check:
+    """How often the detector rejects the rows that gave its threshold."""
     share, interval = detector.false_rejection
-    calibration = {
-        "name": "false rejection, calibration",
-        "samples": detector.held_out,
-        "interval": _six(interval),
-    }
-    checks = [judge(calibration, "false_rejection_rate", share)]
-    for rows, name, metric, least in (
-        (held_out, "false rejection, held out", "false_rejection_rate", None),
+    about = {"name": "false rejection, calibration", "samples": detector.held_out, "interval": _six(interval)}
+    return judge(about, "false_rejection_rate", share)
+
+
+def detection(
+    detector: Detector,
+    backbone: str,
+    held_out: Embedded | None,
+    outliers: Embedded | None,
+    limits: FamilyLimits,
+) -> Iterator[Check]:
+    """How often the detector rejects rows of the distribution, and rows that are not, by embeddings of the backbone in the
+    precision `backbone`."""
+    for found, name, metric, least in (
+        (held_out, "false rejection", "false_rejection_rate", None),
         (outliers, "rejection of outliers", "true_positive_rate", limits.ood_true_positive),
     ):
-        for dataset, embeddings in rows.items():
-            rejected = int((detector.distances(embeddings) > detector.threshold).sum())
-            counted = _about(name, len(embeddings), dataset, wilson(rejected, len(embeddings)))
-            checks.append(judge(counted, metric, rejected / len(embeddings), least=least))
-    return checks
+        if found is not None:
+            dataset, rows = found
+            rejected = int((detector.distances(rows) > detector.threshold).sum())
+            about = _about(f"{name}, {backbone} backbone", len(rows), dataset, wilson(rejected, len(rows)))
+            yield judge(about, metric, rejected / len(rows), least=least)
 
 
 def _about(name: str, samples: int, dataset: str, interval: tuple[float, float]) -> dict[str, Any]:

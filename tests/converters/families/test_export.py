@@ -133,9 +133,12 @@ def test_every_claim_is_a_check(family: Family) -> None:
         assert any(name.startswith("parity of") for name in names)
     assert family.checks(FP32, "accuracy")[0]["samples"] == 60
     assert {check["metric"] for path in (HALF, INT8) for check in family.checks(path, "mcnemar_p")}
-    (outliers,) = family.checks("ood.onnx", "true_positive_rate")
-    assert (outliers["samples"], outliers["limit"]) == (50, 0.9)
-    calibration, independent = family.checks("ood.onnx", "false_rejection_rate")
+    outliers = family.checks("ood.onnx", "true_positive_rate")
+    assert {(check["samples"], check["limit"]) for check in outliers} == {(50, 0.9)}
+    assert [check["name"] for check in outliers] == [
+        f"rejection of outliers, {precision} backbone" for precision in ("float32", "float16", "int8")
+    ]
+    calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
     assert calibration["interval"][0] <= calibration["value"] <= calibration["interval"][1]
     assert independent["dataset"] == family.checks(FP32, "accuracy")[0]["dataset"]
 
@@ -301,7 +304,10 @@ def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> Non
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "parity": ({"parity": {"int8": 1e-9}}, "backbone (int8): parity of"),
     "size": ({"size": {"head": {"int8": "100B"}}}, "head:apple (int8): size: bytes is"),
-    "outliers": ({"ood_true_positive": 1.0}, "ood (float32): rejection of outliers: true_positive_rate is 0"),
+    "outliers": (
+        {"ood_true_positive": 1.0},
+        "ood (float32): rejection of outliers, float32 backbone: true_positive_rate is 0",
+    ),
     "latency": ({"latency_p95": 1e-6}, "p95 is"),
 }
 
