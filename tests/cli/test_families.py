@@ -1,0 +1,71 @@
+"""A family on the command line: shown by kinds of heads, pulled by member, compared by member."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
+from families import NAME, write_family
+
+from onnxreg.registry import Registry
+
+Reg = Callable[..., Any]
+
+
+@pytest.fixture
+def crops(tmp_path: Path) -> Path:
+    """A registry with two versions of a family, one head apart."""
+    registry = Registry(tmp_path / "crops")
+    registry.add(write_family(tmp_path / "one", 3), "1.0.0")
+    registry.add(write_family(tmp_path / "two", 3, {"species001": "b"}), "1.1.0")
+    return tmp_path / "crops"
+
+
+def test_show_counts_members_and_joins_heads(reg: Reg, crops: Path) -> None:
+    shown = reg("--registry", crops, "show", NAME)
+    assert "members   1 backbone, 3 head, 1 metadata" in shown.out
+    assert shown.out.count("3 heads") == 3
+    assert "species001" not in shown.out
+
+
+def test_one_member_is_pulled(reg: Reg, crops: Path, tmp_path: Path) -> None:
+    words = ("pull", NAME, crops, "--member", "head:species001", "--format", "onnx-int8", "--json")
+    pulled = reg("--registry", tmp_path / "app", *words)
+    assert pulled.status == 0
+    assert pulled.json["held"] == ["heads/species001-int8.onnx"]
+    assert "1 of 3" in reg("--registry", tmp_path / "app", "show", NAME).out
+
+
+def test_a_member_that_is_not_there_is_named(reg: Reg, crops: Path, tmp_path: Path) -> None:
+    words = ("pull", NAME, crops, "--member", "head:species01", "--json")
+    refused = reg("--registry", tmp_path / "app", *words)
+    assert refused.status == 3
+    assert "has no member head:species01" in refused.error["message"]
+    assert "head:species001" in refused.error["hint"]
+
+
+def test_a_lock_says_itself_which_artifacts(reg: Reg, tmp_path: Path) -> None:
+    refused = reg("--registry", tmp_path / "app", "pull", "--locked", "--member", "backbone", "--json")
+    assert refused.status == 2
+
+
+def test_a_diff_names_the_head_that_changed(reg: Reg, crops: Path) -> None:
+    found = reg("--registry", crops, "diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0", "--json").json
+    assert found["members"] == {"head:species001": ["artifact-bytes-changed"]}
+    shown = reg("--registry", crops, "diff", f"{NAME}:1.0.0", f"{NAME}:1.1.0").out
+    assert "members that changed: head:species001" in shown
+
+
+def test_a_family_says_itself_what_to_export(reg: Reg, tmp_path: Path) -> None:
+    document = tmp_path / "family.yaml"
+    document.write_text("{family: 1, name: a/b, backbone: {checkpoint: none}, heads: {folder: heads}}")
+    for words in (("./checkpoint", "--recipe", document), ("--recipe", document, "--no-int8")):
+        refused = reg("export", *words, "--json")
+        assert refused.status == 2
+        assert "does not go with a family" in refused.error["message"]
+    missing = reg("--registry", tmp_path / "home", "export", "--recipe", document, "--json")
+    assert missing.status == 3
+    assert missing.error["message"] == "backbone: there is no checkpoint directory none"
