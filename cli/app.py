@@ -17,7 +17,7 @@ from onnxreg.schema.errors import InputError
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
     "Move it": ("push", "pull", "mirror", "fetch-index"),
-    "Deliver it": ("lock", "run", "serve"),
+    "Deliver it": ("lock", "package", "run", "serve"),
     "Find and compare": (
         "ls",
         "show",

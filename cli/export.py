@@ -1,13 +1,13 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxreg.cli import exporting
+from onnxreg.cli import exporting, families
 from onnxreg.cli.errors import needs
+from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
@@ -16,7 +16,6 @@ from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
 if TYPE_CHECKING:
-    from onnxreg.converters.families.latency import Latency
     from onnxreg.converters.recipes.order import Order
 
 EXAMPLES = (
@@ -26,8 +25,8 @@ EXAMPLES = (
     "reg export --recipe family.yaml",
 )
 ANDROID = "android"
-FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True}
-"""The flags of the profile, and what they are where nobody gives them."""
+FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True, "trust_remote_code": False}
+"""What the flags are where nobody gives them."""
 
 
 def command(
@@ -84,7 +83,7 @@ def command(
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. See docs/recipes.md.
 
-    A recipe with the key `family` is a model family: backbone, heads, detector, as one version (docs/families.md).
+    A recipe with the key `family` is a model family: backbone, heads and detector as one version (docs/families.md).
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. Of a
     family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}.
@@ -99,62 +98,45 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "trust_remote_code": trust_remote_code,
     }
+    about = {"profile": profile, "recipe": recipe, "name": name, **wanted}
+    given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
+    request = None if no_cache else Request.of(source, **given)
     if output is not None:
         session.check_target(output)
-    latencies: Sequence[Latency] = ()
+    elif request is not None and show_known(session, request, asked, as_json):
+        return
     with needs("export", "reg export"):
-        family = None if recipe is None else exporting.family_of(recipe, name)
-        if family is not None and recipe is not None:
-            _check_family(source, wanted)
-            registry = session.open(create=True)
-            with session.steps(as_json) as report:
-                published, latencies = exporting.publish_family(
-                    registry, family, recipe.parent, asked, report
-                )
-        else:
-            order = _order(source, name, profile, recipe, wanted, trust_remote_code)
-            registry = session.open(create=True)
-            with session.steps(as_json) as report:
-                published = exporting.publish(registry, order, asked, not no_cache, report)
+        if recipe is not None and (family := families.read(recipe, name)) is not None:
+            families.check_options(source, given)
+            families.export(session, family, recipe.parent, asked, output, as_json)
+            return
+        order = _order(source, **given)
+        exporting.tell_translation(session, order)
+        registry = session.open(create=True)
+        with session.steps(as_json) as report:
+            published = exporting.publish(registry, order, asked, report, request)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
-    timed = {"latency": [each.to_json() for each in latencies]} if latencies else {}
-    announce(session, published, as_json, output, **timed)
-    if not as_json:
-        session.say(*(f"latency   {each}" for each in latencies))
-
-
-def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the android profile that somebody gave."""
-    return {key: value for key, value in wanted.items() if value is not None and value is not FLAGS.get(key)}
-
-
-def _check_family(source: str | None, wanted: Mapping[str, Any]) -> None:
-    """InputError for what a family's document says itself."""
-    given = ["SOURCE"] if source is not None else [f"--{key.replace('_', '-')}" for key in _given(wanted)]
-    if given:
-        raise InputError(
-            f"{given[0]} does not go with a family", "its document names its checkpoints and its limits"
-        )
+    announce(session, published, as_json, output)
 
 
 def _order(
     source: str | None,
-    name: str | None,
-    profile: str | None,
-    recipe: Path | None,
-    wanted: Mapping[str, Any],
-    trusted: bool,
+    profile: str | None = None,
+    recipe: Path | None = None,
+    name: str | None = None,
+    trust_remote_code: bool = False,
+    **given: Any,
 ) -> "Order":
     """InputError for an option of the android profile where something else is asked for."""
-    given = _given(wanted)
     if profile == ANDROID:
         from onnxreg.converters.android import AndroidOptions, order_android
 
-        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trusted))
+        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trust_remote_code))
     if given:
         raise InputError(
             f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
@@ -164,4 +146,4 @@ def _order(
         from onnxreg.converters.profiles.catalog import find
 
         recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trusted)
+    return exporting.order_of(recipe, source, name, trust_remote_code)

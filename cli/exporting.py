@@ -1,28 +1,27 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.cli.exported import Request, cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
-    from onnxreg.converters.families.latency import Latency
+    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
-    from onnxreg.schema.family_file import FamilyFile
     from onnxreg.schema.version import Version
 
 
 def cache_of(registry: "Registry") -> "Cache":
     """Where a registry keeps the results of steps."""
-    from onnxreg.converters.recipes.cache import Cache
-
-    return Cache(registry.store.root / "local" / "cache")
+    return cache_at(registry.store.root)
 
 
 def cache_limit() -> int:
@@ -41,53 +40,52 @@ def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_co
     return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
 
 
-def family_of(recipe: Path, name: str | None) -> "FamilyFile | None":
-    """The family that a recipe file describes, under another name where one is given; None where it is a tree of passes."""
-    from onnxreg.converters.recipes.reading import read_document
-    from onnxreg.schema.family_file import FamilyFile
-
-    value = read_document(recipe)
-    if not isinstance(value, dict) or "family" not in value:
-        return None
-    return FamilyFile.from_json(value if name is None else {**value, "name": name}, recipe.name)
-
-
-def publish_family(
-    registry: "Registry",
-    asked: "FamilyFile",
-    directory: Path,
-    version: "Version | None",
-    report: Callable[[str], None],
-) -> "tuple[Published, Sequence[Latency]]":
-    """Export a family, whose relative paths are relative to `directory`, and publish its draft."""
-    from onnxreg.converters.families.export import export_family
-
-    with registry.workspace() as workspace:
-        done = export_family(asked, directory, workspace, report)
-        return registry.add(done.draft, version), done.latencies
+def tell_translation(session: "Session", order: "Order") -> None:
+    """What became of each field of another tool's document, on stderr."""
+    for each in order.recipe.translation:
+        value = "" if each.value is None else f" {json.dumps(each.value)}"
+        session.warn(f"{each.field}{value}: {each.became}")
 
 
 def publish(
     registry: "Registry",
     order: "Order",
     version: "Version | None",
-    cached: bool,
     report: Callable[[str], None],
+    request: Request | None = None,
 ) -> "Published":
-    """Run an order and publish its draft; where it was run before and all its files are here, only the latter."""
-    from onnxreg.converters.recipes.execute import execute
-    from onnxreg.converters.recipes.memo import recall, remember
+    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
-    cache, limit = (cache_of(registry), cache_limit()) if cached else (None, 0)
-    with registry.workspace() as workspace, registry.scratch() as scratch:
-        known = None if cache is None else recall(cache, order, scratch)
-        found = None if known is None else registry.add_again(known, version)
-        if found is not None:
-            return found
+    Args:
+        request: what the order was made from; nothing is cached without.
+    """
+    from onnxreg.converters.recipes.execute import execute
+
+    with registry.workspace() as workspace:
+        if request is None:
+            return registry.add(execute(order, workspace, report=report), version)
+        return _publish_cached(registry, order, version, report, request, workspace)
+
+
+def _publish_cached(
+    registry: "Registry",
+    order: "Order",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: Request,
+    workspace: Path,
+) -> "Published":
+    from onnxreg.converters.recipes import memo
+    from onnxreg.converters.recipes.execute import execute
+
+    cache, limit = cache_of(registry), cache_limit()
+    known = memo.recall(cache, order)
+    published = None if known is None else registry.add_again(known, version)
+    if published is None:
         published = registry.add(execute(order, workspace, cache, report), version)
-        if cache is not None:
-            remember(cache, order, published.digest, scratch)
-            cache.trim(limit)
+        memo.remember(cache, order, published.digest)
+        cache.trim(limit)
+    memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
 
 

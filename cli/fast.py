@@ -42,9 +42,20 @@ VERBS: dict[str, Options] = {
         "--explain": ("explain", FLAG),
         "--verify": ("verify", FLAG),
     },
+    "export": {
+        "--json": ("as_json", FLAG),
+        "--profile": ("profile", VALUE),
+        "--recipe": ("recipe", VALUE),
+        "--name": ("name", VALUE),
+        "--version": ("version", VALUE),
+        "--eval-suite": ("eval_suite", VALUE),
+        "--trust-remote-code": ("trust_remote_code", FLAG),
+    },
 }
-ARGUMENTS = {"ls": "name", "resolve": "ref"}
+ARGUMENTS = {"ls": "name", "resolve": "ref", "export": "source"}
 """The one argument of a verb."""
+MODULES = {"export": "exported"}
+"""Where `run` is, of a verb whose own module it is not in."""
 
 REQUIRED = frozenset({"ref"})
 
@@ -53,8 +64,11 @@ class UnfamiliarError(Exception):
     """Not one of the common forms."""
 
 
-def parse(words: list[str]) -> Callable[[], None] | None:
-    """The command line as something to run; None where it is not one of the common forms."""
+def parse(words: list[str]) -> Callable[[], bool | None] | None:
+    """The command line as something to run; None where it is not one of the common forms.
+
+    What is run returns False where it did nothing, since this takes the whole verb.
+    """
     try:
         rest = iter(words)
         options = _read(rest, GLOBALS, "verb")
@@ -68,7 +82,8 @@ def parse(words: list[str]) -> Callable[[], None] | None:
         return None
     if "registry" in options:
         options["registry"] = Path(options["registry"])
-    return lambda: import_module(f"onnxreg.cli.{verb}").run(Session(**options), **given)
+    module = f"onnxreg.cli.{MODULES.get(verb, verb)}"
+    return lambda: import_module(module).run(Session(**options), **given)
 
 
 def _read(rest: Iterator[str], options: Options, argument: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`reg import`: adopting a directory that OpenMed's converter wrote."""
+"""`reg import`: adopting a directory that OpenMed's converter wrote, or a model package of ONNX Runtime."""
 
 import json
 from pathlib import Path
@@ -13,17 +13,23 @@ from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
 from onnxreg.schema.version import Version
 
-EXAMPLES = ("reg import ./openmed-export --name acme/pii-small --version 1.0.0",)
+EXAMPLES = (
+    "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
+    "reg import ./pii-small.ortpackage --name acme/pii-small",
+)
 
 
 def command(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(help="What OpenMed wrote, with its openmed-onnx.json.")],
+    directory: Annotated[Path, typer.Argument(help="What OpenMed wrote, or a model package.")],
     name: NewName,
     version: NewVersion = None,
     as_json: Json = False,
 ) -> None:
-    """Adopt a directory that OpenMed wrote (manifest version 1), trusting its files and none of its claims.
+    """Adopt a directory that OpenMed wrote (its openmed-onnx.json has version 1), trusting its files and none of its claims.
+
+    Or a model package of ONNX Runtime, known by its manifest.json (schema 1.0): every digest that it states is checked, each
+    model file becomes an artifact, the files of shared assets are what all share. See docs/ort-packages.md.
 
     Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
 
@@ -32,16 +38,17 @@ def command(
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
     with needs("onnx", "reg import"):
-        from onnxreg.converters.intake import import_openmed
+        from onnxreg.converters.intake import import_openmed, import_package, is_package
 
         registry = session.open(create=True)
         with registry.workspace() as workspace:
-            draft, differences = import_openmed(directory, workspace, name=name)
+            adopt = import_package if is_package(directory) else import_openmed
+            draft, differences = adopt(directory, workspace, name=name)
             published = registry.add(draft, asked)
     found = [{"path": item.path, "claimed": item.claimed, "found": item.found} for item in differences]
     announce(session, published, as_json, differences=found)
     if found and not as_json:
-        session.say("", "what the old manifest claimed otherwise:")
+        session.say("", "what was claimed otherwise:")
         rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in found]
         session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
 

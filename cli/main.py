@@ -67,13 +67,12 @@ def _dispatch(words: list[str], alone: bool) -> None:
     from onnxreg.cli import fast
 
     run = fast.parse(words)
-    if run is None:
+    if run is None or run() is False:
         gc.enable()
         from onnxreg.cli.app import run_app
 
         run_app(words)
         return
-    run()
     if alone:
         sys.stdout.flush()
         os._exit(0)

@@ -1,10 +1,13 @@
-"""What `export`, `import` and `add` say of the version they made."""
+"""What `export`, `import` and `add` say of the version they made, or found to be there."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli import output, overview
+from onnxreg.cli import output
 from onnxreg.cli.session import Session
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Published
@@ -14,22 +17,44 @@ def announce(
     session: Session, published: "Published", as_json: bool, out: Path | None = None, **more: Any
 ) -> None:
     """The outcome for people, or `{ref, name, version, digest, manifest, output}` and whatever `more` holds."""
-    if as_json:
-        value = {
-            "ref": str(published.ref),
-            "name": published.name,
-            "version": str(published.version),
-            "digest": str(published.digest),
-            "manifest": published.manifest.to_json(),
-            "output": None if out is None else str(out),
-        }
-        output.write_json(value | more)
+    if as_json or not published.new:
+        unchanged(session, published.ref, published.digest, published.data, as_json, out, **more)
         return
-    verb = "published" if published.new else "nothing new: this is"
-    session.say(f"{verb} {published.ref}", f"manifest  {published.digest}", "")
+    from onnxreg.cli import overview
+
+    session.say(f"published {published.ref}", f"manifest  {published.digest}", "")
     session.say(*overview.artifacts(published.manifest))
     remarks = list(overview.remarks(published.manifest))
     if remarks:
         session.say("", *remarks)
+    _say_written(session, out)
+
+
+def unchanged(
+    session: Session,
+    ref: Ref,
+    digest: Digest,
+    data: bytes,
+    as_json: bool,
+    out: Path | None = None,
+    **more: Any,
+) -> None:
+    """The same where nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
+    if as_json:
+        value = {
+            "ref": str(ref),
+            "name": ref.name,
+            "version": ref.tag,
+            "digest": str(digest),
+            "manifest": canonical.decode(data, "manifest"),
+            "output": None if out is None else str(out),
+        }
+        output.write_json(value | more)
+        return
+    session.say(f"nothing new: this is {ref}", f"manifest  {digest}")
+    _say_written(session, out)
+
+
+def _say_written(session: Session, out: Path | None) -> None:
     if out is not None:
         session.say("", f"written to {out}")

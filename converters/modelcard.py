@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+CARD = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 
 
@@ -10,7 +11,7 @@ def read_license(directory: Path) -> str | None:
     """The licence that the model card states in its metadata, None where it states none."""
     import yaml
 
-    card = directory / "README.md"
+    card = directory / CARD
     found = (
         _FRONT_MATTER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
     )

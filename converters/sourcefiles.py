@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
+from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError, RemoteError, missing_extra
 
 CONFIG = "config.json"
@@ -134,9 +134,11 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """SHA-256 over one line `<sha256 of file>  <name>` per file, sorted by name (the form `sha256sum` prints)."""
-    lines = []
-    for name in sorted(names):
-        with (directory / name).open("rb") as file:
-            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
-    return Digest.of("".join(lines).encode())
+    """The digest of a directory that holds these files of another one, see `directory_digest`."""
+    return directory_digest({name: digest_file(directory / name) for name in names})
+
+
+def digest_file(path: Path) -> Digest:
+    """The SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return Digest(hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,12 +1,15 @@
 """The tools that shape exported bytes, by name and version, without anything of the one machine."""
 
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from onnxreg.schema.errors import missing_extra
 
+OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
+"""Tools that some passes use: they stand in the recipes of these alone, and all shape what a cache holds."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
@@ -28,18 +31,34 @@ def require(*modules: str) -> None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
-def tool_versions() -> dict[str, str]:
+def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
     """Versions of the installed tools, and as `isa` the instruction-set class of this machine.
 
     A local part such as `+cpu` is left out: it names a build of the same code.
+
+    Args:
+        more: tools that are used beside `TOOLS`.
     """
-    found = {}
-    for name in TOOLS:
-        try:
-            found[name] = version(name).partition("+")[0]
-        except PackageNotFoundError:
-            continue
+    installed = package_versions([*TOOLS, *more])
+    found = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
     return {**found, "isa": instruction_set()}
+
+
+def tools() -> dict[str, str]:
+    """The same, and this package: it shapes bytes too, and is no fact of a recipe."""
+    return {**tool_versions(OTHERS), "onnxreg": version("onnxreg")}
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str | None]:
+    """The versions of installed packages; None for one that is not."""
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:

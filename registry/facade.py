@@ -30,7 +30,7 @@ from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import commit, load, read_ledger
 from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files
+from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files, selected
 from onnxreg.registry.history.ledger import Ledger, mirror_error
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.retention import Policy
@@ -40,12 +40,14 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import copying, pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.materialize import check_target, materialize
+from onnxreg.registry.moving.packages import check_package_target, write_package
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.signing.release import sign_release
+from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import IndexFile, Push, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
@@ -62,6 +64,7 @@ from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegEr
 from onnxreg.schema.events import Expire, Hold, LogLine, Publish
 from onnxreg.schema.manifest import FILENAME, Manifest
 from onnxreg.schema.omsbundle import make_bundle
+from onnxreg.schema.packaging import Package, package
 from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
 from onnxreg.schema.rebuilt import Rebuilt, compare
@@ -641,6 +644,25 @@ class Registry:
         materialize(self.store, published.manifest, published.data, output, progress, published.held)
         return published
 
+    def write_package(
+        self,
+        ref: Ref | str,
+        output: Path,
+        selection: Selection = EVERYTHING,
+        progress: Progress | None = None,
+    ) -> tuple[Published, Package]:
+        """Write a version's artifacts that are here, or those selected, as a model package of ONNX Runtime.
+
+        An earlier package there is replaced as a whole. NotFoundError where what is selected is not here, InputError where
+        ONNX Runtime loads none of it.
+        """
+        check_package_target(output, self.store.root)
+        published = self.get(ref)
+        artifacts = selected(published.manifest, published.held, selection, str(published.ref))
+        made = package(published.manifest, published.digest, str(published.version), artifacts)
+        write_package(self.store, made, output, progress)
+        return published, made
+
 
 def read_version(place: Source, ref: Ref) -> Published:
     """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
@@ -726,6 +748,6 @@ def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tu
         return asked, held is None or held.manifest != digest
     if not ledger.entries:
         return FIRST, True
-    newest = max(ledger.entries, key=lambda version: (version.precedence, ledger.entries[version].seq))
-    same = ledger.entries[newest].manifest == digest and ledger.entries[newest].usable
-    return (newest, False) if same else (newest.next_patch(), True)
+    latest = newest(ledger.entries)
+    same = ledger.entries[latest].manifest == digest and ledger.entries[latest].usable
+    return (latest, False) if same else (latest.next_patch(), True)

@@ -53,6 +53,7 @@ TABLES = Tables(
             "artifacts[].pieces.digests",
             "artifacts[].files[].pieces.digests",
             "files[].pieces.digests",
+            *(f"preprocessing.{name}" for name in ("size", "mean", "std")),
         }
     ),
 )
@@ -296,6 +297,9 @@ RULES: dict[str, Rule] = {
     "tokenizer*": Rule("tokenizer"),
     "segmenter*": Rule(
         "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
+    ),
+    "preprocessing*": Rule(
+        "preprocessing", removed="degrading", changed="breaking", why="the model is fed other numbers"
     ),
     "task": Rule("task", removed="notable", changed="breaking", why="its outputs mean something else"),
     "recipe.tools*": Rule("tool", "cosmetic", "cosmetic", "cosmetic"),

@@ -1,6 +1,7 @@
 """Names of bytes."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxreg.schema.errors import InputError
@@ -60,6 +61,14 @@ class Digest:
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
         return {"type": "string", "pattern": f"^sha256:{_HEX.pattern}$"}
+
+
+def directory_digest(files: Mapping[str, Digest]) -> Digest:
+    """The digest of a directory, given those of its files by POSIX path: ONNX Runtime's for shared assets.
+
+    SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by path (the form `sha256sum` prints).
+    """
+    return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
 PIECE = 8 * 2**20

@@ -16,6 +16,7 @@ from onnxreg.schema.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Table, Text
 from onnxreg.schema.paths import check_distinct
+from onnxreg.schema.preprocessing import Preprocessing
 from onnxreg.schema.recipe import Recipe
 
 FILENAME = "openmed-onnx.json"
@@ -276,6 +277,7 @@ class Manifest(Document):
     operator_fallbacks: Items[JsonObject] | None = None
     tokenizer: TokenizerFiles | None = None
     segmenter: JsonObject | None = None
+    preprocessing: Preprocessing | None = None
     quantization: JsonObject | None = None
     quant_recall_delta: float | None = None
     certified: bool | None = None

@@ -17,7 +17,7 @@
 A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -95,14 +95,32 @@ class AskedCheck(Strict):
 
 
 class Benchmark(Strict):
-    """Time the outputs on the CPU: `runs` of each batch size after a warm-up, with one thread or as many as given."""
+    """Time the outputs on the CPU: `runs` of each size of `batches` after a warm-up, with one thread or as many as given.
 
-    runs: Annotated[Count, Field(gt=0)] = 100
-    threads: Annotated[Count, Field(gt=0)] = 1
+    What was measured is put on record beside the version, never in its manifest: see docs/vision.md.
+    """
+
+    runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
+    threads: Annotated[Count, Field(gt=0, le=1_024)] = 1
+    batches: Annotated[Items[Annotated[Count, Field(gt=0, le=1_024)]], Field(min_length=1, max_length=8)] = (
+        1,
+        8,
+    )
+
+
+class Translated(Strict):
+    """What became of one field of another tool's document: `value` is the one given, or the field's default."""
+
+    field: Text
+    value: Any
+    became: Text
 
 
 class RecipeFile(Strict):
-    """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe."""
+    """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe.
+
+    `translation` is there where the recipe was another tool's document: what was done with each of its fields.
+    """
 
     recipe: First = 1
     profile: Text = "recipe"
@@ -115,3 +133,4 @@ class RecipeFile(Strict):
     outputs: Items[AskedOutput] = ()
     checks: Items[AskedCheck] = ()
     benchmark: Benchmark | None = None
+    translation: Items[Translated] = ()

@@ -5,6 +5,8 @@ numpy's names, operator configs with the C++ names of ONNX Runtime.
 """
 
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,9 @@ QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < eleme
 def element_name(number: int) -> str:
     """numpy's name of an element type; `unknown` for 0 or a number this build does not know."""
     return ELEMENTS[number].name if number in ELEMENTS else "unknown"
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """The bytes that the elements of a tensor (`onnx.TensorProto`) take; of strings, none."""
+    element = ELEMENTS.get(tensor.data_type)
+    return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0

@@ -23,6 +23,12 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def locations(model: Any, path: Path) -> list[str]:
+    """Where the external tensors of a model say that they lie, relative to a folder, sorted. InputError as above."""
+    external = (tensor for tensor in tensors(model) if tensor.data_location == tensor.EXTERNAL)
+    return sorted({_place(tensor, path)[0] for tensor in external})
+
+
 def extent(tensor: Any, path: Path) -> tuple[Path, int, int]:
     """Where the bytes of an external tensor lie: file, offset, length (0: not stated). InputError as above."""
     location, start, length = _place(tensor, path)

@@ -125,18 +125,15 @@ def _artifact(
         for location in facts.external_data
     ]
     sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in own]
-    found = default_format(facts)
     if format is not None:
-        _check_format(format, found, model.name)
+        check_format(format, facts, model.name)
     if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
         raise InputError(
             f"{model.name} has {facts.precision} weights, not {precision}", "leave --precision out"
         )
-    chosen = format or found
-    if chosen.endswith("-android"):
-        _check_android(facts, model.name)
+    chosen = format or default_format(facts)
     return DraftArtifact(
-        chosen, precision or facts.precision, path, tuple(sidecars), fields=_fields(facts, chosen)
+        chosen, precision or facts.precision, path, tuple(sidecars), fields=graph_fields(facts, chosen)
     )
 
 
@@ -147,13 +144,17 @@ def default_format(facts: GraphFacts) -> str:
     return f"onnx-{facts.precision}" if facts.precision in ("int8", "int4") else "onnx"
 
 
-def _check_format(format: str, found: str, path: str) -> None:
+def check_format(format: str, facts: GraphFacts, path: str) -> None:
+    """InputError where the file contradicts what a format name promises."""
+    found = default_format(facts)
     wrong_container = (found == "ort") != format.startswith("ort")
     claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
     if wrong_container or (claims is not None and found != "ort" and not found.endswith(claims)):
         raise InputError(
             f"{path} is not {format}: the file itself says {found}", "leave --format out, or correct it"
         )
+    if format.endswith("-android"):
+        _check_android(facts, path)
 
 
 def _check_android(facts: GraphFacts, path: str) -> None:
@@ -165,7 +166,8 @@ def _check_android(facts: GraphFacts, path: str) -> None:
         ) from error
 
 
-def _fields(facts: GraphFacts, format: str) -> dict[str, Any]:
+def graph_fields(facts: GraphFacts, format: str) -> dict[str, Any]:
+    """What the file itself says, for `DraftArtifact.fields`."""
     fields = facts.fields()
     if format.endswith("-android"):
         unsupported, warnings = android_warnings(facts.operator_names)

@@ -57,7 +57,7 @@ def _read_manifest(directory: Path) -> ManifestV1:
         )
     if not path.is_file():
         raise InputError(
-            f"{directory.name} has no {FILENAME}: it is not a finished export",
+            f"{directory.name} has no {FILENAME} and no manifest.json: it is neither a finished export nor a model package",
             "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
         )
     manifest = read_manifest(path.read_bytes())

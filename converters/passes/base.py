@@ -41,6 +41,8 @@ class Pass(ABC, Generic[In, Out]):
     Params: ClassVar[type[PassParams]] = PassParams
 
     takes: ClassVar[Takes] = "graph"
+    tools: ClassVar[tuple[str, ...]] = ()
+    """Packages that shape what the pass makes, beside those of every recipe (`toolchain.TOOLS`)."""
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)

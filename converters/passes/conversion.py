@@ -30,22 +30,29 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     mobile operator sets were made for, and its bytes hold no path of the machine. `use_dynamo_exporter` takes the
     other one; `auto` takes the first whose graph agrees with the module on samples of other sizes than the
     examples, TorchScript before, and records which and why. The module's training mode is left as it was.
-    Without `dynamic` every axis is as long as in the examples.
+    Without `dynamic` every axis is as long as in the examples. `do_constant_folding` is the TorchScript exporter's to
+    leave out; the other one always folds.
     """
 
     id = "OnnxConversion"
-    version = 2
+    version = 3
     takes = "module"
 
     class Params(base.PassParams):
         target_opset: PositiveInt = 18
         use_dynamo_exporter: bool | Literal["auto"] = False
         dynamic: bool = True
+        do_constant_folding: bool = True
         attention: Literal["eager"] = "eager"
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
             raise InputError("OnnxConversion: no example input was given")
+        if self.params.use_dynamo_exporter and not self.params.do_constant_folding:
+            raise InputError(
+                "OnnxConversion: the dynamo exporter always folds constants",
+                "do_constant_folding: false goes with use_dynamo_exporter: false",
+            )
 
     def observe(self, subject: TorchModel) -> Mapping[str, Any]:
         return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
@@ -55,7 +62,11 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         if asked == "auto":
             return self._choose(subject)
         self._taken: dict[str, str] = {"exporter": EXPORTERS[asked][0]}
-        return EXPORTERS[asked][1](subject, self.params.target_opset, self.params.dynamic)
+        return self._export(subject, EXPORTERS[asked][1])
+
+    def _export(self, subject: TorchModel, export: Export) -> Any:
+        asked = self.params
+        return export(subject, asked.target_opset, asked.dynamic, asked.do_constant_folding)
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         opset = graph.default_opset(after)
@@ -76,7 +87,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         refused: dict[str, str] = {}
         for name, export in EXPORTERS.values():
             try:
-                found = export(subject, self.params.target_opset, self.params.dynamic)
+                found = self._export(subject, export)
                 distance = agreement(subject, found)
             except ConversionError as error:
                 refused[name] = error.message

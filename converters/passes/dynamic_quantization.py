@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, graph, int8, model, weights
+from onnxreg.converters.inspection.elements import tensor_bytes
+from onnxreg.converters.passes import base, graph, int8, weights
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quantizer import quantize_dynamic
 from onnxreg.converters.passes.quiet import quiet
@@ -46,7 +47,7 @@ class OnnxDynamicQuantization(GraphPass):
         return {
             **super().observe(subject),
             "weights": len(found),
-            "quantized_bytes": sum(model.tensor_bytes(one.tensor) for one in found.values()),
+            "quantized_bytes": sum(tensor_bytes(one.tensor) for one in found.values()),
             "weight_error": int8.relative_error(each, signed),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }

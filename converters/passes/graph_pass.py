@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.inspection.onnx_graph import graph_inputs
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import base, graph, model
@@ -61,7 +62,7 @@ def check_graph(subject: Any, what: str) -> None:
     if not isinstance(subject, onnx.ModelProto):
         raise InputError(f"{what} takes an ONNX graph, not {type(subject).__name__}")
     for tensor in subject.graph.initializer:
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != model.tensor_bytes(tensor):
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
             raise InputError(f"{what}: the weight {tensor.name} has not as many bytes as its shape takes")
     try:
         onnx.checker.check_model(without_weights(subject))

@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.inspection.elements import ELEMENTS
+from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.inspection.external import external_files, tensors
 from onnxreg.converters.inspection.onnx_graph import load_onnx
 from onnxreg.converters.inspection.weightless import SMALL, copy_but
@@ -63,12 +62,6 @@ def save(model: Any, path: Path, limit: int = LIMIT) -> tuple[str, ...]:
 def weight_bytes(model: Any) -> int:
     """The bytes that all stored tensors of a model take, subgraphs and attributes included."""
     return sum(map(tensor_bytes, tensors(model)))
-
-
-def tensor_bytes(tensor: Any) -> int:
-    """The bytes that the elements of a tensor take; of strings, none."""
-    element = ELEMENTS.get(tensor.data_type)
-    return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
 
 
 def session(model: Any, what: str = "the model") -> Any:

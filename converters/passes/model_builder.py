@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,6 +50,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     id = "ModelBuilder"
     takes = "checkpoint"
+    tools = ("onnxruntime-genai",)
 
     class Params(base.PassParams):
         precision: Literal["int4", "fp16", "fp32"]
@@ -145,8 +147,24 @@ def _torch_logits(checkpoint: Path, tokens: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        module = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
+        with _no_bars():
+            module = AutoModelForCausalLM.from_pretrained(
+                checkpoint, dtype=torch.float32, local_files_only=True
+            )
     except Exception as error:
         raise ConversionError("the checkpoint does not load as a causal language model") from error
     with torch.no_grad():
         return module.eval()(torch.from_numpy(tokens)).logits.numpy()
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, graph, model, weights
+from onnxreg.converters.inspection.elements import tensor_bytes
+from onnxreg.converters.passes import base, graph, weights
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.schema.errors import ConversionError, missing_extra
@@ -38,7 +39,8 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
 
     def apply(self, subject: Any) -> Any:
         try:
-            from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+            with quiet():
+                from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
         except ImportError as error:
             raise missing_extra("onnx-ir", "export", "quantizing by blocks") from error
         asked = self.params
@@ -68,7 +70,7 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
         if left := sorted(self._factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         result["weights"] = len(found)
-        result["quantized_bytes"] = sum(model.tensor_bytes(one.tensor) for one in found.values())
+        result["quantized_bytes"] = sum(tensor_bytes(one.tensor) for one in found.values())
         result["weight_error"] = _relative_error(found, after, self.params.bits)
         return result
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.passes import base, graph, model, samples, weights
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quiet import quiet
@@ -47,7 +48,7 @@ class OnnxStaticQuantization(GraphPass):
         return {
             **super().observe(subject),
             "weights": len(found),
-            "quantized_bytes": sum(model.tensor_bytes(one.tensor) for one in found.values()),
+            "quantized_bytes": sum(tensor_bytes(one.tensor) for one in found.values()),
         }
 
     def apply(self, subject: Any) -> Any:

@@ -11,10 +11,11 @@ from onnxreg.converters.passes.quiet import quiet, quieted
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.schema.errors import ConversionError
 
-Export = Callable[[TorchModel, int, bool], Any]
+Export = Callable[[TorchModel, int, bool, bool], Any]
+"""Of a module, to an opset, with dynamic axes or not, constants folded or not."""
 
 
-def export_torchscript(subject: TorchModel, opset: int, dynamic: bool) -> Any:
+def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
     """Trace the module; its graphs of encoders are what the fusions of ONNX Runtime were made for."""
     names = [*subject.inputs, *subject.outputs]
     options = {
@@ -22,7 +23,7 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool) -> Any:
         "output_names": list(subject.outputs),
         "dynamic_axes": {name: subject.axes_of(name) for name in names} if dynamic else None,
         "opset_version": opset,
-        "do_constant_folding": True,
+        "do_constant_folding": fold,
         "dynamo": False,
     }
     if subject.weight_bytes <= model.LIMIT:
@@ -36,8 +37,8 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool) -> Any:
     return _finish(exported)
 
 
-def export_dynamo(subject: TorchModel, opset: int, dynamic: bool) -> Any:
-    """Export with `torch.export`; what it writes about the machine and the source code is dropped."""
+def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
+    """Export with `torch.export`, which always folds; what it writes about the machine and the source code is dropped."""
     axes = tuple(subject.axes_of(name) for name in subject.inputs)
     options = {
         "input_names": list(subject.inputs),

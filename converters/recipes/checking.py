@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxreg.converters.recipes.measuring import Agreement
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.recipe_file import LEAST, AskedCheck
 
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
@@ -15,6 +15,20 @@ def asked_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
     """The check of each metric for the output at `path`; one that names it wins over `*`."""
     found: dict[str, AskedCheck] = {check.metric: check for check in checks if check.output == "*"}
     return found | {check.metric: check for check in checks if check.output == path}
+
+
+def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, path: str) -> None:
+    """Raise InputError for a limit on what nobody measures: it would hold whatever the graph is worth.
+
+    Args:
+        on_sample: whether the graph is run on inputs of the task.
+    """
+    measured = {"bytes", *(MEASURED if on_sample else ())}
+    if others := sorted(asked.keys() - measured):
+        raise InputError(
+            f"{path}: {others[0]} is not measured here, so no limit on it can be checked",
+            f"limits may be on {', '.join(sorted(measured))}",
+        )
 
 
 def parity_checks(

@@ -1,25 +1,33 @@
 """Running an order: load the source, run each step, measure what it made beside the making of the next."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
+from threading import Lock
 from typing import Any
 
-from onnxreg.converters.passes import samples
+from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.base import skip
-from onnxreg.converters.recipes import subjects
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.recipes import measuring, subjects
 from onnxreg.converters.recipes.cache import Cache, Key
-from onnxreg.converters.recipes.drafting import draft_of
+from onnxreg.converters.recipes.drafting import SCRATCH, SUBJECT, draft_of
 from onnxreg.converters.recipes.making import Made, make
-from onnxreg.converters.recipes.order import Order, pass_key, tools
+from onnxreg.converters.recipes.measuring import Outputs
+from onnxreg.converters.recipes.order import Order, pass_key
 from onnxreg.converters.recipes.result import Result
-from onnxreg.converters.recipes.tree import Node
+from onnxreg.converters.recipes.tree import Node, file_name
+from onnxreg.converters.tasks.base import Subject
+from onnxreg.converters.toolchain import tools
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError
 
 Report = Callable[[str], None]
+Results = Mapping[str, Future[Result]]
 
 
 def execute(
@@ -39,20 +47,22 @@ class Execution:
     def __init__(self, order: Order, workspace: Path, cache: Cache | None, report: Report) -> None:
         self._order = order
         self._workspace = workspace
-        self._scratch = workspace / ".steps"
+        self._scratch = workspace / SCRATCH
+        self._steps = self._scratch / "steps"
         self._cache = cache
         self._report = report
-        self._paths = {output.step: output.path or f"{output.step}.onnx" for output in order.outputs}
+        self._names = {output.step: file_name(order.nodes[output.step], output) for output in order.outputs}
+        self._loading = Lock()
 
     def run(self) -> Draft:
-        self._scratch.mkdir()
+        self._steps.mkdir(parents=True)
         self._report("loading the source")
-        self._subject = subjects.load(self._order, self._scratch / "subject", self._cache)
+        self._subject = subjects.load(self._order, self._scratch / SUBJECT, self._cache)
         with ThreadPoolExecutor(max_workers=1) as beside:
             results = self._run_steps(beside)
         contract = self._order.contract
         if contract.keeps_source:
-            self._load_again()
+            self._loaded()
         else:
             self._subject = replace(self._subject, start=None, loaded=None)
         self._report("describing what was made")
@@ -66,51 +76,67 @@ class Execution:
         results: dict[str, Future[Result]] = {}
         for name, node in self._order.nodes.items():
             parent = None if node.parent is None else made[node.parent.name]
-            made[name], key = self._make(node, parent)
+            made[name], key = self._make(node, parent, results)
             results[name] = beside.submit(self._measure, node, made[name], key, dict(results))
         return {name: future.result() for name, future in results.items()}
 
-    def _make(self, node: Node, parent: Made | None) -> tuple[Made, Key | None]:
+    def _make(self, node: Node, parent: Made | None, before: Results) -> tuple[Made, Key | None]:
         """What a step made, and the key to keep it under; None for what was in the cache, or was skipped."""
-        directory = self._scratch / node.name
+        directory = self._steps / node.name
         if parent is not None and parent.step.skipped:
             return self._skipped(node, parent.step.skipped), None
-        file = Path(self._paths.get(node.name, "model.onnx")).name
-        key = self._key(node, parent, file)
+        name = self._names.get(node.name) or file_name(node)
+        key = self._key(node, parent, name)
         directory.mkdir()
         if self._cache is not None and self._cache.find("steps", key, directory):
             return Made.read(directory, node), None
         self._report(f"running {node.name}")
-        if parent is None:
-            self._load_again()
-        feeds = self._subject.sample.feeds
+        start = self._loaded().start if parent is None else None
         try:
-            return make(node, self._subject.start, parent, directory, file, next(iter(feeds), None)), key
+            return make(node, start, parent, directory, name, self._feed(node, before)), key
         except HostError as error:
             if not node.asked.optional:
                 raise
             return self._skipped(node, error.message), None
 
-    def _load_again(self) -> None:
-        """A step needs the source itself, and all that is here came out of the cache."""
-        if self._subject.start is None:
-            self._subject = subjects.load(self._order, self._scratch / "loaded", None)
+    def _loaded(self) -> Subject:
+        """The subject with its start, which what came out of the cache does not have. Both threads may ask."""
+        with self._loading:
+            if self._subject.start is None:
+                directory = Path(mkdtemp(dir=self._scratch)) / SUBJECT
+                self._subject = subjects.load(self._order, directory, None)
+            return self._subject
+
+    def _feed(self, node: Node, before: Results) -> Feed | None:
+        """Inputs for a pass that compares two forms of one file: such as its parent takes."""
+        if node.kind.takes != "file":
+            return None
+        parent = node.parent
+        feeds = self._subject.sample.feeds if parent is None else before[parent.name].result().feeds
+        return next(iter(feeds), None)
 
     def _skipped(self, node: Node, reason: str) -> Made:
         work = node.make() if node.kind.takes != "file" else node.make(feed={})
-        return Made(skip(node.name, work, node.asked.input or "", reason), self._scratch / node.name, ())
+        return Made(skip(node.name, work, node.asked.input or "", reason), self._steps / node.name, ())
 
     def _key(self, node: Node, parent: Made | None, file: str) -> Key:
-        before: Any = self._order.subject_key() if parent is None else parent.digests()
+        before: Any = self._order.subject_key() if parent is None else dict(parent.digests)
         sample = str(samples.digest(self._subject.sample.feeds))
         return {"pass": pass_key(node), "input": before, "file": file, "sample": sample, "tools": tools()}
 
-    def _measure(self, node: Node, made: Made, key: Key | None, before: dict[str, Future[Result]]) -> Result:
+    def _measure(self, node: Node, made: Made, key: Key | None, before: Results) -> Result:
         """Everything before it was measured already: this runs in one thread, in order."""
         above = [before[one.name].result() for one in node.above()[1:]]
-        result = Result(made, above, self._subject, getattr(node.kind, "tolerance", None))
+        tolerance = getattr(node.kind, "tolerance", None)
+        result = Result(made, above, self._subject.sample, self._run_source, tolerance)
         step = result.step
         if key is not None and self._cache is not None:
             made.write(step)
             self._cache.keep("steps", key, made.directory)
         return result
+
+    def _run_source(self, feeds: Sequence[Feed]) -> Outputs:
+        start = self._loaded().start
+        if isinstance(start, TorchModel):
+            return torch_model.run(start, feeds)
+        return measuring.run(start, feeds)

@@ -1,17 +1,19 @@
 """One step: its pass applied to what lies before it, and what it made in a directory of its own."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.inspection.external import external_files
+from onnxreg.converters.inspection.onnx_graph import load_onnx
 from onnxreg.converters.passes import base, model
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.recipes.cache import digest_of
+from onnxreg.converters.recipes.cache import digest_of, lend
 from onnxreg.converters.recipes.tree import Node
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
@@ -36,7 +38,8 @@ class Made:
     def main(self) -> Path:
         return self.directory / self.files[0]
 
-    def digests(self) -> dict[str, str]:
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
         """The SHA-256 of each file, by its name."""
         return {name: str(digest_of(self.directory / name)) for name in self.files}
 
@@ -104,11 +107,15 @@ def _from_graph(node: Node, path: Path, target: Path, feed: Feed | None) -> Made
 
 
 def _from_file(node: Node, path: Path, target: Path, feed: Feed | None) -> Made:
-    """The pass writes beside its input, which is lent to it under another name."""
-    lent = target.with_suffix(".onnx")
-    os.link(path, lent)
-    files, step = _run(node, node.make(feed=feed), lent)
-    lent.unlink()
+    """The pass writes beside its input, which is lent to it under another name, its external data under its own."""
+    lent = [target.with_suffix(".onnx")]
+    lend(path, lent[0])
+    for name in external_files(load_onnx(path), path):
+        lent.append(target.parent / name)
+        lend(path.parent / name, lent[-1])
+    files, step = _run(node, node.make(feed=feed), lent[0])
+    for file in lent:
+        file.unlink()
     return Made(step, target.parent, (files.path.name, files.config.name), files.reproducible)
 
 

@@ -1,26 +1,98 @@
-"""Which manifest an order gave the last time: where it is known, nothing needs to be run."""
+"""Which manifest an order gave the last time: where it is known, nothing needs to be run.
 
+It is known by the order, with everything that shapes the draft; and, in ccache's "direct mode", by the request as it was
+typed and the digests of the files that were read for it. The second is found without reading a recipe, and in a fraction
+of the time that importing what an export needs would take.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.recipes.cache import Cache
-from onnxreg.converters.recipes.order import Order
+from onnxreg.converters.recipes.cache import Cache, digest_of
+from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
 
-KIND, FILE = "exports", "manifest"
+if TYPE_CHECKING:
+    from onnxreg.converters.recipes.order import Order
+
+ORDERS, REQUESTS = "exports", "requests"
 
 
-def recall(cache: Cache, order: Order, scratch: Path) -> Digest | None:
-    """The digest of the manifest. Nothing that is in `scratch` is touched."""
-    directory = scratch / ".recalled"
-    directory.mkdir()
-    if not cache.find(KIND, order.key(), directory):
+@dataclass(frozen=True)
+class Known:
+    """A manifest that was made before, and the model that it is of."""
+
+    name: str
+    manifest: Digest
+
+
+def recall(cache: Cache, order: "Order") -> Digest | None:
+    """The manifest that this order gave."""
+    known = _known(cache.recall(ORDERS, order.key()))
+    return None if known is None else known.manifest
+
+
+def remember(cache: Cache, order: "Order", manifest: Digest) -> None:
+    """Keep the manifest for `recall`."""
+    cache.remember(ORDERS, order.key(), {"name": order.name, "manifest": str(manifest)})
+
+
+def recall_request(cache: Cache, request: Mapping[str, Any]) -> Known | None:
+    """What the same request gave, where every file that was read for it is as it was.
+
+    Args:
+        request: JSON values that say all that was asked; paths in it are absolute.
+    """
+    if not cache.root.is_dir():
         return None
-    return Digest.parse((directory / FILE).read_text("ascii"))
+    value = cache.recall(REQUESTS, _request_key(request))
+    known = _known(value)
+    return known if known is not None and value["read"] == _state_of(value["read"]) else None
 
 
-def remember(cache: Cache, order: Order, manifest: Digest, scratch: Path) -> None:
-    """Keep the digest for `recall`."""
-    directory = scratch / ".remembered"
-    directory.mkdir()
-    (directory / FILE).write_text(str(manifest), "ascii")
-    cache.keep(KIND, order.key(), directory)
+def remember_request(
+    cache: Cache, request: Mapping[str, Any], order: "Order", manifest: Digest, documents: Sequence[Path]
+) -> None:
+    """Keep the manifest for `recall_request`; where a task does not say which files it read, nothing is kept.
+
+    Args:
+        documents: further files that were read for the request, such as the recipe.
+    """
+    read = order.reads()
+    if read is not None:
+        files = dict.fromkeys(str(path.absolute()) for path in (*read, *documents))
+        state = _state_of({"files": files, "packages": order.packages()})
+        value = {"name": order.name, "manifest": str(manifest), "read": state}
+        cache.remember(REQUESTS, _request_key(request), value)
+
+
+def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {"request": dict(request), "tools": tools()}
+
+
+def _state_of(read: Any) -> Any:
+    """Files by digest, directories by the names in them, packages by version; None for what is not there."""
+    files = {path: _digest(Path(path)) for path in read.get("files", {})}
+    return {"files": files, "packages": package_versions(read.get("packages", {}))}
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        if path.is_dir():
+            names = "\n".join(sorted(child.name for child in path.iterdir()))
+            return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
+        return str(digest_of(path))
+    except OSError:
+        return None
+
+
+def _known(value: Any) -> Known | None:
+    """None for an entry that is not there, or holds something else."""
+    try:
+        return Known(value["name"], Digest.parse(value["manifest"]))
+    except (KeyError, TypeError, InputError):
+        return None

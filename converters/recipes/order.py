@@ -1,7 +1,7 @@
 """A recipe with everything that it needs found, hashed and checked, and nothing heavy loaded."""
 
 from dataclasses import dataclass, replace
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from onnxreg.converters.recipes import tree
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.tasks import catalog
 from onnxreg.converters.tasks.base import Found, Task
-from onnxreg.converters.toolchain import tool_versions
+from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 from onnxreg.schema.recipe_file import AskedOutput, RecipeFile
@@ -19,7 +19,7 @@ from onnxreg.schema.ref import check_name
 
 @dataclass(frozen=True)
 class Order:
-    """What will be run. `name` is that of the model; `outputs` what is published, in order."""
+    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's."""
 
     recipe: RecipeFile
     name: str
@@ -28,6 +28,7 @@ class Order:
     nodes: dict[str, tree.Node]
     outputs: list[AskedOutput]
     contract: Contract
+    directory: Path = Path()
 
     def recorded_as(self, origin: Source | None) -> "Order":
         """The same, its source recorded under another id and revision; the digest stays that of its files."""
@@ -44,8 +45,24 @@ class Order:
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
             "contract": dict(self.contract.key()),
+            "packages": self.packages(),
             "tools": tools(),
         }
+
+    def packages(self) -> dict[str, str | None]:
+        """The packages of others that bring a pass, the task or the profile, with their versions."""
+        parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
+        return {name: found for part in parts for name, found in _packages(part).items()}
+
+    def reads(self) -> list[Path] | None:
+        """Every file that shapes the order, and each directory whose names do; None where the task does not say."""
+        if self.found.files is None:
+            return None
+        named = [step.data for step in self.recipe.steps if step.data is not None]
+        named += [] if self.recipe.source is None else [self.recipe.source]
+        beside = [self.directory / name for name in named]
+        inside = [path for each in beside if each.is_dir() for path in each.glob("*.npz")]
+        return [*self.found.files, *beside, *inside]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""
@@ -57,7 +74,8 @@ class Order:
         trusted = self.task.trust_remote_code
         origin = None if self.found.origin is None else self.found.origin.to_json()
         about = {"source": str(self.found.digest), "origin": origin, "name": self.name, "trusted": trusted}
-        return {"task": task, **about, "tools": tools()}
+        described = None if self.found.described is None else str(self.found.described)
+        return {"task": task, **about, "described": described, "tools": tools()}
 
     def asked(self) -> dict[str, Any]:
         """The recipe as it is recorded: without what says where things lay, calibration data by digest."""
@@ -100,8 +118,8 @@ def place_order(
     found = task.find(start)
     called = name or recipe.name or found.name
     if called is None:
-        raise InputError("a checkpoint directory has no model name of its own", "pass --name NAME")
-    return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract())
+        raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
+    return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract(), directory)
 
 
 def _beside(source: str, directory: Path) -> str:
@@ -110,19 +128,18 @@ def _beside(source: str, directory: Path) -> str:
     return str(path) if path.exists() else source
 
 
-def tools() -> dict[str, str]:
-    """The tools that shape bytes, ours among them."""
-    return {**tool_versions(), "onnxreg": version("onnxreg")}
-
-
 def pass_key(node: tree.Node) -> dict[str, Any]:
     """A pass with its version and parameters, all defaults filled in; of another package, with its version."""
-    top = node.kind.__module__.partition(".")[0]
-    found = {"pass": node.kind.id, "version": node.kind.version}
+    found: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
     found["params"] = node.kind.read(node.asked.params).model_dump(mode="json")
     if node.data is not None:
         found["data"] = str(samples.digest(node.data))
-    if top != "onnxreg":
-        names = packages_distributions().get(top, ())
-        found["package"] = {name: version(name) for name in sorted(names)}
+    if packages := _packages(node.kind):
+        found["package"] = packages
     return found
+
+
+def _packages(part: type) -> dict[str, str | None]:
+    """The packages that a class of another project is in, with their versions; of ours, none."""
+    top = part.__module__.partition(".")[0]
+    return {} if top == "onnxreg" else package_versions(sorted(packages_distributions().get(top, ())))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.recipes import olive
 from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
@@ -18,9 +19,11 @@ def read_recipe(path: Path) -> RecipeFile:
 
 
 def from_value(value: Any, what: str) -> RecipeFile:
-    """A recipe out of a decoded document; InputError names the key that is wrong."""
+    """A recipe out of a decoded document, of Olive's too; InputError names the key that is wrong."""
     if not isinstance(value, dict):
         raise InputError(f"{what} is no recipe: it holds no keys")
+    if olive.is_olive(value):
+        value = olive.translate(value, what)
     return RecipeFile.from_json(value, what)
 
 

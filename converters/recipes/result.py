@@ -1,16 +1,14 @@
 """What a step made, with what it gives on the sample."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from onnxreg.converters.passes import torch_model
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.recipes import measuring
 from onnxreg.converters.recipes.making import Made
-from onnxreg.converters.tasks.base import Subject
+from onnxreg.converters.tasks.base import Sample
 from onnxreg.schema.recipe import Step
 
 
@@ -19,12 +17,14 @@ class Result:
     """A step's result. `above` are those that it came from, its parent first.
 
     A graph that takes other shapes than the sample, since its axes were fixed, is measured on inputs drawn for it, and
-    held against the first graph that was made from the source. `tolerance` is the pass's own, see `GraphPass`.
+    held against the first graph that was made from the source; where it is that itself, against the source, which
+    `run_source` runs. `tolerance` is the pass's own, see `GraphPass`.
     """
 
     made: Made
     above: "Sequence[Result]"
-    subject: Subject
+    sample: Sample
+    run_source: Callable[[Sequence[Feed]], measuring.Outputs]
     tolerance: float | None = None
 
     @property
@@ -33,20 +33,20 @@ class Result:
 
     @cached_property
     def takes_sample(self) -> bool:
-        feeds = self.subject.sample.feeds
+        feeds = self.sample.feeds
         return bool(feeds) and measuring.fits(self.made.main, feeds)
 
     @cached_property
     def feeds(self) -> Sequence[Feed]:
-        if self.takes_sample or not self.subject.sample.feeds:
-            return self.subject.sample.feeds
+        if self.takes_sample or not self.sample.feeds:
+            return self.sample.feeds
         graphs = [result.made.main for result in (self, *self.above) if result.made.main.suffix == ".onnx"]
         return measuring.drawn_for(graphs[0], graphs[-1])
 
     @cached_property
     def _given(self) -> tuple[measuring.Outputs, measuring.Outputs]:
         """The outputs for the feeds, and those for the golden inputs: one session for both."""
-        golden = list(self.subject.sample.golden.values()) if self.takes_sample else []
+        golden = list(self.sample.golden.values()) if self.takes_sample else []
         found = measuring.run(self.made.main, [*self.feeds, *golden])
         return found[: len(self.feeds)], found[len(self.feeds) :]
 
@@ -58,18 +58,16 @@ class Result:
     @property
     def golden(self) -> Mapping[str, Mapping[str, Any]]:
         """The outputs for the golden inputs, by case; none where the graph does not take these."""
-        return dict(zip(self.subject.sample.golden, self._given[1], strict=False))
+        return dict(zip(self.sample.golden, self._given[1], strict=False))
 
     @cached_property
     def expected(self) -> measuring.Outputs:
         """What the source gives, or the first graph that was made from it."""
         if self.takes_sample:
-            return self._counting(self.subject.sample.expected)
+            return self._counting(self.sample.expected)
         if self.above:
             return measuring.run(self.above[-1].made.main, self.feeds)
-        if isinstance(self.subject.start, TorchModel):
-            return torch_model.run(self.subject.start, self.feeds)
-        return self.outputs
+        return self.run_source(self.feeds)
 
     @cached_property
     def step(self) -> Step:
@@ -94,4 +92,4 @@ class Result:
         return parent.outputs if both else measuring.run(parent.made.main, self.feeds)
 
     def _counting(self, outputs: measuring.Outputs) -> measuring.Outputs:
-        return measuring.counting(outputs, self.subject.sample) if self.takes_sample else outputs
+        return measuring.counting(outputs, self.sample) if self.takes_sample else outputs

@@ -23,9 +23,10 @@ def load(order: Order, directory: Path, cache: Cache | None) -> Subject:
     Raises what the task's `load` raises.
     """
     directory.mkdir()
-    (directory / FILES).mkdir()
     if cache is not None and cache.find("subjects", order.subject_key(), directory):
+        (directory / FILES).mkdir(exist_ok=True)
         return _read(directory)
+    (directory / FILES).mkdir()
     subject = order.task.load(order.found, order.name, directory / FILES)
     _refuse_no_numbers(subject.sample)
     if cache is not None:
@@ -42,7 +43,7 @@ def _refuse_no_numbers(sample: Sample) -> None:
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ConversionError(
-                    f"the checkpoint itself gives NaN or infinity in {name}", "check its weights"
+                    f"the source itself gives NaN or infinity in {name}", "check its weights"
                 )
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.passes import catalog, samples
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.recipe_file import AskedOutput, AskedStep, RecipeFile
 
 
@@ -110,14 +112,16 @@ def _check(node: Node) -> None:
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
-    """What to publish: what the recipe names, else the result of each step that no other one takes.
+    """What to publish: what the recipe names, else the result of each step that no other one takes; with their paths.
 
-    Raises InputError for a step that is not there, or that is named twice.
+    Raises InputError for a step that is not there or is named twice, a path that its pass cannot write or that two
+    outputs have, and a check of an output that is not there.
     """
-    if not recipe.outputs:
+    asked = list(recipe.outputs)
+    if not asked:
         taken = {node.asked.input for node in steps.values()}
-        return [AskedOutput(step=name) for name in steps if name not in taken]
-    named = [output.step for output in recipe.outputs]
+        asked = [AskedOutput(step=name) for name in steps if name not in taken]
+    named = [output.step for output in asked]
     for step in named:
         if step not in steps:
             raise InputError(
@@ -125,4 +129,47 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
             )
         if named.count(step) > 1:
             raise InputError(f"two outputs name the step {step}")
-    return list(recipe.outputs)
+    found = [output.model_copy(update={"path": _path(steps[output.step], output)}) for output in asked]
+    paths = [str(output.path) for output in found]
+    _check_paths(paths)
+    for check in recipe.checks:
+        if check.output not in ("*", *paths):
+            raise InputError(
+                f"a check is about {check.output}, which is no output", f"outputs are {', '.join(paths)}"
+            )
+    return found
+
+
+def file_name(node: Node, output: AskedOutput | None = None) -> str:
+    """What the main file of a step's result is called, without its directory.
+
+    Raises InputError, naming the step, where an output asks for a name that its pass does not give.
+    """
+    asked = None if output is None or output.path is None else PurePosixPath(output.path).name
+    if node.kind.takes == "checkpoint":
+        name = GENERATOR
+    else:
+        suffix = ".ort" if node.kind.takes == "file" else ".onnx"
+        name = asked if asked is not None and asked.endswith(suffix) else f"{node.name}{suffix}"
+    if asked not in (None, name):
+        ending = name if name == GENERATOR else f"a name that ends in {PurePosixPath(name).suffix}"
+        raise InputError(
+            f"step {node.name}: {node.kind.id} cannot write {asked}", f"its file has {ending}: path: {name}"
+        )
+    return name
+
+
+def _path(node: Node, output: AskedOutput) -> str:
+    folder = PurePosixPath(output.path or "").parent
+    return (folder / file_name(node, output)).as_posix()
+
+
+def _check_paths(paths: Sequence[str]) -> None:
+    if hidden := next((path for path in paths if path.startswith(".")), None):
+        raise InputError(
+            f"an output cannot lie at {hidden}: names that begin with a dot are the program's own"
+        )
+    try:
+        check_distinct(paths)
+    except ValueError as error:
+        raise InputError(f"two outputs have one place: {error}", "give each a path of its own") from error

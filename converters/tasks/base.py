@@ -24,14 +24,18 @@ class TaskOptions(PassParams):
 class Found:
     """A source that was found and hashed, and not loaded.
 
-    `digest` is over everything that shapes the export and does not stand in the recipe. `origin` is what a manifest
-    says of it, without a name for what has none of its own; `name` the model name that a hub id gives.
+    `digest` is over everything that shapes the graphs and does not stand in the recipe; `described` over what else a
+    manifest is made of, such as a model card. `origin` is what a manifest says of the source, without a name for what
+    has none of its own; `name` the model name that a hub id gives. `files` are all that was read of this machine, and
+    each directory whose names decide what is read; None where that cannot be said.
     """
 
     where: Any
     digest: Digest
     origin: Source | None = None
     name: str | None = None
+    described: Digest | None = None
+    files: tuple[Path, ...] | None = None
 
 
 @dataclass(frozen=True)

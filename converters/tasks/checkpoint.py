@@ -1,14 +1,15 @@
 """Loading a trained token classifier: nothing random in it, and nothing of its own code run unasked."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.modelcard import CARD
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.converters.scrub import read_json
-from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.sourcefiles import CONFIG, Location, digest_files, locate, taking_part, weight_files
 from onnxreg.converters.tasks.base import Found
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.errors import InputError
@@ -67,11 +68,20 @@ def find_checkpoint(source: str, trust_remote_code: bool = False) -> Found:
             "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
             "give the directory that save_pretrained wrote",
         )
-    digest = digest_files(directory, taking_part(directory, trust_remote_code))
-    if found.hub_id is None:
-        return Found(directory, digest)
-    origin = {"id": found.hub_id, "revision": found.revision, "digest": str(digest)}
-    return Found(directory, digest, Source.from_json(origin), found.hub_id.lower())
+    return found_in(found, taking_part(directory, trust_remote_code))
+
+
+def found_in(location: Location, names: Sequence[str]) -> Found:
+    """What was found at a location, where these of its files take part in an export."""
+    directory = location.directory
+    digest = digest_files(directory, names)
+    card = directory / CARD
+    described = digest_files(directory, [CARD]) if card.is_file() else None
+    files = (directory, card, *(directory / name for name in names))
+    if location.hub_id is None:
+        return Found(directory, digest, described=described, files=files)
+    origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
+    return Found(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
 
 
 def load_found(found: Found, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:

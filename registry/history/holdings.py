@@ -92,6 +92,20 @@ def held_artifacts(manifest: Manifest, held: Held) -> list[Artifact]:
     return [item for item in manifest.artifacts if item.path in held]
 
 
+def selected(manifest: Manifest, held: Held, selection: Selection, ref: str) -> list[Artifact]:
+    """The artifacts that are asked for, or all that are held. NotFoundError where one that is asked for is not held."""
+    here = held_artifacts(manifest, held)
+    if not selection:
+        return here
+    asked = held_artifacts(manifest, selection.of(manifest, ref))
+    if missing := [item for item in asked if item not in here]:
+        raise NotFoundError(
+            f"{missing[0].path} of {ref} is not held here, only {_told(here)}",
+            f"reg pull {ref} fetches the rest",
+        )
+    return asked
+
+
 def held_files(manifest: Manifest, held: Held) -> Iterator[FileEntry]:
     """Every file of the version that is here but the manifest itself; the companions last."""
     for artifact in held_artifacts(manifest, held):

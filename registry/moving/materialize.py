@@ -5,7 +5,8 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -24,8 +25,22 @@ _EXCHANGE = 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 
 
-def check_target(target: Path, registry: Path | None = None) -> None:
-    """InputError where writing a version there would lose or hide anything that is not an earlier export."""
+def exported(directory: Path) -> set[str]:
+    """The files that the manifest of an export names, and the manifest; none where there is no manifest to read."""
+    try:
+        manifest = Manifest.decode((directory / FILENAME).read_bytes())
+    except (OSError, InputError):
+        return set()
+    return {FILENAME, *(entry.path for entry in manifest.all_files())}
+
+
+def check_target(
+    target: Path, registry: Path | None = None, known: Callable[[Path], set[str]] = exported
+) -> None:
+    """InputError where writing there would lose or hide anything that is not an earlier export.
+
+    `known` gives the files of one that lies in a directory.
+    """
     with host_errors(f"looking at {target}"):
         place = target.resolve()
         if place.exists() and not place.is_dir():
@@ -36,7 +51,7 @@ def check_target(target: Path, registry: Path | None = None) -> None:
             raise InputError(f"{target} lies inside the registry", "name a directory outside of it")
         if Path.cwd().is_relative_to(place):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
-        strangers = _strangers(place) if place.is_dir() else []
+        strangers = _strangers(place, known(place)) if place.is_dir() else []
     if strangers:
         raise InputError(
             f"{target} holds {', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}, "
@@ -45,13 +60,8 @@ def check_target(target: Path, registry: Path | None = None) -> None:
         )
 
 
-def _strangers(directory: Path) -> list[str]:
-    """A few of the files of a directory that its manifest does not name."""
-    try:
-        manifest = Manifest.decode((directory / FILENAME).read_bytes())
-        known = {FILENAME, *(entry.path for entry in manifest.all_files())}
-    except (OSError, InputError):
-        known = set()
+def _strangers(directory: Path, known: set[str]) -> list[str]:
+    """A few of the files of a directory that are not known."""
     found = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
     names = (path.relative_to(directory).as_posix() for path in found)
     return sorted(islice((name for name in names if name not in known), 4))
@@ -70,12 +80,19 @@ def materialize(
     An earlier export there is replaced as a whole. IntegrityError where a blob is damaged: then the target is as it
     was before. What a killed run left beside the target is removed.
     """
+    with replacing(target) as fresh:
+        fill(store, held_files(manifest, held), fresh, progress or Progress())
+        (fresh / FILENAME).write_bytes(data)
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A fresh directory to fill, which takes the target's place as a whole once it is durable; not after an error."""
     place = target.resolve()
     with host_errors(f"writing {target}"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with staging(place.parent, Disk(), f".{place.name}.") as fresh:
-            fill(store, held_files(manifest, held), fresh, progress or Progress())
-            (fresh / FILENAME).write_bytes(data)
+            yield fresh
             _sync(fresh)
             _swap(fresh, place)
 

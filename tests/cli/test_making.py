@@ -27,6 +27,9 @@ class Ordered:
     def key(self) -> dict[str, Any]:
         return {"number": self.number}
 
+    def reads(self) -> None:
+        return None
+
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]) -> Iterator[list[Any]]:

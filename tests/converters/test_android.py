@@ -276,7 +276,7 @@ def test_weights_that_are_not_numbers_are_refused(make_checkpoint: Make, tmp_pat
     tensors = load_file(source / "model.safetensors")
     tensors["classifier.bias"][0] = torch.nan
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConversionError, match="the checkpoint itself gives NaN"):
+    with pytest.raises(ConversionError, match="the source itself gives NaN"):
         export(source, tmp_path / "w")
 
 

@@ -148,6 +148,7 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
     "longer": ("/max_sequence_length", 1024, "max-sequence-length-changed", "max_sequence_length", "notable"),
     "task": ("/task", "text-classification", "task-changed", "task", "breaking"),
     "preprocessing": ("/segmenter/id", "pysbd", "preprocessing-changed", "segmenter.id", "degrading"),
+    "pixels": ("/preprocessing/mean/0", 0.5, "preprocessing-changed", "preprocessing.mean", "breaking"),
     "no longer rebuilt": (
         "/artifacts/0/reproducible",
         False,

@@ -145,3 +145,27 @@ def test_no_exporter_can() -> None:
             OnnxConversion(use_dynamo_exporter="auto"),
             TorchModel(Broken(False), {"x": torch.ones(1, 2, 4)}),
         )
+
+
+def test_constants_are_folded_or_left() -> None:
+    class Constant(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.ones(3).view(3, 1).reshape(3)
+
+    def nodes(fold: bool) -> int:
+        subject = TorchModel(
+            Constant(), {"x": torch.zeros(2, 3)}, ("y",), {"x": {0: "batch"}, "y": {0: "batch"}}
+        )
+        return len(run("fp32", OnnxConversion(do_constant_folding=fold), subject)[0].graph.node)
+
+    assert nodes(True) < nodes(False)
+
+
+@pytest.mark.parametrize("dynamo", [True, "auto"])
+def test_the_dynamo_exporter_leaves_no_constants_unfolded(dynamo: Any) -> None:
+    with pytest.raises(InputError, match="always folds"):
+        run(
+            "fp32",
+            OnnxConversion(use_dynamo_exporter=dynamo, do_constant_folding=False),
+            TorchModel(Toy(), inputs()),
+        )

@@ -1,0 +1,74 @@
+"""An export that was made before, recognised by its request. Light: neither typer nor pydantic on this path."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.session import Session
+from onnxreg.schema.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.converters.recipes.cache import Cache
+
+
+@dataclass(frozen=True)
+class Request:
+    """An export as it was typed: what shapes the draft, as JSON values, and the documents that it names."""
+
+    values: Mapping[str, Any]
+    documents: Sequence[Path] = field(default=())
+
+    @classmethod
+    def of(cls, source: str | None, **asked: Any) -> "Request":
+        """What was asked beside the defaults. Paths are documents, and made absolute; so is a source that is a path."""
+        documents = [value for value in asked.values() if isinstance(value, Path)]
+        values = {
+            key: str(value.absolute()) if isinstance(value, Path) else value for key, value in asked.items()
+        }
+        local = source if source is None or not Path(source).exists() else str(Path(source).absolute())
+        return cls({**values, "source": local}, documents)
+
+
+def cache_at(root: Path) -> "Cache":
+    """Where the registry in a directory keeps the results of steps."""
+    from onnxreg.converters.recipes.cache import Cache
+
+    return Cache(root / "local" / "cache")
+
+
+def show_known(session: Session, request: Request, version: Version | None, as_json: bool) -> bool:
+    """Tell what the same request published, where all that it was made from is as it was; else False."""
+    from onnxreg.cli.published import unchanged
+    from onnxreg.converters.recipes.memo import recall_request
+    from onnxreg.registry.home import default_root
+    from onnxreg.registry.standing import standing
+    from onnxreg.schema.ref import Ref
+
+    known = recall_request(cache_at(session.registry or default_root()), request.values)
+    if known is None:
+        return False
+    found = standing(session.place(), known.name, known.manifest, version)
+    if found is None:
+        return False
+    unchanged(session, Ref(known.name, str(found[0])), known.manifest, found[1], as_json)
+    return True
+
+
+def run(
+    session: Session,
+    source: str | None = None,
+    version: str | None = None,
+    trust_remote_code: bool = False,
+    as_json: bool = False,
+    **paths_and_names: str,
+) -> bool:
+    """The verb where nothing has to be done for it; False where something has."""
+    asked: dict[str, Any] = {
+        key: Path(value) if key in ("recipe", "eval_suite") else value
+        for key, value in paths_and_names.items()
+    }
+    if trust_remote_code:
+        asked["trust_remote_code"] = True
+    wanted = None if version is None else Version.parse(version)
+    return show_known(session, Request.of(source, **asked), wanted, as_json)

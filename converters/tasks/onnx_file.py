@@ -1,0 +1,128 @@
+"""`onnx`: a graph that is there already, with its external data, for passes to start from."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.inspection.external import external_files
+from onnxreg.converters.inspection.onnx_graph import graph_inputs, load_onnx
+from onnxreg.converters.inspection.operators import find_schema
+from onnxreg.converters.inspection.validity import check_onnx
+from onnxreg.converters.passes import proof, samples
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime import load_session
+from onnxreg.converters.sourcefiles import digest_files
+from onnxreg.converters.tasks.base import Found, Sample, Subject, Task, TaskOptions
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.manifest import Source
+
+MASK = "attention_mask"
+GOLDEN_VALUES = 2_000
+"""Of the outputs of a graph for one sample; where they are more, there are no golden vectors."""
+RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+
+
+class OnnxFile(Task):
+    """An ONNX file. Its graphs are measured on drawn samples, or on those of the option `data`."""
+
+    id = "onnx"
+
+    class Options(TaskOptions):
+        """`data` is a `.npz` file of sample inputs, or a directory of these: arrays whose first axis counts rows."""
+
+        data: str | None = None
+
+    def find(self, source: str) -> Found:
+        path = Path(source)
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {source}", f"the task {self.id} starts from an .onnx file")
+        names = [path.name, *external_files(load_onnx(path), path)]
+        files = [path.parent / name for name in names]
+        return Found(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
+
+    def load(self, found: Found, name: str, directory: Path) -> Subject:
+        path: Path = found.where
+        check_onnx(path)
+        model = load_onnx(path)
+        try:
+            session = load_session(path)
+        except ConversionError as error:
+            raise _not_loaded(model, error) from error
+        feeds = self._feeds(model, path)
+        expected = [_outputs(session, feed, path.name) for feed in feeds]
+        golden = {"sample": feeds[0]} if _is_small(expected[0]) else {}
+        origin = Source.from_json({"id": name, "digest": str(found.digest)})
+        return Subject(origin, Sample(feeds, expected, _per_token(model), golden), path)
+
+    def record(self, found: Found) -> dict[str, Any]:
+        value = super().record(found)
+        return value if self.options.data is None else {**value, "data": str(self.data_digest())}
+
+    def data_digest(self) -> Digest:
+        """Over the names, types, shapes and values of the samples."""
+        return samples.digest(samples.read(self.directory / self.options.data))
+
+    def _feeds(self, model: Any, path: Path) -> Sequence[Feed]:
+        if self.options.data is None:
+            return samples.draw(model)
+        feeds = samples.read(self.directory / self.options.data)
+        samples.check(feeds, model, path.name)
+        return feeds
+
+    def _data_files(self) -> Iterator[Path]:
+        if self.options.data is not None:
+            place = self.directory / self.options.data
+            if not place.exists():
+                raise InputError(
+                    f"there is no data at {self.options.data}", "paths are relative to the recipe"
+                )
+            yield place
+            yield from place.glob("*.npz")
+
+
+def _not_loaded(model: Any, error: ConversionError) -> ConversionError:
+    """The same error, which names the operators that are of neither ONNX nor ONNX Runtime."""
+    custom = sorted(set(_custom_operators(model)))
+    if not custom:
+        return error
+    return ConversionError(
+        f"{error.message}: it has custom operators, {', '.join(custom[:6])}",
+        "passes run what they change, and no operator library of others is loaded: replace these operators first",
+    )
+
+
+def _custom_operators(model: Any) -> Iterator[str]:
+    versions = {item.domain: item.version for item in model.opset_import}
+    local = {(function.domain, function.name) for function in model.functions}
+    for node in model.graph.node:
+        known = find_schema(node.domain, node.op_type, versions.get(node.domain, 1)) is not None
+        if not known and node.domain not in RUNTIME_DOMAINS and (node.domain, node.op_type) not in local:
+            yield f"{node.domain or 'ai.onnx'}:{node.op_type}"[:80]
+
+
+def _outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
+    try:
+        return proof.outputs(session, feed, what)
+    except ConversionError as error:
+        raise ConversionError(
+            error.message, "give inputs that it takes: options: {data: samples.npz}, see docs/recipes.md"
+        ) from error
+
+
+def _per_token(model: Any) -> frozenset[str]:
+    """The outputs whose first axes are those of the input `attention_mask`."""
+    axes = {value.name: _axes(value) for value in (*graph_inputs(model.graph), *model.graph.output)}
+    mask = axes.get(MASK, [])
+    if len(mask) != 2:
+        return frozenset()
+    return frozenset(value.name for value in model.graph.output if axes[value.name][:2] == mask)
+
+
+def _axes(value: Any) -> list[Any]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def _is_small(outputs: dict[str, Any]) -> bool:
+    numbers = all(array.dtype.kind in "fiub" for array in outputs.values())
+    return numbers and sum(array.size for array in outputs.values()) <= GOLDEN_VALUES

@@ -1,0 +1,71 @@
+"""`text-generation`: a decoder checkpoint, for `ModelBuilder`."""
+
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.modelcard import CARD, read_license
+from onnxreg.converters.scrub import read_json
+from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.tasks.base import Found, Sample, Subject, Task
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.manifest import Source
+
+HEAD = "ForCausalLM"
+SETTINGS = ("chat_template.jinja", "generation_config.json")
+"""What generates text beside the config, the weights and the tokenizer, where it is there."""
+
+
+class TextGeneration(Task):
+    """A Hugging Face checkpoint of a causal language model, which `ModelBuilder` takes as it lies.
+
+    Nothing is loaded here and no code of the checkpoint is run. The pass compares its graph with the checkpoint itself.
+    """
+
+    id = "text-generation"
+
+    def find(self, source: str) -> Found:
+        location = locate(source)
+        directory = location.directory
+        _check(directory)
+        names = taking_part(directory, code=False)
+        names += [name for name in SETTINGS if (directory / name).is_file()]
+        digest = digest_files(directory, names)
+        described = digest_files(directory, [CARD]) if (directory / CARD).is_file() else None
+        if location.hub_id is None:
+            files = (directory, directory / CARD, *(directory / name for name in names))
+            return Found(directory, digest, described=described, files=files)
+        origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
+        return Found(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
+
+    def load(self, found: Found, name: str, directory: Path) -> Subject:
+        origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
+        fields = {"task": self.id, "family": _config(found.where).get("model_type")}
+        license_name = read_license(found.where)
+        fields |= {} if license_name is None else {"license": license_name}
+        return Subject(origin, Sample((), ()), found.where, fields=fields)
+
+
+def _check(directory: Path) -> None:
+    architectures = _config(directory).get("architectures") or []
+    if not any(str(name).endswith(HEAD) for name in architectures):
+        told = ", ".join(map(str, architectures))[:200] or "nothing"
+        raise InputError(
+            f"not a causal language model: config.json says {told}",
+            "text-generation exports decoders such as LlamaForCausalLM",
+        )
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
+            "give the directory that save_pretrained wrote",
+        )
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG
+    value = read_json(path) if path.is_file() else None
+    if not isinstance(value, dict):
+        raise InputError(
+            "the checkpoint has no config.json that can be read",
+            "give the directory that save_pretrained wrote",
+        )
+    return value

@@ -1,0 +1,303 @@
+"""`reg export --recipe`: real documents through the whole program, and what bad input leaves behind."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from onnxreg.cli import fast
+
+Reg = Callable[..., Any]
+MLP = """
+<ir_version: 8, opset_import: ["" : 17]>
+mlp (float[batch,64] x) => (float[batch,8] logits) <float[64,32] w1, float[32,8] w2>
+{ h = MatMul(x, w1) r = Relu(h) logits = MatMul(r, w2) }
+"""
+TASK = "task: onnx\nsteps:\n"
+INT8 = TASK + "  - {name: int8, pass: OnnxDynamicQuantization}\n"
+
+
+def mlp() -> onnx.ModelProto:
+    model, draw = onnx.parser.parse_model(MLP), np.random.default_rng(0)
+    del model.graph.initializer[:]
+    for name, shape in {"w1": (64, 32), "w2": (32, 8)}.items():
+        model.graph.initializer.append(
+            numpy_helper.from_array(draw.normal(size=shape).astype(np.float32), name)
+        )
+    return model
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The working directory, with a graph and the recipe of its INT8."""
+    onnx.save(mlp(), tmp_path / "m.onnx")
+    (tmp_path / "int8.yaml").write_text(INT8)
+    return tmp_path
+
+
+def export(reg: Reg, source: str, recipe: str = "int8.yaml", *more: str) -> Any:
+    return reg("--registry", "r", "export", source, "--recipe", recipe, "--name", "acme/x", *more)
+
+
+def left(root: Path) -> list[str]:
+    """What a registry holds beside its cache."""
+    names = ("registry.json", "policy.jsonl")
+    found = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
+    return [str(path) for path in found if path.parts[0] != "local" and path.name not in names]
+
+
+def truncated(model: onnx.ModelProto, path: Path) -> None:
+    path.write_bytes(model.SerializeToString()[:-500])
+
+
+def outside(location: str) -> Callable[[onnx.ModelProto, Path], None]:
+    def write(model: onnx.ModelProto, path: Path) -> None:
+        tensor = model.graph.initializer[0]
+        (path.parent.parent / "outside.bin").write_bytes(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+        path.write_bytes(model.SerializeToString())
+
+    return write
+
+
+def custom(model: onnx.ModelProto, path: Path) -> None:
+    model.graph.node[1].op_type, model.graph.node[1].domain = "Swish", "acme.ops"
+    model.opset_import.add(domain="acme.ops", version=1)
+    onnx.save(model, path)
+
+
+def invalid(model: onnx.ModelProto, path: Path) -> None:
+    model.graph.node[1].input[0] = "nowhere"
+    path.write_bytes(model.SerializeToString())
+
+
+def nothing(model: onnx.ModelProto, path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("write", "status", "said"),
+    {
+        "truncated": (truncated, 2, "bad.onnx"),
+        "above its folder": (outside("../outside.bin"), 2, "'../outside.bin', which is not a file beside it"),
+        "absolute": (outside("/etc/passwd"), 2, "'/etc/passwd', which is not a file beside it"),
+        "missing": (outside("weights.bin"), 2, "weights.bin, which is missing"),
+        "custom operator": (custom, 7, "it has custom operators, acme.ops:Swish"),
+        "invalid": (invalid, 2, "bad.onnx is not valid ONNX"),
+        "empty": (nothing, 2, "bad.onnx"),
+    }.values(),
+)
+def test_a_graph_that_cannot_be_used(
+    reg: Reg, here: Path, write: Callable[[onnx.ModelProto, Path], None], status: int, said: str
+) -> None:
+    write(mlp(), here / "bad.onnx")
+    done = export(reg, "bad.onnx")
+    assert (done.status, said in done.err) == (status, True), done.err
+    assert "Traceback" not in done.err
+    assert not Path("r").exists() or left(Path("r")) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "status", "said"),
+    {
+        "unknown key": (INT8 + "stpes: []\n", 2, "stpes"),
+        "cycle": (
+            TASK
+            + "  - {name: a, pass: OnnxFloatToFloat16, input: b}\n  - {name: b, pass: OrtFormat, input: a}\n",
+            2,
+            "a <- b <- a",
+        ),
+        "limit": (INT8 + "checks:\n  - {metric: max_abs_diff, max: 0.0001}\n", 7, "int8.onnx is not"),
+        "requirement": (
+            "task: onnx\nsteps:\n  - {name: f, pass: DynamicToFixedShape, params: {dim_param: [n], dim_value: [1]}}\n",
+            2,
+            "n",
+        ),
+        "task": (
+            "task: onyx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n",
+            2,
+            "no task is called 'onyx'",
+        ),
+        "option": (INT8 + "options: {dta: x}\n", 2, "task onnx: option dta"),
+        "sample": (INT8 + "options: {data: rows.npz}\n", 2, "there is no data at rows.npz"),
+    }.values(),
+)
+def test_a_recipe_that_cannot_be_run(reg: Reg, here: Path, recipe: str, status: int, said: str) -> None:
+    (here / "bad.yaml").write_text(recipe)
+    done = export(reg, "m.onnx", "bad.yaml")
+    assert (done.status, said in done.err) == (status, True), done.err
+    assert not Path("r").exists() or left(Path("r")) == []
+    assert not Path("r/local/tmp").exists() or list(Path("r/local/tmp").iterdir()) == []
+
+
+def test_a_source_that_is_not_there(reg: Reg, here: Path) -> None:
+    assert export(reg, "n.onnx").status == 3
+    done = reg("--registry", "r", "export", "--recipe", "int8.yaml", "--name", "acme/x")
+    assert (done.status, "there is nothing to export" in done.err) == (2, True)
+    done = reg("--registry", "r", "export", "m.onnx", "--recipe", "int8.yaml")
+    assert (done.status, "--name" in done.err) == (2, True)
+
+
+SEVEN: dict[str, list[dict[str, Any]]] = {
+    "OnnxConversion": [
+        {"type": "OnnxConversion", "config": {"target_opset": 17, "save_as_external_data": False}}
+    ],
+    "OnnxOpVersionConversion": [{"type": "OnnxOpVersionConversion", "target_opset": 21}],
+    "OnnxFloatToFloat16": [{"type": "OnnxFloatToFloat16", "config": {"op_block_list": ["Relu"]}}],
+    "OnnxIODataTypeConverter": [{"type": "OnnxFloatToFloat16"}, {"type": "OnnxIODataTypeConverter"}],
+    "OrtMixedPrecision": [{"type": "OrtMixedPrecision", "atol": 1e-6}],
+    "DynamicToFixedShape": [{"type": "DynamicToFixedShape", "dim_param": ["batch"], "dim_value": [1]}],
+    "ModelBuilder": [{"type": "ModelBuilder", "config": {"precision": "int4"}}],
+}
+
+
+@pytest.fixture(scope="module")
+def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    directory = tmp_path_factory.mktemp("llama")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=96, max_position_embeddings=64, bos_token_id=2, eos_token_id=3, **sizes)
+    LlamaForCausalLM(config).save_pretrained(directory)
+    for file in make_checkpoint("distilbert").glob("tokenizer*"):
+        shutil.copy(file, directory)
+    return directory
+
+
+@pytest.mark.parametrize("name", SEVEN)
+def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
+    reg: Reg, here: Path, bert: Path, llama: Path, name: str
+) -> None:
+    model: dict[str, Any] = {"type": "OnnxModel", "model_path": "m.onnx"}
+    if name == "OnnxConversion":
+        model = {"type": "HfModel", "config": {"model_path": str(bert), "task": "token-classification"}}
+    elif name == "ModelBuilder":
+        model = {"type": "HfModel", "config": {"model_path": str(llama)}}
+    passes = {f"step{index}": step for index, step in enumerate(SEVEN[name])}
+    document = {"input_model": model, "passes": passes, "engine": {"output_dir": str(here / "secret")}}
+    (here / "olive.json").write_text(json.dumps(document))
+    done = reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x", "--json")
+    assert done.status == 0, done.err
+    recipe = done.json["manifest"]["recipe"]
+    steps = [step["pass"] for step in recipe["steps"] if step["pass"] != "golden-vectors"]
+    assert steps == [step["type"] for step in SEVEN[name]]
+    assert [artifact["path"] for artifact in done.json["manifest"]["artifacts"]] == ["model.onnx"]
+    told = recipe["parameters"]["recipe"]["translation"]
+    assert {"field": "engine", "value": None, "became": "not used"} in told
+    assert str(here) not in json.dumps(done.json["manifest"])
+    assert "engine: not used" in done.err
+
+
+def test_a_decoder_carries_what_generates(reg: Reg, here: Path, llama: Path) -> None:
+    (here / "llm.yaml").write_text(
+        "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
+        "outputs:\n  - {step: int4, path: cpu/model.onnx}\n"
+    )
+    done = export(reg, str(llama), "llm.yaml", "--json")
+    assert done.status == 0, done.err
+    (artifact,) = done.json["manifest"]["artifacts"]
+    roles = {file["path"]: file["role"] for file in artifact["files"]}
+    assert roles["cpu/model.onnx.data"] == "external-data"
+    assert roles["cpu/tokenizer.json"] == "tokenizer"
+    assert "cpu/genai_config.json" in roles
+    tools = done.json["manifest"]["recipe"]["tools"]
+    assert "onnxruntime-genai" in tools
+    assert export(reg, str(llama), "llm.yaml").out.startswith("nothing new: this is acme/x:0.1.0")
+    assert export(reg, "m.onnx", "llm.yaml").status == 3
+    (llama / "config.json").rename(here / "config.json")
+    assert "no config.json" in export(reg, str(llama), "llm.yaml").err
+    (here / "config.json").rename(llama / "config.json")
+
+
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, whatever would read a recipe or run a step fails."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("the recipe was read")
+
+    monkeypatch.setattr("onnxreg.converters.recipes.order.place_order", fail)
+
+
+def test_the_same_request_is_answered_without_reading_the_recipe(
+    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = export(reg, "m.onnx", "int8.yaml", "--json")
+    assert first.status == 0
+    with monkeypatch.context() as patch:
+        no_work(patch)
+        again = export(reg, "m.onnx", "int8.yaml", "--json")
+        patch.setattr(fast, "parse", lambda words: None)
+        slow = export(reg, "m.onnx", "int8.yaml", "--json")
+    assert again.out == slow.out == first.out
+    assert (
+        export(reg, "m.onnx").out
+        == "nothing new: this is acme/x:0.1.0\nmanifest  " + first.json["digest"] + "\n"
+    )
+
+
+def change_source(here: Path) -> None:
+    model = mlp()
+    model.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
+    onnx.save(model, here / "m.onnx")
+
+
+def change_recipe(here: Path) -> None:
+    (here / "int8.yaml").write_text(
+        INT8.replace("Quantization}", "Quantization, params: {per_channel: false}}")
+    )
+
+
+@pytest.mark.parametrize("change", [change_source, change_recipe])
+def test_another_file_is_another_request(reg: Reg, here: Path, change: Callable[[Path], None]) -> None:
+    first = export(reg, "m.onnx", "int8.yaml", "--json")
+    change(here)
+    second = export(reg, "m.onnx", "int8.yaml", "--json")
+    assert second.json["version"] == "0.1.1"
+    assert second.json["digest"] != first.json["digest"]
+
+
+def test_what_the_registry_no_longer_has_is_published_again(reg: Reg, here: Path) -> None:
+    export(reg, "m.onnx")
+    assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "test").status == 0
+    assert export(reg, "m.onnx").out.startswith("published acme/x:0.1.1")
+    assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith("published acme/x:2.0.0")
+    assert export(reg, "m.onnx", "int8.yaml", "--version", "2.0.0").out.startswith("nothing new")
+
+
+def test_no_cache_runs_and_keeps_nothing(reg: Reg, here: Path) -> None:
+    for _ in range(2):
+        assert "running int8 ..." in export(reg, "m.onnx", "int8.yaml", "--no-cache").err
+    assert not Path("r/local/cache").exists()
+
+
+def test_gc_trims_the_cache(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(reg, "m.onnx")
+    monkeypatch.setenv("REG_CACHE_SIZE", "10B")
+    told = reg("--registry", "r", "gc", "--json").json["cache"]
+    assert told["entries"] > 0
+    assert told["kept"] == 0
+    assert "running int8 ..." in export(reg, "m.onnx").err
+    assert reg("--registry", "r", "verify").status == 0
+
+
+def test_two_exports_at_once_publish_one_version(here: Path) -> None:
+    words = ["--registry", "r", "export", "m.onnx", "--recipe", "int8.yaml", "--name", "acme/x"]
+    command = [sys.executable, "-m", "onnxreg.cli", *words]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = sorted(process.communicate()[0].splitlines()[0] for process in both)
+    assert said == ["nothing new: this is acme/x:0.1.0", "published acme/x:0.1.0"]
+    assert [path.name for path in Path("r/local/cache").iterdir() if path.name.startswith(".")] == []

@@ -1,0 +1,46 @@
+"""Reading recipe files: YAML that is safe, and nothing that stands twice."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.converters.recipes.reading import MAX_BYTES, read_document, read_recipe
+from onnxreg.schema.errors import InputError, NotFoundError
+
+RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
+
+
+def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(RECIPE)
+    (tmp_path / "a.json").write_text(
+        '{"task": "onnx", "steps": [{"name": "int8", "pass": "OnnxDynamicQuantization"}]}'
+    )
+    assert read_recipe(tmp_path / "a.yaml") == read_recipe(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "twice": (RECIPE + "task: onnx\n", "the key 'task' stands twice"),
+        "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
+        "code": ("a: !!python/object/apply:os.system [id]\n", "neither YAML nor JSON"),
+        "syntax": ("a: [1,\n", "neither YAML nor JSON"),
+        "deep": ("[" * 5000, "neither YAML nor JSON"),
+        "two documents": ("a: 1\n---\nb: 2\n", "neither YAML nor JSON"),
+    }.values(),
+)
+def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_document(tmp_path / "a.yaml")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no recipe at"):
+        read_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is no text"):
+        read_recipe(tmp_path / "b.yaml")
+    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_BYTES + 1))
+    with pytest.raises(InputError, match="too large"):
+        read_recipe(tmp_path / "c.yaml")
