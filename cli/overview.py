@@ -123,7 +123,8 @@ def _skipped(manifest: Manifest) -> list[Step]:
 
 
 def checks(manifest: Manifest) -> Iterator[str]:
-    """Every measured claim, with the artifact it is about."""
+    """Every measured claim, with the artifact it is about; of the heads of a family those that are in doubt, and a count."""
+    heads = _heads(manifest)
     rows = [
         (
             item.path,
@@ -135,8 +136,14 @@ def checks(manifest: Manifest) -> Iterator[str]:
         )
         for item in manifest.artifacts
         for check in item.checks
+        if item.path not in heads or check.verdict in ("fail", "unknown")
     ]
     yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
+    quiet = Counter(
+        check.verdict for item in manifest.artifacts if item.path in heads for check in item.checks
+    )
+    if quiet:
+        yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
 
 
 def _label(check: Check) -> str:

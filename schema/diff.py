@@ -78,13 +78,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 
 def _members(changes: Sequence[Change], *sides: Manifest) -> dict[str, list[str]]:
     """The kinds of changes by member: those of its entry in the family and of its artifacts, in the order of names."""
-    owners = {
-        name: member.name
-        for side in sides
-        if side.model_family is not None
-        for member in side.model_family.members
-        for name in _names_of(side, member.artifacts)
-    }
+    owners = {name: member for side in sides for name, member in _owners(side).items()}
     found: dict[str, list[str]] = {}
     for change in changes:
         entry = _MEMBER.match(change.path)
@@ -94,15 +88,15 @@ def _members(changes: Sequence[Change], *sides: Manifest) -> dict[str, list[str]
     return {member: found[member] for member in sorted(found)}
 
 
-def _names_of(side: Manifest, paths: Sequence[str]) -> list[str]:
-    """What the artifacts at these paths are called in the changes' paths."""
+def _owners(side: Manifest) -> dict[str, str]:
+    """The member of each artifact, by what the artifact is called in the changes' paths."""
     namer = TABLES.lists["artifacts"].namers[0]
-    wanted = set(paths)
-    return [
-        namer(a.model_dump(include={"format", "precision", "path"}), 0)
+    names = {
+        a.path: namer({"format": a.format, "precision": a.precision, "path": a.path}, 0)
         for a in side.artifacts
-        if a.path in wanted
-    ]
+    }
+    members = side.model_family.members if side.model_family else ()
+    return {names[path]: member.name for member in members for path in member.artifacts}
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:

@@ -95,7 +95,7 @@ class ModelFamily(Document):
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=10_000)]
-    edges: Items[Edge] = ()
+    edges: Annotated[Items[Edge], Field(max_length=64)] = ()
     routing: Table[MemberName | None]
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
 from families import NAME, write_family
 
 from onnxreg.registry import Registry
+from onnxreg.schema.draft import DraftArtifact
 
 Reg = Callable[..., Any]
 
@@ -29,6 +31,21 @@ def test_show_counts_members_and_joins_heads(reg: Reg, crops: Path) -> None:
     assert "members   1 backbone, 3 head, 1 metadata" in shown.out
     assert shown.out.count("3 heads") == 3
     assert "species001" not in shown.out
+
+
+def test_show_lists_the_checks_of_heads_that_are_in_doubt(reg: Reg, tmp_path: Path) -> None:
+    def check(artifact: DraftArtifact) -> DraftArtifact:
+        verdict = "unknown" if artifact.path == "heads/species001.onnx" else "pass"
+        found = {"name": "load", "metric": "loads", "value": 1.0, "verdict": verdict}
+        return replace(artifact, fields={**artifact.fields, "checks": [found]})
+
+    draft = write_family(tmp_path / "one", 2)
+    registry = Registry(tmp_path / "home")
+    registry.add(replace(draft, artifacts=tuple(map(check, draft.artifacts))), "1.0.0")
+    shown = reg("--registry", tmp_path / "home", "show", NAME).out
+    assert "heads/species001.onnx" in shown
+    assert "heads/species000.onnx" not in shown
+    assert "heads: 5 checks pass, 1 checks unknown" in shown
 
 
 def test_one_member_is_pulled(reg: Reg, crops: Path, tmp_path: Path) -> None:
