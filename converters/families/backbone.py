@@ -1,5 +1,6 @@
 """The backbone: an image classifier of transformers as one graph with its logits and the embedding that it takes them from."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 from onnxreg.converters.families.heads import BATCH
 from onnxreg.converters.passes import base, torch_model
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.quiet import quiet, quieted
 from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
+from onnxreg.converters.tasks.checkpoint import load_trained
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
+CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TRACED = 2
 """Rows of the example: one could be mistaken for an axis of 1."""
 
@@ -48,11 +50,7 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     model = _load(directory)
     config = model.config
     trained = tuple(config.id2label[index] for index in range(len(config.id2label)))
-    if classes is not None and tuple(classes) != trained:
-        raise InputError(
-            "backbone: the classes asked for are not in the order of training",
-            f"the checkpoint's config says {', '.join(trained)[:300]}",
-        )
+    _check_classes(trained, classes)
     size = getattr(config, "image_size", None)
     if not isinstance(size, int):
         raise InputError("backbone: its config does not say one image_size")
@@ -64,43 +62,36 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
 
 
 def _load(directory: Path) -> Any:
-    """The torch module in evaluation mode with eager attention: neither exporter traces the fused one of Swin right."""
+    """The torch module. Errors name the backbone."""
     import torch
-    from transformers import AutoModelForImageClassification
-    from transformers.utils import logging
 
-    if not weight_files(directory):
-        raise InputError(
-            "backbone: the checkpoint has no weights", "give the directory that save_pretrained wrote"
-        )
-    logging.disable_progress_bar()
     try:
-        with quiet(), quieted("transformers"):
-            model, report = AutoModelForImageClassification.from_pretrained(
-                directory,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                weights_only=True,
-                local_files_only=True,
-                trust_remote_code=False,
-            )
-    except Exception as error:
-        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
-        raise InputError(
-            f"backbone: the checkpoint could not be loaded: {reason.splitlines()[0][:300]}"
-        ) from error
-    untrained = sorted({*report["missing_keys"], *(str(entry[0]) for entry in report["mismatched_keys"])})
-    if untrained:
-        raise InputError(
-            f"backbone: the checkpoint has no values for {untrained[0]}",
-            "it would be random numbers: train it, then save it",
-        )
+        model = load_trained(directory, "AutoModelForImageClassification")
+    except InputError as error:
+        raise InputError(f"backbone: {error.message}", error.hint) from error
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise InputError(f"backbone: {name} holds NaN or infinity")
-    return model.eval()
+    if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
+        raise InputError("backbone: its classifier is not one linear layer over an embedding")
+    return model
+
+
+def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
+    """InputError where class ids cannot be names of files, repeat, or are not those that were asked for."""
+    for class_id in trained:
+        if not CLASS_ID.fullmatch(class_id):
+            raise InputError(
+                f"backbone: the class {class_id[:80]!r} is no id",
+                "letters, digits, dots, dashes and underscores; name it so in id2label of its config.json",
+            )
+    if len(set(trained)) != len(trained):
+        raise InputError("backbone: two of its classes have one id")
+    if asked is not None and tuple(asked) != tuple(trained):
+        raise InputError(
+            "backbone: the classes asked for are not in the order of training",
+            f"the checkpoint's config says {', '.join(trained)[:300]}",
+        )
 
 
 def _with_embedding(model: Any) -> Any:

@@ -94,7 +94,7 @@ def load_found(found: Found, name: str, trust_remote_code: bool = False) -> Load
     """
     directory = found.where
     with _silent_transformers():
-        model = _load_model(directory, trust_remote_code)
+        model = _load_model(directory, "AutoModelForTokenClassification", trust_remote_code)
         tokenizer = _load_tokenizer(directory, trust_remote_code)
     _check_vocabulary(model, tokenizer)
     labels = _labels(_raw_config(directory), model.config)
@@ -158,14 +158,29 @@ def _check_task(raw: dict[str, Any]) -> None:
         )
 
 
-def _load_model(directory: Path, trust_remote_code: bool) -> Any:
+def load_trained(directory: Path, kind: str) -> Any:
+    """A torch module in float32 and evaluation mode with eager attention, none of its weights random, by the class `kind`
+    of transformers, such as `AutoModelForImageClassification`.
+
+    Raises InputError where the checkpoint has no weights, holds more than tensors, is not complete, or does not load.
+    """
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
+            "give the directory that save_pretrained wrote",
+        )
+    with _silent_transformers():
+        return _load_model(directory, kind, trust_remote_code=False)
+
+
+def _load_model(directory: Path, kind: str, trust_remote_code: bool) -> Any:
     import pickle
 
     import torch
-    from transformers import AutoModelForTokenClassification
+    import transformers
 
     try:
-        model, report = AutoModelForTokenClassification.from_pretrained(
+        model, report = getattr(transformers, kind).from_pretrained(
             directory,
             dtype=torch.float32,
             attn_implementation="eager",
@@ -191,7 +206,7 @@ def _refuse_incomplete(report: dict[str, Any]) -> None:
     """A head that the checkpoint does not hold would be random numbers."""
     missing = sorted(report["missing_keys"])
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    hint = "export a checkpoint that was saved after its token-classification head was trained"
+    hint = "export a checkpoint that was saved after its classification head was trained"
     if missing:
         raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
     if mismatched:

@@ -26,6 +26,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         capture_output=True,
     )
+    with (place / "family.yaml").open("a") as document:
+        document.write("limits: {latency_p95: null}\n")
     return place
 
 

@@ -10,6 +10,7 @@ from onnxreg.schema.diff import diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.family import classes_digest
+from onnxreg.schema.gate import Candidate
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.summary import VersionSummary, summarize
 
@@ -215,6 +216,8 @@ def test_an_index_lists_the_backbone_only(family: dict[str, Any]) -> None:
     whole = VersionSummary.read(summarize(manifest, digest, 1, every=True))
     assert [each.path for each in short.artifacts] == ["swin.onnx"]
     assert len(whole.artifacts) == len(manifest.artifacts)
+    candidate = Candidate(manifest, digest, 1)
+    assert (candidate.summary, candidate.whole) == (short, whole)
 
 
 def changed(family: dict[str, Any], edit: Edit) -> dict[str, str]:

@@ -292,6 +292,24 @@ def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["apple", "bean", "corn", "../weed"], "the class '../weed' is no id"),
+        (["apple", "bean", "apple", "weed"], "two of its classes have one id"),
+    ],
+)
+def test_wrong_ids_are_refused(source: Path, tmp_path: Path, ids: list[str], message: str) -> None:
+    root = small.copy(source, tmp_path / "source")
+    config = root / "swin" / "config.json"
+    value = json.loads(config.read_text())
+    value["id2label"] = {str(index): name for index, name in enumerate(ids)}
+    config.write_text(json.dumps(value))
+    with pytest.raises(InputError) as caught:
+        export_family(small.document(), root, tmp_path / "work")
+    assert caught.value.message == f"backbone: {message}"
+
+
 def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> None:
     root = small.copy(source, tmp_path / "source")
     weights = load_file(root / "swin" / "model.safetensors")
