@@ -91,3 +91,19 @@ def steps_drawn() -> Iterator[Callable[[str], None]]:
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task("", total=None)
         yield lambda step: drawn.update(task, description=step)
+
+
+@contextmanager
+def count_drawn(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Told of each piece of work that ended, in lines, which stay above a bar of `total`."""
+    console = Console(stderr=True)
+    columns = (_text(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=console, transient=True) as drawn:
+        task = drawn.add_task(what, total=total)
+
+        def tell(*lines: str) -> None:
+            text = "\n".join(map(output.printable, lines))
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            drawn.advance(task)
+
+        yield tell

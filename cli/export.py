@@ -1,31 +1,37 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from onnxreg.cli import exporting, families
+from onnxreg.cli import exporting, families, ordering
 from onnxreg.cli.errors import needs
 from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
+from onnxreg.cli.ordering import Asked
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
-
-if TYPE_CHECKING:
-    from onnxreg.converters.recipes.order import Order
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --recipe family.yaml",
+    "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
+    "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
-ANDROID = "android"
-FLAGS = {"int8": True, "int8_embeddings": False, "rewrite": True, "trust_remote_code": False}
+FLAGS = {
+    "int8": True,
+    "int8_embeddings": False,
+    "rewrite": True,
+    "quantize": False,
+    "trust_remote_code": False,
+}
 """What the flags are where nobody gives them."""
 
 
@@ -34,19 +40,32 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint directory, or a hub id with optional @revision.", show_default=False
+            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            show_default=False,
         ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="What the graph gives, such as pooling: see docs/tasks.md.", show_default=False),
+    ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
-    opset: Annotated[int | None, typer.Option(help="The ONNX opset; android has 18.")] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="The ONNX opset; tasks begin at 14, android has 18.")
+    ] = None,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")
+    ] = False,
     int8: Annotated[
         bool, typer.Option(" /--no-int8", help="Make no INT8 artifact.", show_default=False)
     ] = True,
@@ -76,21 +95,46 @@ def command(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
     ] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Run every export that this job file (YAML or CSV) lists.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --batch: this many processes; without it as many as cores and memory allow.", min=1
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="With --batch: run on the Dask cluster whose scheduler is at ADDRESS.", metavar="ADDRESS"
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="With --batch: push each version to REMOTE.", metavar="REMOTE")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a checkpoint by a profile or a recipe, measure what came out, and publish it in the registry.
+    """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
-    unknown is published as such, and is no failure of the export. See docs/recipes.md.
+    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
+    each of its fields. See docs/recipes.md, docs/vision.md.
 
-    A recipe with the key `family` is a model family: backbone, heads and detector as one version (docs/families.md).
+    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null. Of a
-    family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}.
+    With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
+    done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
+
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
+    became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
+    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
-    exporting.check_one(profile=profile, recipe=recipe)
     wanted: dict[str, Any] = {
         "opset": opset,
+        "quantize": quantize,
         "int8": int8,
         "int8_embeddings": int8_embeddings,
         "rewrite": rewrite,
@@ -98,11 +142,20 @@ def command(
         "eval_suite": eval_suite,
         "min_gold_chars": min_gold_chars,
         "min_parent_recall": min_parent_recall,
+        "checkpoint": checkpoint,
         "trust_remote_code": trust_remote_code,
     }
-    about = {"profile": profile, "recipe": recipe, "name": name, **wanted}
+    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
     given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
+    if batch is not None:
+        from onnxreg.cli.batch import run
+
+        exporting.check_alone("batch", {"source": source, "version": version, "output": output, **given})
+        run.run(session, run.Fleet(batch, jobs, scheduler, to, trust_remote_code, not no_cache), as_json)
+        return
+    exporting.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    exporting.check_one(profile=profile, task=task, recipe=recipe)
     asked = None if version is None else Version.parse(version)
     request = None if no_cache else Request.of(source, **given)
     if output is not None:
@@ -114,36 +167,10 @@ def command(
             families.check_options(source, given)
             families.export(session, family, recipe.parent, asked, output, as_json)
             return
-        order = _order(source, **given)
-        exporting.tell_translation(session, order)
+        order = ordering.place(Asked.of(source, **given))
         registry = session.open(create=True)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, request)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)
-
-
-def _order(
-    source: str | None,
-    profile: str | None = None,
-    recipe: Path | None = None,
-    name: str | None = None,
-    trust_remote_code: bool = False,
-    **given: Any,
-) -> "Order":
-    """InputError for an option of the android profile where something else is asked for."""
-    if profile == ANDROID:
-        from onnxreg.converters.android import AndroidOptions, order_android
-
-        return order_android(source, name, AndroidOptions(**given, trust_remote_code=trust_remote_code))
-    if given:
-        raise InputError(
-            f"--{next(iter(given)).replace('_', '-')} is an option of the profile {ANDROID}",
-            "a recipe says such things itself",
-        )
-    if recipe is None:
-        from onnxreg.converters.profiles.catalog import find
-
-        recipe = find(profile or "").document
-    return exporting.order_of(recipe, source, name, trust_remote_code)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.session import Session
@@ -42,12 +44,15 @@ def show_known(session: Session, request: Request, version: Version | None, as_j
     from onnxreg.cli.published import unchanged
     from onnxreg.converters.recipes.memo import recall_request
     from onnxreg.registry.home import default_root
-    from onnxreg.registry.standing import standing
     from onnxreg.schema.ref import Ref
 
+    # Hashing the source leaves the interpreter free for this meanwhile.
+    Thread(target=import_module, args=("onnxreg.registry.standing",)).start()
     known = recall_request(cache_at(session.registry or default_root()), request.values)
     if known is None:
         return False
+    from onnxreg.registry.standing import standing
+
     found = standing(session.place(), known.name, known.manifest, version)
     if found is None:
         return False
@@ -61,12 +66,11 @@ def run(
     version: str | None = None,
     trust_remote_code: bool = False,
     as_json: bool = False,
-    **paths_and_names: str,
+    **given: Any,
 ) -> bool:
     """The verb where nothing has to be done for it; False where something has."""
     asked: dict[str, Any] = {
-        key: Path(value) if key in ("recipe", "eval_suite") else value
-        for key, value in paths_and_names.items()
+        key: Path(value) if key in ("recipe", "eval_suite") else value for key, value in given.items()
     }
     if trust_remote_code:
         asked["trust_remote_code"] = True

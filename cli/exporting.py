@@ -1,8 +1,7 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,25 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
-    from onnxreg.cli.session import Session
     from onnxreg.converters.recipes.cache import Cache
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
+    from onnxreg.schema.draft import Draft
     from onnxreg.schema.version import Version
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "recipe": ("checkpoint",),
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "max_seq_length"),
+}
+"""The options that each kind of export has."""
+OF_ALL = ("trust_remote_code",)
+"""What holds for every job of a batch."""
 
 
 def cache_of(registry: "Registry") -> "Cache":
@@ -32,19 +44,23 @@ def cache_limit() -> int:
     return parse_size(wanted) if wanted else LIMIT
 
 
-def order_of(recipe: Path, source: str | None, name: str | None, trust_remote_code: bool) -> "Order":
-    """The order of a recipe file, whose relative paths are relative to it."""
-    from onnxreg.converters.recipes.order import place_order
-    from onnxreg.converters.recipes.reading import read_recipe
+def add(
+    registry: "Registry",
+    order: "Order",
+    draft: "Draft",
+    version: "Version | None",
+    report: Callable[[str], None],
+) -> "Published":
+    """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
+    if order.recipe.benchmark is None:
+        return registry.add(draft, version)
+    from onnxreg.converters.recipes.benchmarking import measure
 
-    return place_order(read_recipe(recipe), source, name, recipe.parent, trust_remote_code)
-
-
-def tell_translation(session: "Session", order: "Order") -> None:
-    """What became of each field of another tool's document, on stderr."""
-    for each in order.recipe.translation:
-        value = "" if each.value is None else f" {json.dumps(each.value)}"
-        session.warn(f"{each.field}{value}: {each.became}")
+    report("timing what was made")
+    found = measure(draft, order.recipe.benchmark)
+    published = registry.add(draft, version)
+    registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
+    return published
 
 
 def publish(
@@ -63,7 +79,7 @@ def publish(
 
     with registry.workspace() as workspace:
         if request is None:
-            return registry.add(execute(order, workspace, report=report), version)
+            return add(registry, order, execute(order, workspace, report=report), version, report)
         return _publish_cached(registry, order, version, report, request, workspace)
 
 
@@ -82,11 +98,23 @@ def _publish_cached(
     known = memo.recall(cache, order)
     published = None if known is None else registry.add_again(known, version)
     if published is None:
-        published = registry.add(execute(order, workspace, cache, report), version)
+        draft = execute(order, workspace, cache, report)
+        published = add(registry, order, draft, version, report)
         memo.remember(cache, order, published.digest)
         cache.trim(limit)
     memo.remember_request(cache, request.values, order, published.digest, request.documents)
     return published
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
+                "a recipe says such things itself",
+            )
 
 
 def check_one(**given: object) -> None:
@@ -96,3 +124,18 @@ def check_one(**given: object) -> None:
         known = " or ".join(f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
         raise InputError(told, f"see `reg export --help`: give {known}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

@@ -51,12 +51,14 @@ def export(
 ) -> None:
     """Export a family, whose relative paths are relative to `directory`, publish it, and say so."""
     from onnxreg.converters.families.export import export_family
+    from onnxreg.converters.families.latency import document
 
     registry = session.open(create=True)
     with registry.workspace() as workspace:
         with session.steps(as_json) as report:
             done = export_family(asked, directory, workspace, report)
         published = registry.add(done.draft, version)
+    registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])

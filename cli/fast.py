@@ -45,6 +45,8 @@ VERBS: dict[str, Options] = {
     "export": {
         "--json": ("as_json", FLAG),
         "--profile": ("profile", VALUE),
+        "--task": ("task", VALUE),
+        "--quantize": ("quantize", FLAG),
         "--recipe": ("recipe", VALUE),
         "--name": ("name", VALUE),
         "--version": ("version", VALUE),

@@ -8,15 +8,16 @@ from types import FrameType
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
+def interruptible(number: int = signal.SIGINT) -> Iterator[Callable[[], None]]:
     """Work that other people's code does. Yields a check that raises KeyboardInterrupt where Ctrl-C was pressed.
 
+    `number` is the signal that means it, where its handler is Python's own for Ctrl-C: a worker is sent another one.
     The exception may be raised in a finalizer or a callback, or below a bare `except`, where it is lost. So the press
     is noted, and raised again by the check and at the end of the work.
     """
     pressed = threading.Event()
 
-    def press(number: int, frame: FrameType | None) -> None:
+    def press(_: int, frame: FrameType | None) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
@@ -26,13 +27,13 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
     ours = (
         threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        and signal.getsignal(number) is signal.default_int_handler
     )
     if ours:
-        signal.signal(signal.SIGINT, press)
+        signal.signal(number, press)
     try:
         yield check
     finally:
         if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(number, signal.default_int_handler)
     check()

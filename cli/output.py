@@ -9,8 +9,10 @@ from typing import Any, TextIO
 
 COLOURS = {
     **dict.fromkeys(("certified", "pass", "kept"), "32"),
-    **dict.fromkeys(("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged"), "33"),
-    **dict.fromkeys(("refused", "fail", "breaking", "error", "damaged", "missing", "broken"), "31"),
+    **dict.fromkeys(
+        ("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"), "33"
+    ),
+    **dict.fromkeys(("refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken"), "31"),
     **dict.fromkeys(("info", "cosmetic"), "2"),
 }
 """Words that have a colour (an ANSI number) wherever they stand alone."""

@@ -1,5 +1,6 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -14,6 +15,7 @@ from onnxreg.schema.recipe import Step
 
 if TYPE_CHECKING:
     from onnxreg.registry.facade import Published
+    from onnxreg.schema.benchmark import BenchmarkDocument
 
 
 def facts(manifest: Manifest) -> Iterator[str]:
@@ -76,6 +78,29 @@ def _row(items: Sequence[Artifact], name: str, held: Collection[str] | None) -> 
         first.certification.state,
         "" if held is None else told,
     )
+
+
+def benchmark(found: "BenchmarkDocument") -> Iterator[str]:
+    """Where the artifacts ran, and one row for each batch size of each."""
+    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    yield printable(f"{found.cpu} ({found.isa}), {threads}, {found.runtime}, {found.runs} runs")
+    rows = [
+        (item.path, check.name, check.metric, "" if check.value is None else f"{check.value:g}")
+        for item in found.artifacts
+        for check in item.checks
+    ]
+    yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
+
+
+def translation(manifest: Manifest) -> Iterator[str]:
+    """What became of each field of another tool's document, where the recipe was one."""
+    recorded = manifest.recipe.parameters.get("recipe") if manifest.recipe else None
+    told = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
+    if told:
+        rows = [
+            (printable(each["field"]), json.dumps(each["value"]), printable(each["became"])) for each in told
+        ]
+        yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
 
 def remarks(manifest: Manifest) -> Iterator[str]:

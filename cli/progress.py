@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from onnxreg.cli import output
 from onnxreg.cli.interrupting import interruptible
 from onnxreg.registry.moving.copying import Progress
 
@@ -46,4 +47,19 @@ def _told(silent: bool) -> Iterator[Callable[[str], None]]:
     from onnxreg.cli.drawing import steps_drawn
 
     with steps_drawn() as tell:
+        yield tell
+
+
+@contextmanager
+def counted(what: str, total: int, silent: bool) -> Iterator[Callable[..., None]]:
+    """Told of each piece of work that ended, in lines: prints them on stderr, on a terminal with a bar of `total` below."""
+    if silent:
+        yield lambda *lines: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda *lines: print(*map(output.printable, lines), sep="\n", file=sys.stderr, flush=True)
+        return
+    from onnxreg.cli.drawing import count_drawn
+
+    with count_drawn(what, total) as tell:
         yield tell

@@ -24,9 +24,10 @@ def announce(
 
     session.say(f"published {published.ref}", f"manifest  {published.digest}", "")
     session.say(*overview.artifacts(published.manifest))
-    remarks = list(overview.remarks(published.manifest))
-    if remarks:
-        session.say("", *remarks)
+    for part in (overview.remarks, overview.translation):
+        lines = list(part(published.manifest))
+        if lines:
+            session.say("", *lines)
     _say_written(session, out)
 
 

@@ -1,5 +1,6 @@
 """`reg rebuild`: a version's recipe run again, and what came out held against what was published."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ from onnxreg.cli import output
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
     from onnxreg.schema.rebuilt import Rebuilt
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg rebuild acme/pii-small:1.2.0 --source ./checkpoint",
     "reg rebuild acme/pii-small --source ./checkpoint --eval-suite golden.jsonl --json",
+    "reg rebuild acme/mlp --source mlp.onnx --data int8=rows.npz",
 )
 
 
@@ -25,10 +27,19 @@ def command(
     ref: RefArgument,
     source: Annotated[
         str | None,
-        typer.Option(help="The checkpoint directory; without it the hub's, where it came from there."),
+        typer.Option(
+            help="The checkpoint directory or file; without it the hub's, where it came from there."
+        ),
     ] = None,
     eval_suite: Annotated[
         Path | None, typer.Option(help="The golden fixtures, where the version was evaluated.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the recipe names by digest: the data of a step, or options.KEY of the task.",
+            metavar="NAME=PATH",
+        ),
     ] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code, where the recipe did.")
@@ -52,7 +63,7 @@ def command(
         found = registry.get(ref)
         what = str(found.ref)
         with registry.scratch() as workspace, session.steps(as_json) as report:
-            materials = Materials(source, eval_suite, trust_remote_code)
+            materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()))
             draft = rebuild(found.manifest, what, materials, workspace, report)
             done = registry.compare(found, draft)
     if as_json:
@@ -61,6 +72,14 @@ def command(
         _show(session, what, done)
     if not done.matches:
         raise _failure(what, done)
+
+
+def _named(data: Sequence[str]) -> dict[str, Path]:
+    """Paths by name; InputError for what is not NAME=PATH."""
+    for each in data:
+        if not all(each.partition("=")):
+            raise InputError(f"--data takes NAME=PATH, not {each[:80]!r}", "such as --data int8=rows.npz")
+    return {name: Path(path) for name, _, path in (each.partition("=") for each in data)}
 
 
 def _show(session: Session, what: str, done: "Rebuilt") -> None:

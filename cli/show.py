@@ -1,4 +1,6 @@
-"""`reg show`: one version, as its manifest tells it."""
+"""`reg show`: one version, as its manifest tells it, or how fast it ran."""
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -7,26 +9,39 @@ from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.ref import Ref
 
+if TYPE_CHECKING:
+    from onnxreg.schema.benchmark import BenchmarkDocument
+
 EXAMPLES = (
     "reg show acme/pii-small",
     "reg show acme/pii-small:1.2.0 --json > openmed-onnx.json",
     "reg show acme/pii-small --remote origin",
+    "reg show acme/digits:1.0.0 --benchmark",
 )
 
 
 def command(
-    context: typer.Context, ref: RefArgument, remote: RemoteOption = None, as_json: Json = False
+    context: typer.Context,
+    ref: RefArgument,
+    remote: RemoteOption = None,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="How fast it ran, where that is on record.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a version holds: its artifacts, certification, checks and files.
 
     Where only some of the artifacts are held here, the version is partial, and a column says which.
 
     With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
-    `reg ls NAME --json`.
+    `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
     """
-    from onnxreg.registry.facade import read_version
+    from onnxreg.registry.facade import read_benchmarks, read_version
 
     session: Session = context.obj
+    if benchmark:
+        _show_benchmarks(session, str(ref), read_benchmarks(session.place(remote), Ref.parse(ref)), as_json)
+        return
     found = read_version(session.place(remote), Ref.parse(ref))
     if as_json:
         output.write_bytes(found.data)
@@ -43,3 +58,13 @@ def command(
         lines = list(part(manifest))
         if lines:
             session.say("", *lines)
+
+
+def _show_benchmarks(session: Session, ref: str, found: "list[BenchmarkDocument]", as_json: bool) -> None:
+    if as_json:
+        output.write_json({"ref": ref, "benchmarks": [each.to_json() for each in found]})
+        return
+    if not found:
+        session.say(f"no benchmark of {ref} is on record")
+    for each in found:
+        session.say(*overview.benchmark(each))

@@ -1,1 +1,22 @@
-"""From a trained checkpoint to the files that an app runs. Converters return a `Draft`; they know nothing of stores."""
+"""From a trained checkpoint to the files that an app runs. Converters return a `Draft`; they know nothing of stores.
+
+from onnxreg.converters import export
+
+export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnxreg.converters.oneshot import export
+
+__all__ = ["export"]
+
+
+def __getattr__(name: str) -> Any:
+    """`export` is imported when it is asked for: what lies below must stay light to import."""
+    if name != "export":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from onnxreg.converters.oneshot import export
+
+    return export

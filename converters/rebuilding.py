@@ -1,15 +1,16 @@
 """Running the recipe that a version recorded, from the source that it recorded and no other."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.profiles import catalog
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.execute import execute
-from onnxreg.converters.recipes.order import place_order
-from onnxreg.converters.sourcefiles import digest_files, locate, taking_part
+from onnxreg.converters.recipes.order import Order, place_order
+from onnxreg.converters.recipes.recorded import check_data, with_data
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -24,11 +25,16 @@ RECIPE = "recipe"
 
 @dataclass(frozen=True)
 class Materials:
-    """What a rebuild is given: the checkpoint (None: the hub's, as recorded), the evaluation suite, leave to run code."""
+    """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
+
+    `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
+    names as `options.<key>`.
+    """
 
     source: str | None = None
     suite: Path | None = None
     trust_remote_code: bool = False
+    data: Mapping[str, Path] = field(default_factory=dict)
 
 
 def rebuild(
@@ -40,24 +46,29 @@ def rebuild(
 ) -> Draft:
     """Run the recipe of a manifest into `workspace`. `what` is how people call the version.
 
-    Raises NotFoundError where it has no recipe that can be run, InputError where source or suite are others than those
-    recorded, and whatever the profile's export raises.
+    Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
+    those recorded, and whatever the profile's export raises.
     """
-    recipe, asked = _recipe(manifest, what)
+    recipe = _recipe(manifest, what)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
             f"{what} was made with the checkpoint's own code", "read that code, then pass --trust-remote-code"
         )
     suite = _check_suite(manifest, recipe, what, materials.suite)
+    recorded = _read(recipe.parameters["recipe"], what).to_json()
+    asked = _read(with_data(recorded, materials.data, what), what)
+    _check_profile(recipe, what)
     report("checking the source")
-    source = _check_source(manifest, recipe, what, materials.source)
+    source = _source(manifest, what, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
     order = place_order(asked, source, manifest.name, trust_remote_code=trusted, contract=contract)
+    _check_source(order, manifest, what)
+    check_data(recorded, order.asked(), what)
     return execute(order.recorded_as(manifest.source), workspace, report=report)
 
 
-def _recipe(manifest: Manifest, what: str) -> tuple[Recipe, RecipeFile]:
+def _recipe(manifest: Manifest, what: str) -> Recipe:
     recipe = manifest.recipe
     if recipe is None or "recipe" not in recipe.parameters:
         told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
@@ -65,19 +76,24 @@ def _recipe(manifest: Manifest, what: str) -> tuple[Recipe, RecipeFile]:
         if manifest.model_family is not None:
             hint = "export its document again: equal files give an equal manifest, whose digest says so"
         raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
+    return recipe
+
+
+def _read(asked: Any, what: str) -> RecipeFile:
     try:
-        asked = RecipeFile.from_json(recipe.parameters["recipe"], f"the recipe of {what}")
+        return RecipeFile.from_json(asked, f"the recipe of {what}")
     except InputError as error:
         raise IntegrityError(error.message) from error
-    if (
-        recipe.profile != RECIPE
-        and (known := catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version
-    ):
+
+
+def _check_profile(recipe: Recipe, what: str) -> None:
+    if recipe.profile == RECIPE:
+        return
+    if (known := catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version:
         raise InputError(
             f"{what} was made by {recipe.profile} v{recipe.profile_version}, this build has v{known}",
             "install the onnxreg that made it",
         )
-    return recipe, asked
 
 
 def _contract(recipe: Recipe, suite: Path | None) -> Contract:
@@ -115,25 +131,22 @@ def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
     return next((each.suite for each in found if each is not None and each.suite is not None), None)
 
 
-def _check_source(manifest: Manifest, recipe: Recipe, what: str, given: str | None) -> str:
-    """The directory of the checkpoint, whose files are those recorded."""
+def _source(manifest: Manifest, what: str, given: str | None) -> str:
     recorded = manifest.source
     if recorded is None or recorded.digest is None:
         raise NotFoundError(f"{what} does not say what it was made from", "it cannot be rebuilt")
     if given is None and recorded.revision is None:
-        raise InputError(f"{what} was made from a directory", "name the checkpoint: --source DIR")
-    code = recipe.trust_remote_code
-    directory = locate(given or f"{recorded.id}@{recorded.revision}", code).directory
-    names = taking_part(directory, code)
-    if not names:
+        raise InputError(f"{what} was made from a directory or file", "name it: --source PATH")
+    return given or f"{recorded.id}@{recorded.revision}"
+
+
+def _check_source(order: Order, manifest: Manifest, what: str) -> None:
+    """The task has hashed the source: its files must be those recorded."""
+    recorded = manifest.source
+    if recorded is not None and order.found.digest != recorded.digest:
+        names = ", ".join(sorted(path.name for path in order.found.files or () if path.is_file()))
         raise InputError(
-            f"there is no checkpoint in {given}", "give the directory that save_pretrained wrote"
-        )
-    found = digest_files(directory, names)
-    if found != recorded.digest:
-        raise InputError(
-            f"this is another source than {what} was made from: {', '.join(names)} "
-            f"have the digest {found}, recorded is {recorded.digest}",
+            f"this is another source than {what} was made from: {names or 'its files'} "
+            f"have the digest {order.found.digest}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )
-    return str(directory)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,23 +52,24 @@ def hub_id(source: str) -> str | None:
     return source.partition("@")[0]
 
 
-def locate(source: str, code: bool = False) -> Location:
+def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
     """Find the directory of a checkpoint: a directory as it stands, a hub id through the hub's normal cache.
 
     Args:
         source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
         code: fetch the repository's Python files too.
+        more: patterns of further files to fetch, which may lie in directories.
 
     Raises NotFoundError where there is no such directory or model, RemoteError where the hub cannot be reached.
     """
     name = hub_id(source)
     if name is None:
         return Location(Path(source))
-    directory = _download(name, source.partition("@")[2] or None, code)
+    directory = _download(name, source.partition("@")[2] or None, code, more)
     return Location(directory, name, directory.name)
 
 
-def _download(name: str, revision: str | None, code: bool) -> Path:
+def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) -> Path:
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError as error:
@@ -87,6 +88,8 @@ def _download(name: str, revision: str | None, code: bool) -> Path:
 
     try:
         directory = fetch("model*.safetensors")
+        if more:
+            snapshot_download(name, revision=directory.name, allow_patterns=list(more))
         return directory if weight_files(directory) else fetch("pytorch_model*.bin")
     except errors.LocalEntryNotFoundError as error:
         raise RemoteError(

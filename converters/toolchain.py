@@ -61,6 +61,16 @@ def _version(name: str) -> str | None:
         return None
 
 
+def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
+    """What the processor calls itself; its family where it does not say."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(filter(None, named), "") or platform.processor() or platform.machine()
+
+
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
     """The processor family and its widest vector extension; the family alone where that is not known.
 

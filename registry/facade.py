@@ -14,7 +14,8 @@ from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
-from onnxreg.registry.gates.attesting import Attested, attest
+from onnxreg.registry.gates.attesting import Attested, attest, attest_benchmark
+from onnxreg.registry.gates.benchmarks import benchmarks
 from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
 from onnxreg.registry.gates.foreseen import Stopped, stopped_by
 from onnxreg.registry.gates.holding import audit_gates, check_free
@@ -55,6 +56,7 @@ from onnxreg.registry.trust.policy import audited, unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
+from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Descriptor, Digest
@@ -249,6 +251,12 @@ class Registry:
         published = self.get(ref)
         exact = Ref(published.name, str(published.version))
         return attest(self._decisions, exact, published.manifest, report, key, reason, what)
+
+    def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
+        """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
+        published = self.get(ref)
+        exact = Ref(published.name, str(published.version))
+        attest_benchmark(self._decisions, exact, published.manifest, report, what)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
@@ -673,6 +681,13 @@ def read_version(place: Source, ref: Ref) -> Published:
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
     return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
+
+
+def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
+    """How fast a version's artifacts ran, oldest first; see `benchmarks.benchmarks`. NotFoundError, IntegrityError."""
+    version = read_version(place, ref)
+    ledger, _ = load(place, version.name)
+    return benchmarks(ledger, version.digest, version.manifest)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

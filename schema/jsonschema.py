@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.evaluation import EvaluationDocument
 from onnxreg.schema.family_file import FamilyFile
+from onnxreg.schema.job import JobRow
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
 from onnxreg.schema.model import Document
@@ -27,8 +29,10 @@ MODELS: dict[str, type[Document]] = {
     "recipe": Recipe,
     "recipe-file": RecipeFile,
     "family-file": FamilyFile,
+    "job": JobRow,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,
+    "benchmark": BenchmarkDocument,
 }
 """Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
 

@@ -30,6 +30,9 @@ Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "
 LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
 """The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
 
+LABELLED = frozenset({"accuracy", "accuracy_loss"})
+"""The metrics that need to know what is right."""
+
 
 class Strict(Document):
     """A document that people write: an unknown key is a mistake, not the future."""
@@ -134,3 +137,7 @@ class RecipeFile(Strict):
     checks: Items[AskedCheck] = ()
     benchmark: Benchmark | None = None
     translation: Items[Translated] = ()
+
+    def with_options(self, **options: Any) -> Self:
+        """The same with further options of its task, in place of those of the same name."""
+        return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")

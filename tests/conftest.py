@@ -114,6 +114,8 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Make:
         torch.manual_seed(seed)
         directory = tmp_path_factory.mktemp(family)
         config = tiny_config(family)
+        if task == "QuestionAnswering":
+            config.num_labels = 2
         model = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel").from_config(config)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)

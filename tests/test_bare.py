@@ -36,6 +36,8 @@ EXTRAS = (
     "httptools",
     "anyio",
     "jinja2",
+    "dask",
+    "distributed",
 )
 MODULES = sorted(
     f"onnxreg.{path.relative_to(REPOSITORY).with_suffix('').as_posix().replace('/', '.')}".removesuffix(

@@ -1,8 +1,11 @@
 """What may be asked of the android profile, and the recipe that this makes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.evaluation.rule import Floors
@@ -30,6 +33,18 @@ class AndroidOptions:
     def floors(self) -> Floors:
         """What a label needs to be judged; InputError where that is out of range."""
         return Floors(self.min_gold_chars, self.min_parent_recall)
+
+
+def read_options(given: Mapping[str, Any]) -> AndroidOptions:
+    """The options in a mapping, such as a row of a job file; InputError for one that there is not, or of another type."""
+    known = [field.name for field in fields(AndroidOptions)]
+    if strange := next((key for key in given if key not in known), None):
+        raise InputError(f"the profile android has no option {strange[:80]!r}", f"one of: {', '.join(known)}")
+    try:
+        return TypeAdapter(AndroidOptions).validate_python(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InputError(f"option {first['loc'][0]} of the profile android: {first['msg']}") from error
 
 
 def check_options(options: AndroidOptions) -> None:

@@ -13,7 +13,7 @@ from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.recipes.contract import Contract, Output
 from onnxreg.converters.tasks.base import Subject
 from onnxreg.converters.tasks.companions import write_config
-from onnxreg.converters.tasks.token_classification import CONFIG
+from onnxreg.converters.tasks.text import CONFIG
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
 FP32, FP16, INT8, ORT = "model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"

@@ -11,7 +11,8 @@ from onnxreg.converters.passes import base, torch_model
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
-from onnxreg.converters.tasks.checkpoint import load_trained
+from onnxreg.converters.tasks.checkpoint import load_model
+from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.recipe import Step
 
@@ -66,7 +67,7 @@ def _load(directory: Path) -> Any:
     import torch
 
     try:
-        model = load_trained(directory, "AutoModelForImageClassification")
+        model = load_model(directory, IMAGES)
     except InputError as error:
         raise InputError(f"backbone: {error.message}", error.hint) from error
     for name, weight in model.named_parameters():

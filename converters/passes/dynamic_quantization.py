@@ -22,6 +22,7 @@ class OnnxDynamicQuantization(GraphPass):
     """
 
     id = "OnnxDynamicQuantization"
+    version = 2
 
     class Params(base.PassParams):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"

@@ -205,3 +205,26 @@ def _noted(model: Any) -> Iterator[Any]:
         yield from body.value_info
         if hasattr(body, "initializer"):
             yield from (*body.initializer, *body.input, *body.output)
+
+
+def second_names(model: Any) -> dict[str, str]:
+    """The stored tensors of the main graph that an Identity gives a second name, by that name.
+
+    PyTorch's exporter does so where a weight is used twice, as the layers of ALBERT are.
+    """
+    stored = {tensor.name for tensor in model.graph.initializer}
+    given = {value.name for value in model.graph.output}
+    found = {
+        node.output[0]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "Identity" and node.input[0] in stored
+    }
+    return {name: origin for name, origin in found.items() if name not in given}
+
+
+def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
+    """Without the Identity nodes that gave these; what read them reads the tensor itself."""
+    kept = [node for node in model.graph.node if node.op_type != "Identity" or node.output[0] not in names]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    rename_values(model, names)

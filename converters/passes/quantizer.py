@@ -26,7 +26,10 @@ def quantize_dynamic(
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.quant_utils import QuantizationMode
 
-    light = without_weights(model, {node.input[1] for node in model.graph.node if node.op_type == "Gemm"})
+    names = graph.second_names(model)
+    gemms = (node.input[1] for node in model.graph.node if node.op_type == "Gemm")
+    light = without_weights(model, {names.get(name, name) for name in gemms})
+    graph.drop_second_names(light, names)
     graph.clear_value_info(light)
     quantizer = _quantizer_class()(
         light,
@@ -43,7 +46,7 @@ def quantize_dynamic(
         {"MatMulConstBOnly": True},
     )
     stored = {tensor.name for tensor in light.graph.initializer}
-    read = {name for node in model.graph.node if node.op_type in operators for name in node.input}
+    read = {name for node in light.graph.node if node.op_type in operators for name in node.input}
     aside = [tensor for tensor in model.graph.initializer if tensor.name not in stored]
     quantized = quantizer.model.model
     quantized.graph.initializer.extend(tensor for tensor in aside if tensor.name in read)

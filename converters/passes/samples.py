@@ -33,14 +33,22 @@ def index_bounds(model: Any) -> dict[str, int]:
     return found
 
 
-def draw(model: Any, bounds: Mapping[str, int] | None = None, seed: int = SEED) -> tuple[Feed, ...]:
-    """Two runs for a graph, drawn with a seed; the second has another batch and length where these are dynamic.
+def draw(
+    model: Any,
+    bounds: Mapping[str, int] | None = None,
+    seed: int = SEED,
+    sizes: Sequence[Mapping[str, int]] = SIZES,
+    lengths: Sequence[int] = LENGTHS,
+) -> tuple[Feed, ...]:
+    """Runs for a graph, drawn with a seed: two, of which the second has another batch and length where these are dynamic.
 
     Floats are normal, indices of stored tables lie in these, other integers are 1 (a mask without padding) and
     booleans true.
 
     Args:
         bounds: what `index_bounds` gives; of the graph itself where absent.
+        sizes: of dynamic axes by name, for each run.
+        lengths: of other dynamic axes, for each run.
     """
     import numpy as np
 
@@ -48,10 +56,10 @@ def draw(model: Any, bounds: Mapping[str, int] | None = None, seed: int = SEED) 
     generator = np.random.default_rng(seed)
     return tuple(
         {
-            value.name: _draw(value, _shape(value, sizes, length), bounds, generator)
+            value.name: _draw(value, _shape(value, named, length), bounds, generator)
             for value in graph_inputs(model.graph)
         }
-        for sizes, length in zip(SIZES, LENGTHS, strict=True)
+        for named, length in zip(sizes, lengths, strict=True)
     )
 
 

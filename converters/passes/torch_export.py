@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.weightless import without_weights
-from onnxreg.converters.passes import graph, model
-from onnxreg.converters.passes.quiet import quiet, quieted
+from onnxreg.converters.passes import graph, model, torch_model
+from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.schema.errors import ConversionError
 
@@ -34,7 +34,7 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: boo
         with model.scratch() as directory:
             _export(subject, str(directory / "model.onnx"), options)
             exported = model.load(directory / "model.onnx")
-    return _finish(exported)
+    return _finish(exported, subject)
 
 
 def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
@@ -53,7 +53,7 @@ def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = T
         _export(subject, None, options).save(str(path), external_data=True)
         exported = model.load(path)
     graph.drop_notes(exported)
-    return _finish(exported)
+    return _finish(exported, subject)
 
 
 def names_a_directory(exported: Any) -> str | None:
@@ -71,7 +71,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
     import torch
 
     try:
-        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), torch.no_grad():
+        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), without_onnx_log(), torch.no_grad():
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
         raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error
@@ -83,9 +83,24 @@ def _parse(target: io.BytesIO) -> Any:
     return onnx.ModelProto.FromString(target.getbuffer())
 
 
-def _finish(exported: Any) -> Any:
+def _finish(exported: Any, subject: TorchModel) -> Any:
     exported.producer_version = exported.producer_version.partition("+")[0]
+    _state_sizes(exported, subject)
     return exported
+
+
+def _state_sizes(exported: Any, subject: TorchModel) -> None:
+    """Axes of the outputs that are not dynamic get their size, where the exporter did not find it."""
+    unknown = [
+        (value.name, index, dim)
+        for value in exported.graph.output
+        for index, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+    ]
+    if unknown:
+        given = torch_model.run(subject, [{name: item.numpy() for name, item in subject.inputs.items()}])[0]
+        for name, index, dim in unknown:
+            dim.dim_value = given[name].shape[index]
 
 
 def _first_line(error: BaseException) -> str:

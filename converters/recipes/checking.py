@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxreg.converters.recipes.measuring import Agreement
+from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError, InputError
-from onnxreg.schema.recipe_file import LEAST, AskedCheck
+from onnxreg.schema.recipe_file import LABELLED, LEAST, AskedCheck
 
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
@@ -17,13 +18,14 @@ def asked_of(checks: Sequence[AskedCheck], path: str) -> dict[str, AskedCheck]:
     return found | {check.metric: check for check in checks if check.output == path}
 
 
-def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, path: str) -> None:
+def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, on_labels: bool, path: str) -> None:
     """Raise InputError for a limit on what nobody measures: it would hold whatever the graph is worth.
 
     Args:
         on_sample: whether the graph is run on inputs of the task.
+        on_labels: whether it is run on inputs whose class is known.
     """
-    measured = {"bytes", *(MEASURED if on_sample else ())}
+    measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if on_labels else ())}
     if others := sorted(asked.keys() - measured):
         raise InputError(
             f"{path}: {others[0]} is not measured here, so no limit on it can be checked",
@@ -45,6 +47,24 @@ def parity_checks(
             yield judge(about, metric, getattr(agreement, metric), asked.get(metric), path, agreement.scale)
 
 
+def accuracy_checks(
+    found: Mapping[str, float],
+    source: Mapping[str, float],
+    data: Labelled,
+    asked: Mapping[str, AskedCheck],
+    path: str,
+) -> Iterator[dict[str, Any]]:
+    """`accuracy`, and by how much it is below the source's, for each output with labels; both are shares of the rows.
+
+    Raises ConversionError, naming the file, for a limit that does not hold.
+    """
+    for output, value in found.items():
+        name = "task accuracy" if len(found) == 1 else f"task accuracy of {output}"
+        about = {"name": name, "samples": data.rows, "dataset": str(data.digest)}
+        yield judge(about, "accuracy", value, asked.get("accuracy"), path)
+        yield judge(about, "accuracy_loss", source[output] - value, asked.get("accuracy_loss"), path)
+
+
 def judge(
     about: Mapping[str, Any],
     metric: str,
@@ -61,7 +81,7 @@ def judge(
     if not (value >= limit if metric in LEAST else value <= limit):
         least = "the least is" if metric in LEAST else "the limit is"
         raise ConversionError(
-            f"{path} is not the checkpoint's model: {metric} is {value:.6g}, {least} {limit:.6g}",
+            f"{path} does not meet its recipe: {metric} is {value:.6g}, {least} {limit:.6g}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
     return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}

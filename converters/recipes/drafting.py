@@ -99,7 +99,7 @@ def _describe(
     above = node.above()
     output = Output(path, tuple(others), facts, tuple(results[one.name].step for one in reversed(above)))
     order.contract.check(output, subject)
-    checks = list(_checks(order, result, path, workspace, [path, *others]))
+    checks = list(_checks(order, subject, result, path, workspace, [path, *others]))
     vectors = _write_golden(asked, result, facts, workspace / path, checks)
     parent = next((paths[one.name][0] for one in above[1:] if one.name in paths), None)
     fields = _fields(output, result)
@@ -135,14 +135,17 @@ def _read(workspace: Path, path: str, others: list[str], checked: bool) -> Graph
 
 
 def _checks(
-    order: Order, result: Result, path: str, workspace: Path, files: list[str]
+    order: Order, subject: Subject, result: Result, path: str, workspace: Path, files: list[str]
 ) -> Iterator[dict[str, Any]]:
     asked = checking.asked_of(order.recipe.checks, path)
-    checking.refuse_unmeasured(asked, bool(result.feeds), path)
+    checking.refuse_unmeasured(asked, bool(result.feeds), subject.labelled is not None, path)
     if result.feeds:
         numbers = [name for name, array in result.expected[0].items() if array.dtype.kind == "f"]
         found = {name: measuring.agreement(result.expected, result.outputs, name) for name in numbers}
         yield from checking.parity_checks(found, samples.digest(result.feeds), asked, path)
+    if (data := subject.labelled) is not None:
+        source = subject.got["accuracy"]
+        yield from checking.accuracy_checks(result.accuracy, source, data, asked, path)
     if "bytes" in asked:
         size = sum((workspace / file).stat().st_size for file in files)
         yield checking.judge({"name": "size"}, "bytes", size, asked["bytes"], path)

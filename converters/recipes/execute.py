@@ -128,7 +128,8 @@ class Execution:
         """Everything before it was measured already: this runs in one thread, in order."""
         above = [before[one.name].result() for one in node.above()[1:]]
         tolerance = getattr(node.kind, "tolerance", None)
-        result = Result(made, above, self._subject.sample, self._run_source, tolerance)
+        subject = self._subject
+        result = Result(made, above, subject.sample, self._run_source, tolerance, subject.labelled)
         step = result.step
         if key is not None and self._cache is not None:
             made.write(step)

@@ -13,6 +13,10 @@ from onnxreg.converters.passes import model, proof, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.tasks.base import Sample
+from onnxreg.converters.tasks.labelled import Labelled
+
+ROWS = 32
+"""Of labelled inputs in one run."""
 
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
@@ -59,6 +63,18 @@ def _fits(array: Any, shape: Any) -> bool:
 def drawn_for(path: Path, parent: Path) -> tuple[Feed, ...]:
     """Inputs for a graph that takes other shapes than its parent; drawn to fit both."""
     return samples.draw(model.load(path), samples.index_bounds(model.load(parent)))
+
+
+def accuracy(path: Path, data: Labelled) -> dict[str, float]:
+    """What a graph has right of labelled inputs, by output name.
+
+    Raises ConversionError, naming the file, where it does not load or run, InputError where the labels do not fit.
+    """
+    session = load_session(path)
+    rows = session.get_inputs()[0].shape[0]
+    return data.accuracy(
+        lambda feed: proof.outputs(session, feed, path.name), rows if isinstance(rows, int) else ROWS
+    )
 
 
 def counting(outputs: Outputs, sample: Sample) -> Outputs:

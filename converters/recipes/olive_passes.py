@@ -1,7 +1,7 @@
 """Olive's passes as ours: their names are the same, and so are most parameters.
 
-Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), said in other
-words (`renamed`), without meaning here (`unused`), or possible with one value alone (`only`).
+Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), ours although Olive's
+is another (`ours`), said in other words (`renamed`), without meaning here (`unused`), or possible with one value alone (`only`).
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +37,7 @@ class OlivePass:
 
     id: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    ours: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     unused: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class OlivePass:
             if key not in params:
                 params[key] = value
                 told.append((key, value, "Olive's default"))
+        told += [(key, None, why) for key, why in self.ours.items() if given.get(key) is None]
         return params, told
 
     def _names(self, known: Any) -> str:
@@ -126,7 +128,13 @@ PASSES = (
             **SCRIPTS,
         },
     ),
-    OlivePass("OnnxOpVersionConversion", unused=LAYOUT),
+    OlivePass(
+        "OnnxOpVersionConversion",
+        ours={
+            "target_opset": "21; Olive's default is the newest opset that onnx knows, which ONNX Runtime may not load"
+        },
+        unused=LAYOUT,
+    ),
     OlivePass(
         "ModelBuilder",
         unused={**LAYOUT, "search": "not used: how text is searched for is the application's to say"},
@@ -176,6 +184,9 @@ PASSES = (
     OlivePass(
         "OnnxDynamicQuantization",
         {"per_channel": False},
+        {
+            "op_types_to_quantize": "MatMul and Gemm; Olive's default is every type that ONNX Runtime can quantize"
+        },
         **{**EIGHT_BIT, "only": {**EIGHT_BIT["only"], "quant_mode": ("dynamic",)}},
     ),
     OlivePass(
@@ -185,6 +196,7 @@ PASSES = (
     ),
     OlivePass(
         "OrtTransformersOptimization",
+        ours={"model_type": "bert; Olive asks the checkpoint"},
         unused={**LAYOUT, "keep_io_types": "not used: no type is changed"},
         only={
             "num_key_value_heads": (0,),
@@ -195,3 +207,29 @@ PASSES = (
         },
     ),
 )
+
+
+def table() -> str:
+    """In Markdown, for each pass what is filled in, what has one value alone, and what is not used."""
+    rows = [
+        (
+            f"`{work.id}`",
+            _listed(work.defaults, values=True),
+            _listed(work.ours),
+            _listed(work.renamed),
+            _listed(work.only),
+            _listed(work.unused),
+        )
+        for work in PASSES
+    ]
+    lines = [
+        "| pass | filled in | ours where absent | said otherwise | only Olive's default | not used |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    note = "Not used in any: " + _listed(LAYOUT, all_of_them=True) + "."
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note]) + "\n"
+
+
+def _listed(names: Mapping[str, Any], values: bool = False, all_of_them: bool = False) -> str:
+    shown = [name for name in names if all_of_them or name not in LAYOUT]
+    return ", ".join(f"`{name}` {names[name]}" if values else f"`{name}`" for name in shown)

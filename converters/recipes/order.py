@@ -13,7 +13,7 @@ from onnxreg.converters.tasks.base import Found, Task
 from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
-from onnxreg.schema.recipe_file import AskedOutput, RecipeFile
+from onnxreg.schema.recipe_file import LABELLED, AskedOutput, RecipeFile
 from onnxreg.schema.ref import check_name
 
 
@@ -69,7 +69,7 @@ class Order:
         task = {
             "id": self.task.id,
             "version": self.task.version,
-            "options": self.task.options.model_dump(mode="json"),
+            "options": self.task.record(self.found),
         }
         trusted = self.task.trust_remote_code
         origin = None if self.found.origin is None else self.found.origin.to_json()
@@ -115,11 +115,21 @@ def place_order(
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
+    _check_metrics(recipe, task)
     found = task.find(start)
     called = name or recipe.name or found.name
     if called is None:
         raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
     return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract(), directory)
+
+
+def _check_metrics(recipe: RecipeFile, task: Task) -> None:
+    """What nothing can be measured on is told before hours of work."""
+    asked = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
+    if asked is not None and not task.has_dataset:
+        raise InputError(
+            f"a check of {asked} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
+        )
 
 
 def _beside(source: str, directory: Path) -> str:

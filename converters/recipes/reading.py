@@ -1,13 +1,16 @@
 """Reading a recipe: YAML or JSON, ours, Olive's or Orchard's."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.recipes import olive
+from onnxreg.converters.recipes import olive, orchard
 from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
 MAX_BYTES = 4 * 2**20
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 
 
 def read_recipe(path: Path) -> RecipeFile:
@@ -19,26 +22,31 @@ def read_recipe(path: Path) -> RecipeFile:
 
 
 def from_value(value: Any, what: str) -> RecipeFile:
-    """A recipe out of a decoded document, of Olive's too; InputError names the key that is wrong."""
+    """A recipe out of a decoded document, of Olive's or Orchard's too; InputError names the key that is wrong."""
     if not isinstance(value, dict):
         raise InputError(f"{what} is no recipe: it holds no keys")
     if olive.is_olive(value):
         value = olive.translate(value, what)
+    if "export" in value:
+        return orchard.translate(value, what)
     return RecipeFile.from_json(value, what)
 
 
-def read_document(path: Path) -> Any:
-    """The value in a YAML or JSON file, which is YAML too. Nothing in it can run code or name one thing twice."""
+def read_document(path: Path, what: str = "recipe") -> Any:
+    """The value in a YAML or JSON file, which is YAML too. Nothing in it can run code or name one thing twice.
+
+    Raises NotFoundError where there is no such file, InputError where it is neither; `what` is how people call it.
+    """
     try:
         import yaml
     except ImportError as error:
-        raise missing_extra("yaml", "export", "reading a recipe") from error
+        raise missing_extra("yaml", "export", f"reading a {what}") from error
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path.name} is too large for a recipe: more than {MAX_BYTES >> 20} MiB")
+            raise InputError(f"{path.name} is too large for a {what}: more than {MAX_BYTES >> 20} MiB")
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no recipe at {path}") from error
+        raise NotFoundError(f"there is no {what} at {path}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is no text") from error
     try:
@@ -63,4 +71,5 @@ def _loader(yaml: Any) -> Any:
                 raise yaml.YAMLError(f"the key {twice!r} stands twice")
             return super().construct_mapping(node, deep)
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
     return Loader

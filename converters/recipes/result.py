@@ -9,6 +9,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.recipes import measuring
 from onnxreg.converters.recipes.making import Made
 from onnxreg.converters.tasks.base import Sample
+from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.recipe import Step
 
 
@@ -26,6 +27,7 @@ class Result:
     sample: Sample
     run_source: Callable[[Sequence[Feed]], measuring.Outputs]
     tolerance: float | None = None
+    labelled: Labelled | None = None
 
     @property
     def is_there(self) -> bool:
@@ -54,6 +56,11 @@ class Result:
     def outputs(self) -> measuring.Outputs:
         """The positions that count."""
         return self._counting(self._given[0])
+
+    @cached_property
+    def accuracy(self) -> Mapping[str, float]:
+        """The share of the task's labelled inputs whose class is right, by output; none where there are no such."""
+        return {} if self.labelled is None else measuring.accuracy(self.made.main, self.labelled)
 
     @property
     def golden(self) -> Mapping[str, Mapping[str, Any]]:

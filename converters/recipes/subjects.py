@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def load(order: Order, directory: Path, cache: Cache | None) -> Subject:
     directory.mkdir()
     if cache is not None and cache.find("subjects", order.subject_key(), directory):
         (directory / FILES).mkdir(exist_ok=True)
-        return _read(directory)
+        subject = _read(directory)
+        return replace(subject, labelled=order.task.dataset(order.found, subject.got))
     (directory / FILES).mkdir()
     subject = order.task.load(order.found, order.name, directory / FILES)
     _refuse_no_numbers(subject.sample)

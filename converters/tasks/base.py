@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
 from onnxreg.schema.errors import InputError
@@ -59,7 +60,8 @@ class Subject:
 
     `start` is what the first step takes, such as a `TorchModel`; None where all that is here came out of a cache.
     `companions` lie in the directory that `load` was given. `fields` are keys of the manifest in their JSON form;
-    `got` what became of the options, for the recipe's `parameters`. `loaded` is the task's own.
+    `got` what became of the options, for the recipe's `parameters`. `loaded` is the task's own. Where accuracy is
+    measured, `labelled` is what on, and `got` has the `accuracy` of the source itself by output.
     """
 
     origin: Source
@@ -69,6 +71,7 @@ class Subject:
     fields: Mapping[str, Any] = field(default_factory=dict)
     got: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
+    labelled: Labelled | None = None
 
 
 class Task(ABC):
@@ -96,6 +99,15 @@ class Task(ABC):
         """The options as a manifest has them: paths are replaced by the digests of what lay there."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
+
+    @property
+    def has_dataset(self) -> bool:
+        """Whether there are inputs whose right class is known, so that accuracy can be measured."""
+        return False
+
+    def dataset(self, found: Found, got: Mapping[str, Any]) -> Labelled | None:
+        """These inputs; `got` is that of the subject. InputError where they cannot be read."""
+        return None
 
     @abstractmethod
     def find(self, source: str) -> Found:

@@ -1,18 +1,62 @@
 """Every task by name."""
 
+import inspect
 from collections.abc import Mapping
 
 from onnxreg.converters.tasks.base import Task
+from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
+from onnxreg.converters.tasks.pooling import Pooling
+from onnxreg.converters.tasks.text import (
+    FeatureExtraction,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+)
 from onnxreg.converters.tasks.text_generation import TextGeneration
-from onnxreg.converters.tasks.token_classification import TokenClassification
 from onnxreg.schema.errors import InputError
 
-TASKS: Mapping[str, type[Task]] = {task.id: task for task in (TokenClassification, TextGeneration, OnnxFile)}
+ALIASES = {
+    "default": "feature-extraction",
+    "sequence-classification": "text-classification",
+    "zero-shot-classification": "text-classification",
+}
+_OWN = (
+    FeatureExtraction,
+    Pooling,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+    ImageClassification,
+    TextGeneration,
+    OnnxFile,
+)
+TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str) -> type[Task]:
     """The task of this name; InputError where there is none."""
-    if name not in TASKS:
-        raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join(TASKS)}")
-    return TASKS[name]
+    known = ALIASES.get(name, name)
+    if known not in TASKS:
+        raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join([*TASKS, *ALIASES])}")
+    return TASKS[known]
+
+
+def table() -> str:
+    """Every task in Markdown: what it is, and its options with their defaults."""
+    lines = ["| task | what | options |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {_summary(task)} | {_options(task)} |" for name, task in TASKS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(task: type[Task]) -> str:
+    """The first sentence of the docstring."""
+    return " ".join((inspect.getdoc(task) or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+
+
+def _options(task: type[Task]) -> str:
+    fields = task.Options.model_fields
+    return ", ".join(
+        f"`{name}`" if field.default is None or field.is_required() else f"`{name}` {field.default}"
+        for name, field in fields.items()
+    )

@@ -1,21 +1,22 @@
-"""Loading a trained token classifier: nothing random in it, and nothing of its own code run unasked."""
+"""Loading a trained checkpoint: nothing random in it, and nothing of its own code run unasked."""
 
-import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.modelcard import CARD
-from onnxreg.converters.passes.quiet import quiet
 from onnxreg.converters.scrub import read_json
 from onnxreg.converters.sourcefiles import CONFIG, Location, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.tasks import sentence_files
 from onnxreg.converters.tasks.base import Found
+from onnxreg.converters.tasks.heads import Head
+from onnxreg.converters.tasks.silence import silent_transformers
+from onnxreg.converters.tasks.tokenizer import check_vocabulary, load_tokenizer
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
-
-TASK = "ForTokenClassification"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
     `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a fast
-    tokenizer that pads and truncates only when asked; `labels` are in the order of the logits.
+    tokenizer that pads and truncates only when asked; `labels` are in the order of the logits, none without a head that
+    has some. `config` is as it was saved; the model itself keeps no cache of keys and values.
     """
 
     model: Any
@@ -43,32 +45,36 @@ class LoadedCheckpoint:
         return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
 
 
-def load_checkpoint(source: str, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
+def load_checkpoint(source: str, name: str, head: Head, trust_remote_code: bool = False) -> LoadedCheckpoint:
     """`find_checkpoint`, then `load_found`."""
     require("torch", "transformers")
-    return load_found(find_checkpoint(source, trust_remote_code), name, trust_remote_code)
+    return load_found(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
 
 
-def find_checkpoint(source: str, trust_remote_code: bool = False) -> Found:
-    """Find and hash a token-classification checkpoint; nothing heavy is imported.
+def find_checkpoint(
+    source: str, head: Head, trust_remote_code: bool = False, sentences: bool = False
+) -> Found:
+    """Find and hash a checkpoint with a head; nothing heavy is imported.
 
     Args:
         source: a checkpoint directory, or a hub id with an optional `@revision`.
+        sentences: whether what sentence-transformers says of it takes part.
 
-    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is no complete token
-    classifier, or wants its own code to run and may not.
+    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is no complete checkpoint
+    of this kind, or wants its own code to run and may not.
     """
-    found = locate(source, trust_remote_code)
+    found = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
     directory = found.directory
     raw = _raw_config(directory)
     _refuse_own_code(directory, trust_remote_code)
-    _check_task(raw)
+    _check_architecture(raw, head)
     if not weight_files(directory):
         raise InputError(
             "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
             "give the directory that save_pretrained wrote",
         )
-    return found_in(found, taking_part(directory, trust_remote_code))
+    more = sentence_files.present(directory) if sentences else []
+    return found_in(found, [*taking_part(directory, trust_remote_code), *more])
 
 
 def found_in(location: Location, names: Sequence[str]) -> Found:
@@ -84,22 +90,32 @@ def found_in(location: Location, names: Sequence[str]) -> Found:
     return Found(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
 
 
-def load_found(found: Found, name: str, trust_remote_code: bool = False) -> LoadedCheckpoint:
+def load_found(found: Found, name: str, head: Head, trust_remote_code: bool = False) -> LoadedCheckpoint:
     """Load a checkpoint that was found.
 
     Args:
         name: what a directory is called in what is published, in place of its path.
 
-    Raises InputError where it is no trained token classifier with a fast tokenizer.
+    Raises InputError where it is not trained, or has no fast tokenizer.
     """
     directory = found.where
-    with _silent_transformers():
-        model = _load_model(directory, "AutoModelForTokenClassification", trust_remote_code)
-        tokenizer = _load_tokenizer(directory, trust_remote_code)
-    _check_vocabulary(model, tokenizer)
-    labels = _labels(_raw_config(directory), model.config)
+    with silent_transformers():
+        model = _load_model(directory, head, trust_remote_code)
+        tokenizer = load_tokenizer(directory, trust_remote_code)
+    check_vocabulary(model, tokenizer)
+    labels = _labels(_raw_config(directory), model.config) if head.labelled else ()
     published = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
-    return LoadedCheckpoint(model, tokenizer, model.config, labels, published, directory, trust_remote_code)
+    config = copy.deepcopy(model.config)
+    model.config.use_cache = False
+    return LoadedCheckpoint(model, tokenizer, config, labels, published, directory, trust_remote_code)
+
+
+def load_model(directory: Path, head: Head) -> Any:
+    """The torch module of a checkpoint directory alone, as `LoadedCheckpoint` has it. InputError where it is not trained."""
+    if not weight_files(directory):
+        raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
+    with silent_transformers():
+        return _load_model(directory, head, trust_remote_code=False)
 
 
 def _raw_config(directory: Path) -> dict[str, Any]:
@@ -147,40 +163,30 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _check_task(raw: dict[str, Any]) -> None:
+def _check_architecture(raw: dict[str, Any], head: Head) -> None:
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    if architectures and not any(name.endswith(TASK) for name in architectures):
+    if architectures and not any(name.endswith(head.suffix) for name in architectures):
         raise InputError(
-            f"not a token classifier: config.json says {', '.join(architectures)[:200]}",
-            "this profile exports checkpoints with a trained token-classification head",
+            f"not a {head.what}: config.json says {', '.join(architectures)[:200]}",
+            f"a head that was never trained gives random numbers: export a {head.what} that was trained",
+        )
+    if raw.get("is_encoder_decoder") is True:
+        raise InputError(
+            "an encoder-decoder takes the words so far as a second input, which no task here has",
+            "export its encoder alone, saved as a checkpoint of its own",
         )
 
 
-def load_trained(directory: Path, kind: str) -> Any:
-    """A torch module in float32 and evaluation mode with eager attention, none of its weights random, by the class `kind`
-    of transformers, such as `AutoModelForImageClassification`.
-
-    Raises InputError where the checkpoint has no weights, holds more than tensors, is not complete, or does not load.
-    """
-    if not weight_files(directory):
-        raise InputError(
-            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
-            "give the directory that save_pretrained wrote",
-        )
-    with _silent_transformers():
-        return _load_model(directory, kind, trust_remote_code=False)
-
-
-def _load_model(directory: Path, kind: str, trust_remote_code: bool) -> Any:
+def _load_model(directory: Path, head: Head, trust_remote_code: bool) -> Any:
     import pickle
 
     import torch
     import transformers
 
     try:
-        model, report = getattr(transformers, kind).from_pretrained(
+        model, report = getattr(transformers, head.auto_class).from_pretrained(
             directory,
             dtype=torch.float32,
             attn_implementation="eager",
@@ -198,15 +204,15 @@ def _load_model(directory: Path, kind: str, trust_remote_code: bool) -> Any:
     except Exception as error:
         reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
-    _refuse_incomplete(report)
+    _refuse_incomplete(report, head)
     return model.eval()
 
 
-def _refuse_incomplete(report: dict[str, Any]) -> None:
+def _refuse_incomplete(report: dict[str, Any], head: Head) -> None:
     """A head that the checkpoint does not hold would be random numbers."""
-    missing = sorted(report["missing_keys"])
+    missing = sorted(filter(head.of_use, report["missing_keys"]))
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
-    hint = "export a checkpoint that was saved after its classification head was trained"
+    hint = f"export a {head.what} that was saved after it was trained"
     if missing:
         raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
     if mismatched:
@@ -216,46 +222,6 @@ def _refuse_incomplete(report: dict[str, Any]) -> None:
 def _some(names: list[str], most: int = 6) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
-
-
-def _load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            directory, use_fast=True, local_files_only=True, trust_remote_code=trust_remote_code
-        )
-    except Exception as error:
-        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
-        raise InputError(
-            f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",
-            "the checkpoint must hold a tokenizer.json",
-        ) from error
-    if not tokenizer.is_fast:
-        raise InputError(
-            f"{type(tokenizer).__name__} has no fast form, so there is no tokenizer.json to ship",
-            "convert the tokenizer with transformers and save it beside the checkpoint",
-        )
-    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
-        raise InputError(
-            "the checkpoint has no tokenizer: nothing but special tokens is in its vocabulary",
-            "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)",
-        )
-    # A padding or truncation baked into tokenizer.json would make every app run at full length.
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
-    return tokenizer
-
-
-def _check_vocabulary(model: Any, tokenizer: Any) -> None:
-    """A token without a row in the embedding table stops the model wherever it is met."""
-    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    highest = max(tokenizer.get_vocab().values(), default=-1)
-    if rows is not None and highest >= rows:
-        raise InputError(
-            f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}",
-            "give the tokenizer that the checkpoint was trained with, or resize the embeddings and train them",
-        )
 
 
 def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
@@ -271,20 +237,3 @@ def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
     if isinstance(label2id, dict) and label2id != {label: index for index, label in enumerate(labels)}:
         raise InputError("label2id and id2label of the checkpoint do not match")
     return labels
-
-
-@contextlib.contextmanager
-def _silent_transformers() -> Iterator[None]:
-    """Silence transformers' load reports: what matters of them is raised as an error."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        with quiet():
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -53,7 +53,7 @@ def write_config(
     }
     kept = _without_local_keys(value, named.keys())
     cleaned, replaced = scrub(kept, name, checkpoint.directory)
-    _write(path, {**cleaned, **named})
+    _write(path, {**cleaned, **(named if labels else {})})
     return replaced
 
 

@@ -1,5 +1,6 @@
 """The fixed sample of a checkpoint that reads tokens."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -74,11 +75,14 @@ def tensors(feed: Feed) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in feed.items()}
 
 
-def measure(subject: TorchModel, feeds: Sequence[Feed], width: int) -> Sample:
-    """What a module gives for feeds; `width` is how many numbers its outputs hold for each position at most."""
+def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
+    """What a module gives for feeds."""
     axes = {name: subject.axes_of(name) for name in subject.outputs}
     per_token = frozenset(name for name, found in axes.items() if found.get(1) == "sequence")
-    return Sample(feeds, torch_model.run(subject, feeds), per_token, golden.feeds_of(feeds, width))
+    expected = torch_model.run(subject, feeds)
+    vectors = (array.shape[2:] for name, array in expected[0].items() if name in per_token)
+    width = max((math.prod(shape) for shape in vectors), default=1)
+    return Sample(feeds, expected, per_token, golden.feeds_of(feeds, width))
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.signing.crypto import PrivateKey
+from onnxreg.schema.benchmark import MEDIA_TYPE as BENCHMARK
+from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.dsse import Envelope, pae
@@ -46,6 +48,18 @@ def attest(
         media_type, report = ENVELOPE, signed.encode()
     decisions.attest(ref, report, media_type, reason, (found.artifact, found.state))
     return Attested(ref, artifact.path, artifact.certification.state, found)
+
+
+def attest_benchmark(decisions: Decisions, ref: Ref, manifest: Manifest, report: bytes, what: str) -> None:
+    """Put a benchmark on record, as a blob and an event that no gate looks at. Twice is as good as once.
+
+    InputError where the report is none, or is about bytes that are no artifact of the version.
+    """
+    found = BenchmarkDocument.decode(report, what)
+    known = {artifact.digest for artifact in manifest.artifacts}
+    if stranger := next((each for each in found.artifacts if each.artifact not in known), None):
+        raise InputError(f"{what} is about {stranger.artifact.short}..., which is no artifact of {ref}")
+    decisions.attest(ref, report, BENCHMARK)
 
 
 def _about(manifest: Manifest, found: Evaluation, ref: Ref) -> Artifact:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import Row, Run, pairs, rows, run
+from measure import Row, Run, pairs, processor, rows, run
 
 PEER = "openmed==3.1.0"
 PINS = Path(__file__).parents[2] / "constraints.txt"
@@ -30,12 +30,15 @@ def benchmark(checkpoint: Path, cache: Path, count: int = 3) -> list[Row]:
         home, output = Path(directory) / "home", Path(directory) / "openmed"
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OPENMED_OFFLINE": "1"}
 
-        def ours() -> Run:
-            shutil.rmtree(home, ignore_errors=True)
+        def again() -> Run:
             return run(
                 [reg, "--registry", home, "export", checkpoint, "--profile", "android", "--name", "acme/pii"],
                 env,
             )
+
+        def ours() -> Run:
+            shutil.rmtree(home, ignore_errors=True)
+            return again()
 
         def theirs() -> Run:
             shutil.rmtree(output, ignore_errors=True)
@@ -51,4 +54,8 @@ def benchmark(checkpoint: Path, cache: Path, count: int = 3) -> list[Row]:
             ]
             return run([peer, *convert], env)
 
-        return rows("android export", PEER, pairs(ours, theirs, count), "< 1")
+        found = rows("android export", PEER, pairs(ours, theirs, count), "< 1")
+        ours()
+        cached = pairs(again, ours, count)
+        what, first = "the same android export once more", "the first one"
+        return [*found, *rows(what, first, cached, "<= 0.02"), processor(what, first, cached)]

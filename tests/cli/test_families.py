@@ -1,5 +1,6 @@
 """A family on the command line: shown by kinds of heads, pulled by member, compared by member."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
+sys.path[:0] = [str(Path(__file__).parents[1] / place) for place in ("registry", "converters/families")]
+import small
 from families import NAME, write_family
 
 from onnxreg.registry import Registry
@@ -86,3 +88,45 @@ def test_a_family_says_itself_what_to_export(reg: Reg, tmp_path: Path) -> None:
     missing = reg("--registry", tmp_path / "home", "export", "--recipe", document, "--json")
     assert missing.status == 3
     assert missing.error["message"] == "backbone: there is no checkpoint directory none"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The files of a small family, without its document."""
+    (tmp_path / "source").mkdir()
+    small.write(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def write_document(source: Path, **limits: Any) -> Path:
+    value = {**small.DOCUMENT, "variants": {"head": ["int8"], "backbone": []}}
+    value["limits"] = {**value["limits"], **limits}
+    (source / "family.json").write_text(json.dumps(value))
+    return source / "family.json"
+
+
+def test_a_family_is_exported_and_timed(reg: Reg, source: Path, tmp_path: Path) -> None:
+    words = ("export", "--recipe", write_document(source), "--name", "acme/other", "--json")
+    done = reg("--registry", tmp_path / "home", *words)
+    assert done.status == 0, done.err
+    assert done.json["ref"] == "acme/other:0.1.0"
+    (latency,) = done.json["latency"]
+    assert latency["graphs"] == ["swin-species-fp32.onnx", "disease-heads/apple-fp32.onnx", "ood.onnx"]
+    assert 0 < latency["p50_ms"] <= latency["p95_ms"]
+    assert "p50_ms" not in json.dumps(done.json["manifest"])
+    (on_record,) = reg("--registry", tmp_path / "home", "show", "acme/other", "--benchmark", "--json").json[
+        "benchmarks"
+    ]
+    assert on_record["artifacts"][0]["path"] == "swin-species-fp32.onnx"
+    assert {check["metric"] for check in on_record["artifacts"][0]["checks"]} == {"median_ms", "p95_ms"}
+    again = reg("--registry", tmp_path / "home", *words)
+    assert again.json["digest"] == done.json["digest"]
+
+
+def test_a_limit_that_does_not_hold_publishes_nothing(reg: Reg, source: Path, tmp_path: Path) -> None:
+    document = write_document(source, size={"head": {"int8": "100B"}})
+    refused = reg("--registry", tmp_path / "home", "export", "--recipe", document, "--json")
+    assert refused.status == 8
+    assert "head:apple (int8): size: bytes is" in refused.error["message"]
+    assert reg("--registry", tmp_path / "home", "ls", "--json").json["models"] == []
+    assert not list((tmp_path / "home").rglob("*.onnx"))

@@ -13,6 +13,7 @@ from onnxreg.registry import Registry
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.recipe_file import RecipeFile
 
 Reg = Callable[..., Any]
 
@@ -23,6 +24,11 @@ class Ordered:
 
     name: str
     number: int
+
+    @property
+    def recipe(self) -> RecipeFile:
+        steps = [{"name": "fp32", "pass": "OnnxConversion"}]
+        return RecipeFile.from_json({"task": "token-classification", "steps": steps})
 
     def key(self) -> dict[str, Any]:
         return {"number": self.number}

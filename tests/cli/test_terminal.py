@@ -79,6 +79,18 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
     assert "pushing" not in drawn
 
 
+def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("source,name,profile\n./none,acme/a,android\n./no[b]ne,acme/b,android\n")
+    status, drawn = on_a_terminal(tmp_path / "new", "export", "--batch", str(jobs), "--jobs", "1")
+    assert status == 3
+    assert "exporting" in drawn
+    assert "2/2" in drawn
+    for job, source in (("acme/a", "./none"), ("acme/b", "./no[b]ne")):
+        assert f"{job}: failed: no such checkpoint directory: {source}" in drawn
+    assert drawn.count("\x1b[31mfailed") == 2
+
+
 @pytest.mark.parametrize(
     "words", [*READING, ["push", "acme/pii", "./share"], ["tag", "tiny", "beta"]], ids=" ".join
 )

@@ -21,6 +21,7 @@ from onnxreg.converters.running import self_test
 from onnxreg.converters.tasks import token_sample
 from onnxreg.converters.tasks.base import Sample
 from onnxreg.converters.tasks.checkpoint import load_checkpoint
+from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
@@ -208,7 +209,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
     after = measuring.run(rewritten.root / "model.onnx", feeds)
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old["logits"], new["logits"])
-    module = TorchModel(load_checkpoint(str(source), "x").model, dict(feeds[0]))
+    module = TorchModel(load_checkpoint(str(source), "x", TOKENS).model, dict(feeds[0]))
     sample = Sample(feeds, torch_model.run(module, feeds), frozenset({"logits"}))
     expected, got = (measuring.counting(each, sample) for each in (sample.expected, after))
     assert measuring.agreement(expected, got, "logits").max_abs_diff < 1e-5
@@ -216,7 +217,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
 
 def batches(source: Path) -> list[Feed]:
     """Padded and unpadded batches of one and of three, from one token to as many as the model takes."""
-    checkpoint = load_checkpoint(str(source), "x")
+    checkpoint = load_checkpoint(str(source), "x", TOKENS)
     longest = token_sample.longest(512, checkpoint.model)
     draw = np.random.default_rng(1)
     feeds = []

@@ -148,13 +148,17 @@ def test_no_exporter_can() -> None:
 
 
 def test_constants_are_folded_or_left() -> None:
-    class Constant(torch.nn.Module):
+    class Turned(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2, 3))
+
         def forward(self, x: Any) -> Any:
-            return x + torch.ones(3).view(3, 1).reshape(3)
+            return torch.matmul(x, self.weight.t())
 
     def nodes(fold: bool) -> int:
         subject = TorchModel(
-            Constant(), {"x": torch.zeros(2, 3)}, ("y",), {"x": {0: "batch"}, "y": {0: "batch"}}
+            Turned(), {"x": torch.zeros(2, 3)}, ("y",), {"x": {0: "batch"}, "y": {0: "batch"}}
         )
         return len(run("fp32", OnnxConversion(do_constant_folding=fold), subject)[0].graph.node)
 
@@ -169,3 +173,9 @@ def test_the_dynamo_exporter_leaves_no_constants_unfolded(dynamo: Any) -> None:
             OnnxConversion(use_dynamo_exporter=dynamo, do_constant_folding=False),
             TorchModel(Toy(), inputs()),
         )
+
+
+def test_an_exporter_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConversionError):
+        run("fp32", OnnxConversion(target_opset=26), TorchModel(Toy(), inputs()))
+    assert capfd.readouterr() == ("", "")

@@ -77,6 +77,18 @@ def test_an_excluded_node_that_is_not_there_is_an_input_error() -> None:
         run("int8", OnnxDynamicQuantization(nodes_to_exclude=["nod1"]), model())
 
 
+def test_a_weight_that_is_used_twice_under_two_names() -> None:
+    """As the layers of ALBERT come out of PyTorch."""
+    before = model("again = Identity(first) h = MatMul(x, first) y = MatMul(h, again)", first=(40, 40))
+    after, step = proof.run("int8", OnnxDynamicQuantization(), before)
+    assert [tensor.name for tensor in after.graph.initializer if "quantized" in tensor.name] == [
+        "first_quantized"
+    ]
+    assert (step.result["weights"], step.result["operators"]["MatMulInteger"]) == (1, 2)
+    assert "Identity" not in {node.op_type for node in after.graph.node}
+    assert [node.op_type for node in before.graph.node] == ["Identity", "MatMul", "MatMul"]
+
+
 def test_convolutions() -> None:
     graph = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 3, 8, 8] x) => (float[n, 4, 6, 6] y) { y = Conv(x, w) }'

@@ -165,7 +165,7 @@ def test_a_requirement_that_does_not_hold(run: Any, step: dict[str, Any], said: 
 def test_a_limit_that_does_not_hold(run: Any) -> None:
     with pytest.raises(
         ConversionError,
-        match=r"int4\.onnx is not the checkpoint's model: max_abs_diff is .*, the limit is 0.001",
+        match=r"int4\.onnx does not meet its recipe: max_abs_diff is .*, the limit is 0.001",
     ):
         run({"steps": [INT4], "checks": [{"metric": "max_abs_diff", "max": 0.001}]})
     with pytest.raises(ConversionError, match=r"bytes is .*, the limit is 100"):
@@ -173,7 +173,7 @@ def test_a_limit_that_does_not_hold(run: Any) -> None:
 
 
 def test_a_limit_on_what_is_not_measured(run: Any) -> None:
-    with pytest.raises(InputError, match="accuracy is not measured here"):
+    with pytest.raises(InputError, match="a check of accuracy needs a dataset"):
         run({"steps": [INT8], "checks": [{"metric": "accuracy", "min": 0.5}]})
 
 

@@ -72,15 +72,16 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
     ],
 )
 def test_what_is_beyond_a_limit_is_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
-    with pytest.raises(ConversionError, match=r"model\.onnx is not the checkpoint's model"):
+    with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
         check(value, **asked)
 
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
     from onnxreg.converters.tasks.checkpoint import load_checkpoint
+    from onnxreg.converters.tasks.heads import TOKENS
 
-    tokenizer = load_checkpoint(str(bert), "x").tokenizer
+    tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
     feeds = token_sample.sample_feeds(tokenizer, inputs, longest)
     assert [tuple(feed) for feed in feeds] == [inputs] * 3

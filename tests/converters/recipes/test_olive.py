@@ -56,7 +56,8 @@ def test_a_workflow_is_a_chain_whose_last_result_is_published() -> None:
     assert dict(recipe.steps[0].params) == {"target_opset": 17}
     assert dict(recipe.steps[2].params) == {"weight_type": "QUInt8", "per_channel": True}
     assert [(output.step, output.path) for output in recipe.outputs] == [("quant", "model.onnx")]
-    assert told(recipe) == {"passes.quant.precision": "weight_type: QUInt8"}
+    assert told(recipe)["passes.quant.precision"] == "weight_type: QUInt8"
+    assert told(recipe)["passes.quant.op_types_to_quantize"].startswith("MatMul and Gemm; Olive's default is")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,8 @@ def test_input_models(model: dict[str, Any], source: str, task: str) -> None:
 def test_defaults_are_those_of_olive_and_told(name: str, filled: dict[str, Any]) -> None:
     recipe = read({"only": {"type": name}})
     assert dict(recipe.steps[0].params) == filled
-    assert told(recipe) == {f"passes.only.{key}": "Olive's default" for key in filled}
+    taken = [key for key, became in told(recipe).items() if became == "Olive's default"]
+    assert taken == [f"passes.only.{key}" for key in filled]
     given = {
         key: value for key, value in {"keep_io_types": True, "per_channel": True}.items() if key in filled
     }

@@ -13,6 +13,7 @@ import pytest
 from onnxreg.converters import sourcefiles
 from onnxreg.converters.sourcefiles import hub_id, locate
 from onnxreg.converters.tasks.checkpoint import load_checkpoint
+from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.schema.errors import InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
@@ -30,7 +31,7 @@ def change(path: Path, **keys: Any) -> None:
 
 def refused(directory: Path, family: type[RegError], **options: Any) -> str:
     with pytest.raises(family) as caught:
-        load_checkpoint(str(directory), "acme/x", **options)
+        load_checkpoint(str(directory), "acme/x", TOKENS, **options)
     assert caught.value.hint or family is InputError
     return caught.value.message
 
@@ -46,7 +47,7 @@ def resave(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_what_is_loaded(bert: Path) -> None:
     import torch
 
-    loaded = load_checkpoint(str(bert), "acme/x")
+    loaded = load_checkpoint(str(bert), "acme/x", TOKENS)
     assert loaded.labels == ("O", "B-NAME", "I-NAME", "B-DATE", "I-DATE")
     assert not loaded.model.training
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
@@ -69,7 +70,7 @@ def test_a_half_precision_checkpoint_becomes_float32(checkpoint: Path) -> None:
 
     resave(checkpoint, lambda tensors: tensors.update({name: t.half() for name, t in tensors.items()}))
     change(checkpoint / "config.json", dtype="float16")
-    loaded = load_checkpoint(str(checkpoint), "x")
+    loaded = load_checkpoint(str(checkpoint), "x", TOKENS)
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
@@ -171,10 +172,10 @@ def test_an_auto_map_in_other_spelling_is_found(checkpoint: Path) -> None:
 
 
 def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint: Path) -> None:
-    plain = load_checkpoint(str(checkpoint), "x", trust_remote_code=True).source.digest
+    plain = load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest
     (checkpoint / "extra.py").write_text("x = 1\n")
-    assert load_checkpoint(str(checkpoint), "x").source.digest == plain
-    assert load_checkpoint(str(checkpoint), "x", trust_remote_code=True).source.digest != plain
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).source.digest == plain
+    assert load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest != plain
 
 
 class Evil:
@@ -192,7 +193,7 @@ def test_a_pickle_may_hold_tensors_only(checkpoint: Path, tmp_path: Path) -> Non
     tensors = load_file(checkpoint / "model.safetensors")
     (checkpoint / "model.safetensors").unlink()
     torch.save(tensors, checkpoint / "pytorch_model.bin")
-    assert load_checkpoint(str(checkpoint), "x").labels[0] == "O"
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
     torch.save({**tensors, "classifier.bias": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
     assert "more than tensors" in refused(checkpoint, InputError)
     assert not (tmp_path / "ran").exists()
@@ -202,7 +203,7 @@ def test_safetensors_win_over_a_pickle(checkpoint: Path, tmp_path: Path) -> None
     import torch
 
     torch.save(Evil(tmp_path / "ran"), checkpoint / "pytorch_model.bin")
-    assert load_checkpoint(str(checkpoint), "x").labels[0] == "O"
+    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
     assert not (tmp_path / "ran").exists()
 
 
@@ -270,7 +271,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, Any]]
 def test_a_hub_id_is_pinned_to_the_commit(checkpoint: Path, hub: Any) -> None:
     snapshot = checkpoint.rename(checkpoint.with_name("0123abcd"))
     calls = hub(snapshot)
-    loaded = load_checkpoint("acme/Tagger@main", "ignored")
+    loaded = load_checkpoint("acme/Tagger@main", "ignored", TOKENS)
     assert (loaded.source.id, loaded.source.revision) == ("acme/Tagger", "0123abcd")
     assert (calls[0]["name"], calls[0]["revision"]) == ("acme/Tagger", "main")
     assert len(calls) == 1 and not any(".bin" in pattern for pattern in calls[0]["allow_patterns"])
@@ -312,4 +313,4 @@ def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) 
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
     with pytest.raises(InputError, match="tokenizer"):
-        load_checkpoint(str(checkpoint), "acme/tiny")
+        load_checkpoint(str(checkpoint), "acme/tiny", TOKENS)

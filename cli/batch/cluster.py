@@ -1,0 +1,49 @@
+"""Work on a Dask cluster that is there already."""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+from onnxreg.schema.errors import HostError, RemoteError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+PATIENCE = "15s"
+
+
+def each(
+    work: Callable[[Item], Result], items: Iterable[Item], address: str
+) -> Generator[tuple[Item, Result | HostError]]:
+    """As `pool.each`, on the workers of a scheduler. Dask gives the work of a worker that is gone to others first.
+
+    Raises RemoteError where no scheduler answers. Closing the iterator takes back what was not begun.
+    """
+    from distributed import Client, as_completed
+
+    try:
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise RemoteError(
+            f"no Dask scheduler answers at {address}", "give the address that it printed: tcp://HOST:8786"
+        ) from error
+    with client:
+        given = {client.submit(work, item, pure=False): item for item in items}
+        try:
+            for future in as_completed(given, loop=client.loop):
+                lost = future.exception()
+                yield given[future], future.result() if lost is None else _told(lost)
+        finally:
+            client.cancel([future for future in given if not future.done()])
+
+
+def _told(lost: BaseException) -> HostError:
+    """What Dask says where the work has no result: a worker that died each time, or one that lacks our code."""
+    from distributed import KilledWorker
+
+    if isinstance(lost, KilledWorker):
+        return HostError(
+            "its workers died", "too little memory? start them with --nthreads 1, and fewer on a machine"
+        )
+    told = f"{type(lost).__name__}: {lost}"
+    return HostError(
+        f"its worker could not begin: {told}", "every worker needs onnxreg[dask], of this version"
+    )

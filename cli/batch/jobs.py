@@ -1,0 +1,122 @@
+"""Reading a job file, YAML or CSV: every row is checked before the first one runs."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.job import JobRow
+
+OPTION = "options."
+"""What the column of an option begins with in a CSV file."""
+PATHS = ("source", "recipe")
+OPTION_PATHS = ("eval_suite",)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One export. `row` is where it stands in the file, from 1; paths are absolute."""
+
+    row: int
+    asked: JobRow
+
+    @property
+    def called(self) -> str:
+        return self.asked.called
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """The jobs of a file, in order.
+
+    Raises NotFoundError where there is no such file, InputError where it is none: the message names the row.
+    """
+    rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
+    if not rows:
+        raise InputError(f"{path.name} holds no jobs")
+    directory = path.absolute().parent
+    return [
+        Job(number, _row(row, f"{path.name}: row {number}", directory)) for number, row in enumerate(rows, 1)
+    ]
+
+
+def _yaml_rows(path: Path) -> Sequence[Any]:
+    from onnxreg.converters.recipes.reading import read_document
+
+    value = read_document(path, "job file")
+    if not isinstance(value, list):
+        raise InputError(f"{path.name} is no list of jobs", "begin each job with a dash: - source: ...")
+    return value
+
+
+def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            header = reader.fieldnames or ()
+            if twice := next((name for name in header if header.count(name) > 1), None):
+                raise InputError(f"{path.name}: the column {twice!r} stands twice")
+            for number, row in enumerate(reader, 1):
+                if None in row or None in row.values():
+                    raise InputError(f"{path.name}: row {number} has not as many cells as there are columns")
+                yield _from_cells(row)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no job file at {path}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path.name} is no CSV file: {error}") from error
+
+
+def _from_cells(row: Mapping[str, str]) -> dict[str, Any]:
+    """A row without its empty cells; what the columns `options.*` hold is read as JSON, or else is text."""
+    given = {key: cell for key, cell in row.items() if cell}
+    value: dict[str, Any] = {key: cell for key, cell in given.items() if not key.startswith(OPTION)}
+    options = {
+        key.removeprefix(OPTION): _scalar(cell) for key, cell in given.items() if key.startswith(OPTION)
+    }
+    return {**value, "options": options} if options else value
+
+
+def _scalar(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _row(value: Any, what: str, directory: Path) -> JobRow:
+    if not isinstance(value, dict):
+        raise InputError(f"{what} holds no keys")
+    found = JobRow.from_json(value, what)
+    placed = {key: _beside(text, directory) for key in PATHS if (text := getattr(found, key)) is not None}
+    options = {
+        key: _beside(item, directory) if key in OPTION_PATHS else item for key, item in found.options.items()
+    }
+    return found.model_copy(update={**placed, "options": options})
+
+
+def _beside(text: Any, directory: Path) -> str:
+    """A path from the job file's directory, where something lies there; else as it stands: it may be a hub id."""
+    path = directory / str(text)
+    return str(path) if path.exists() else str(text)
+
+
+def refuse_twins(jobs: Sequence[Job], names: Sequence[str], what: str) -> None:
+    """InputError unless, of a model that stands twice, each row has a version of its own: else the order would decide.
+
+    Args:
+        names: of the models, as far as they are told before the work.
+        what: how people call the file.
+    """
+    first: dict[tuple[str, str | None], Job] = {}
+    for job, name in zip(jobs, names, strict=True):
+        version = job.asked.version
+        versions = {version, None} if version else {each for other, each in first if other == name}
+        twins = [first[name, each] for each in versions if (name, each) in first]
+        if twins:
+            twin = min(twins, key=lambda other: other.row)
+            raise InputError(
+                f"{what}: rows {twin.row} and {job.row} both are {name}", "give each a version of its own"
+            )
+        first[name, version] = job

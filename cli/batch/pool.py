@@ -1,0 +1,142 @@
+"""Work in processes: one dies with its own piece of work, and the others go on.
+
+`concurrent.futures` breaks its whole pool where one process is killed. Here each process has a pipe of its own: where that
+ends, the process is gone, and another one takes its place.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from onnxreg.schema.errors import HostError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+PATIENCE = 20.0
+"""Seconds that a process has to clear away what it began, before it is killed."""
+
+
+HINT = "too little memory? let fewer run at once: --jobs 1"
+
+
+class Worker(Generic[Item, Result]):
+    """A fresh interpreter that does one piece of work after the other."""
+
+    def __init__(self, work: Callable[[Item], Result]) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, work), daemon=True)
+        with _unheard():
+            self._process.start()
+        theirs.close()
+
+    def give(self, item: Item) -> bool:
+        """False where the worker is gone."""
+        try:
+            self.pipe.send(item)
+        except OSError:
+            return False
+        return True
+
+    def take(self) -> Result | HostError:
+        """The result, once `pipe` has something; HostError where the worker is gone."""
+        try:
+            result: Result = self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return HostError(f"its worker died: {_told(self._process.exitcode or 0)}", HINT)
+        return result
+
+    def dismiss(self) -> None:
+        """Let it end, where it has nothing to do."""
+        self.pipe.close()
+
+    def interrupt(self) -> None:
+        """Let it clear away what it began, and end."""
+        self._process.terminate()
+
+    def join(self, patience: float) -> None:
+        """Wait until it ended; after `patience` seconds it is killed."""
+        self._process.join(patience)
+        self._process.kill()
+        self._process.join()
+
+
+def each(
+    work: Callable[[Item], Result], items: Iterable[Item], count: int
+) -> Generator[tuple[Item, Result | HostError]]:
+    """Do the work of every item in at most `count` processes; yields in the order in which they are done.
+
+    What died with its worker is yielded with a HostError. `work` is a function that a fresh interpreter can import. Closing the iterator interrupts what is under way.
+    """
+    waiting, idle = deque(items), list[Worker[Item, Result]]()
+    busy: dict[Any, tuple[Worker[Item, Result], Item]] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < count:
+                worker = idle.pop() if idle else Worker(work)
+                if worker.give(waiting[0]):
+                    busy[worker.pipe] = worker, waiting.popleft()
+            for pipe in wait(list(busy)):
+                worker, item = busy.pop(pipe)
+                result = worker.take()
+                if not isinstance(result, HostError):
+                    idle.append(worker)
+                yield item, result
+    finally:
+        for worker in idle:
+            worker.dismiss()
+        for worker, _ in busy.values():
+            worker.interrupt()
+        _join([*idle, *(worker for worker, _ in busy.values())])
+
+
+def _join(workers: Iterable[Worker[Any, Any]]) -> None:
+    """Wait until all ended. Ctrl-C, pressed again, kills them."""
+    patience = PATIENCE
+    for worker in workers:
+        try:
+            worker.join(patience)
+        except KeyboardInterrupt:
+            patience = 0
+            worker.join(patience)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """A process that is started here does not hear Ctrl-C, from its first moment on. For us it waits."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def serve(pipe: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
+    """What a worker does until its pipe ends. Ctrl-C is for the process that started it, which says SIGTERM.
+
+    What libraries print goes to stderr: stdout belongs to that process.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.dup2(2, 1)
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            pipe.send(work(pipe.recv()))
+
+
+def _told(status: int) -> str:
+    if status >= 0:
+        return f"it ended with status {status}"
+    try:
+        return f"it was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"it was ended by signal {-status}"

@@ -1,0 +1,96 @@
+"""`reg export --batch`: read the jobs, run them, say what became of each."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from onnxreg.cli import ordering
+from onnxreg.cli.batch import cluster, pool, room, showing
+from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
+from onnxreg.cli.batch.outcome import Outcome
+from onnxreg.cli.batch.work import Terms, asked_of, run_job
+from onnxreg.cli.errors import InterruptError, needs
+from onnxreg.cli.session import Session
+from onnxreg.schema.errors import HostError, InputError, RegError
+
+Finished = Generator[tuple[Job, Outcome | HostError]]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How a job file is run: in `processes` (None: as many as fit), or on the cluster of a `scheduler`."""
+
+    file: Path
+    processes: int | None = None
+    scheduler: str | None = None
+    to: str | None = None
+    trust_remote_code: bool = False
+    cached: bool = True
+
+
+def run(session: Session, fleet: Fleet, as_json: bool) -> None:
+    """Run every job. A failure is raised at the end, when all others are done.
+
+    Raises InputError, naming the row, where one cannot be run, before any is; InterruptError on Ctrl-C.
+    """
+    with needs("export", "reg export"):
+        jobs = read_jobs(fleet.file)
+        _check(fleet, jobs)
+    terms = _terms(session, fleet)
+    outcomes: dict[int, Outcome] = {}
+    interrupted = False
+    with showing.told(session, len(jobs), as_json) as tell:
+        try:
+            with closing(_start(fleet, jobs, terms)) as finished:
+                for job, result in finished:
+                    outcomes[job.row] = _outcome(job, result)
+                    tell(outcomes[job.row])
+        except KeyboardInterrupt:
+            interrupted = True
+    rows = [outcomes.get(job.row) or Outcome(job.row, job.called, "stopped") for job in jobs]
+    showing.show(session, rows, as_json)
+    if interrupted:
+        raise InterruptError(f"interrupted: {showing.summary(rows)}", showing.AGAIN)
+    showing.raise_failures(rows)
+
+
+def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
+    if fleet.scheduler is not None and fleet.to is None:
+        raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
+    names = []
+    for job in jobs:
+        where = f"{fleet.file.name}: row {job.row}"
+        if fleet.scheduler is not None and job.asked.version is None:
+            raise InputError(f"{where} has no version", "workers cannot agree on the next one: name it")
+        try:
+            names.append(ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called)
+        except HostError:
+            raise
+        except RegError as error:
+            raise InputError(f"{where}: {error.message}", error.hint) from error
+    refuse_twins(jobs, names, fleet.file.name)
+
+
+def _terms(session: Session, fleet: Fleet) -> Terms:
+    """Makes the registry and the remote where they are not there yet, so that no two workers do."""
+    registry = session.open(create=True)
+    to = None if fleet.to is None else registry.remotes.open(fleet.to, create=True).url
+    own = None if fleet.scheduler is not None else registry.store.root.absolute()
+    return Terms(own, to, fleet.trust_remote_code, fleet.cached)
+
+
+def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
+    work: Callable[[Job], Outcome] = partial(run_job, terms=terms)
+    if fleet.scheduler is None:
+        yield from pool.each(work, jobs, fleet.processes or room.processes(jobs))
+        return
+    with needs("dask", "--scheduler"):
+        yield from cluster.each(work, jobs, fleet.scheduler)
+
+
+def _outcome(job: Job, result: Outcome | HostError) -> Outcome:
+    if isinstance(result, Outcome):
+        return result
+    return Outcome(job.row, job.called, "failed").with_error(result)

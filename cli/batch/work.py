@@ -1,0 +1,117 @@
+"""One job of a fleet, wherever it runs: in a process of ours or on a Dask worker, which finds these functions by name."""
+
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli import exporting, ordering
+from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
+from onnxreg.cli.batch.outcome import Outcome, Status
+from onnxreg.cli.errors import needs
+from onnxreg.cli.interrupting import interruptible
+from onnxreg.cli.ordering import Asked
+from onnxreg.cli.session import Session
+from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
+from onnxreg.schema.ref import Ref
+from onnxreg.schema.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.converters.recipes.order import Order
+    from onnxreg.registry import Registry
+    from onnxreg.registry.facade import Published
+
+_alone = threading.Lock()
+"""Exporters are not made for two threads of one process."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for all jobs of a run.
+
+    `registry` is where versions are published; None: the worker's own default, which nobody else reads. `to` is the URL
+    of the remote that each version is pushed to.
+    """
+
+    registry: Path | None = None
+    to: str | None = None
+    trust_remote_code: bool = False
+    cached: bool = True
+
+
+def asked_of(job: Job, trust_remote_code: bool) -> Asked:
+    """What a job asks of an export."""
+    row = job.asked
+    recipe = None if row.recipe is None else Path(row.recipe)
+    options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
+    return Asked(row.source, row.name, row.profile, recipe, row.task, options, trust_remote_code)
+
+
+def run_job(job: Job, terms: Terms) -> Outcome:
+    """Export, publish and push. Whatever goes wrong is in the outcome; only Ctrl-C and SIGTERM are raised."""
+    began, outcome = time.monotonic(), Outcome(job.row, job.called, "failed")
+    try:
+        with _alone, needs("export", "reg export"), interruptible(signal.SIGTERM) as check:
+            outcome = _run(job, terms, outcome, check)
+    except RegError as error:
+        outcome = outcome.with_error(error)
+    except OSError as error:
+        outcome = outcome.with_error(
+            HostError(f"{error.strerror or error}", "check the disk and its permissions")
+        )
+    except Exception as error:  # noqa: BLE001
+        outcome = outcome.with_error(RegError(f"{type(error).__name__}: {error}", traceback.format_exc()))
+    return replace(outcome, seconds=time.monotonic() - began)
+
+
+def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) -> Outcome:
+    registry = Session(terms.registry, quiet=True).open(create=True)
+    asked = asked_of(job, terms.trust_remote_code)
+    order = ordering.place(asked)
+    version = None if job.asked.version is None else Version.parse(job.asked.version)
+    known = None if terms.registry is not None else _finished(registry, order, version, terms.to)
+    if known is not None:
+        return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
+    request = asked.request() if terms.cached else None
+    made = exporting.publish(registry, order, version, lambda step: check(), request)
+    status: Status = "published" if made.new else "current"
+    outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))
+    if terms.to is None:
+        return outcome
+    try:
+        moved = registry.push(made.ref, terms.to)
+    except RegError as error:
+        return outcome.with_error(error)
+    return replace(outcome, status="published" if moved.events else outcome.status, pushed=True)
+
+
+def _finished(
+    registry: "Registry", order: "Order", version: Version | None, to: str | None
+) -> "Published | None":
+    """The version, where the remote has it, made from this source by this recipe.
+
+    ConflictError where it has another one under that number. What is evaluated too is asked of the cache.
+    """
+    if to is None or version is None or order.contract.key():
+        return None
+    ref, remote = Ref(order.name, str(version)), registry.remotes.open(to)
+    try:
+        registry.find(ref, remote)
+        found = registry.get(ref, remote)
+    except NotFoundError:
+        return None
+    source, recipe = found.manifest.source, found.manifest.recipe
+    if (
+        source is None
+        or recipe is None
+        or (source.digest, recipe.parameters.get("recipe")) != (order.found.digest, order.asked())
+    ):
+        raise ConflictError(
+            f"{ref} is there already, made from another source or by another recipe",
+            "give the job another version",
+        )
+    return found

@@ -1,0 +1,116 @@
+"""What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.exported import Request
+from onnxreg.cli.exporting import OPTIONS, check_options
+from onnxreg.schema.errors import InputError
+
+if TYPE_CHECKING:
+    from onnxreg.converters.recipes.order import Order
+    from onnxreg.schema.recipe_file import RecipeFile
+
+ANDROID = "android"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One of `profile`, `recipe` and `task` is given; `options` are the profile's or the task's own."""
+
+    source: str | None = None
+    name: str | None = None
+    profile: str | None = None
+    recipe: Path | None = None
+    task: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        source: str | None,
+        name: str | None = None,
+        profile: str | None = None,
+        recipe: Path | None = None,
+        task: str | None = None,
+        trust_remote_code: bool = False,
+        **options: Any,
+    ) -> "Asked":
+        """By flags. InputError for one that has no meaning for what is asked for."""
+        kind = f"profile {ANDROID}" if profile == ANDROID else "task" if task else "recipe"
+        check_options(options, kind)
+        return cls(source, name, profile, recipe, task, options, trust_remote_code)
+
+    def request(self) -> Request:
+        """What was asked beside the defaults, to be recognised by the next time."""
+        about = {
+            key: getattr(self, key) for key in ("name", "profile", "recipe", "task", "trust_remote_code")
+        }
+        given = {key: value for key, value in about.items() if value not in (None, False)}
+        return Request.of(self.source, **given, **self.options)
+
+
+def place(asked: Asked) -> "Order":
+    """The order, its source found and hashed. Raises what `place_order` raises."""
+    if asked.profile == ANDROID:
+        from onnxreg.converters.android import order_android
+        from onnxreg.converters.android.options import read_options
+
+        options = read_options({**asked.options, "trust_remote_code": asked.trust_remote_code})
+        return order_android(asked.source, asked.name, options)
+    from onnxreg.converters.recipes.order import place_order
+
+    recipe, directory = _recipe(asked)
+    return place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+
+
+def check(asked: Asked) -> str | None:
+    """Read all that can be read without the source: recipe or profile, and options. Returns the model's name, if told."""
+    if asked.profile == ANDROID:
+        from onnxreg.converters.android.options import check_options, read_options
+
+        check_options(read_options(asked.options))
+        return asked.name
+    from onnxreg.converters.recipes import tree
+    from onnxreg.converters.tasks import catalog
+
+    recipe, directory = _recipe(asked)
+    tree.outputs(recipe, tree.nodes(recipe, directory))
+    catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+    return asked.name or recipe.name
+
+
+def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
+    """The recipe, and what its relative paths are relative to."""
+    if asked.recipe is not None:
+        from onnxreg.converters.recipes.reading import read_recipe
+
+        recipe = read_recipe(asked.recipe)
+        if checkpoint := asked.options.get("checkpoint"):
+            recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
+        return recipe, asked.recipe.parent
+    if asked.task is not None:
+        from onnxreg.converters.profiles.of_task import task_recipe
+
+        _check_task_options(asked.options)
+        return task_recipe(asked.task, **asked.options), Path()
+    from onnxreg.converters.profiles.catalog import find
+
+    profile = find(asked.profile or "")
+    recipe = profile.recipe()
+    options = {**recipe.options, **asked.options}
+    return recipe.model_copy(update={"options": options}), profile.document.parent
+
+
+def _check_task_options(options: Mapping[str, Any]) -> None:
+    known = OPTIONS["task"]
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"a task has no option {key[:80]!r}", f"one of: {', '.join(known)}")
+        if type(value) is not (bool if key == "quantize" else int):
+            raise InputError(
+                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}"
+            )

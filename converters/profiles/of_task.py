@@ -1,0 +1,42 @@
+"""The built-in recipe of each task: full precision, and INT8 beside it where that is asked for."""
+
+from typing import Any
+
+from onnxreg.converters.tasks import catalog
+from onnxreg.schema.recipe_file import RecipeFile
+
+OPSET = 14
+PATH = "model.onnx"
+
+
+def task_recipe(
+    task: str,
+    quantize: bool = False,
+    opset: int | None = None,
+    max_seq_length: int | None = None,
+    path: str = PATH,
+) -> RecipeFile:
+    """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
+
+    Raises InputError for a task that there is not, or an opset below 1.
+
+    Args:
+        opset: 14 where absent.
+        max_seq_length: in tokens; the task's own where absent.
+    """
+    target = OPSET if opset is None else opset
+    steps: list[dict[str, Any]] = [
+        {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
+    ]
+    outputs = [{"step": "fp32", "path": path}]
+    if quantize:
+        steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"})
+        outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
+    value = {
+        "task": catalog.find(task).id,
+        "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
+        "steps": steps,
+        "outputs": outputs,
+        "checks": [{"output": path, "metric": "max_abs_diff", "share": 0.001}],
+    }
+    return RecipeFile.from_json(value, f"the recipe of {task}")

@@ -1,0 +1,185 @@
+"""`module:function`: a function that makes a torch module, found and hashed without running it."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.passes.quiet import quiet
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+
+HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A function by name in a module of this machine. `paths` is where its imports are looked for first;
+    `is_file` whether it was named by the path of its file.
+
+    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole
+    package that it is in.
+    """
+
+    module: str
+    function: str
+    file: Path
+    paths: tuple[str, ...]
+    is_file: bool
+    files: Mapping[str, Path]
+
+    @property
+    def name(self) -> str:
+        """As it is published: no directory is in it."""
+        return f"{self.module}:{self.function}"
+
+    @property
+    def covered(self) -> set[Path]:
+        return {path.resolve() for path in self.files.values()}
+
+
+def is_factory(source: str) -> bool:
+    """Whether a source names a function, and no file or directory."""
+    module, _, function = source.rpartition(":")
+    return bool(module) and function.isidentifier() and not Path(source).exists()
+
+
+def find(source: str, directory: Path) -> Factory:
+    """Find a factory; nothing of it is imported.
+
+    A file, or a module, is looked for in `directory` and in the working directory; a module then where Python looks
+    for modules.
+
+    Raises InputError for a text that names none, NotFoundError where there is no such file or module.
+    """
+    if not is_factory(source):
+        raise InputError(f"{source[:80]!r} is no factory", HINT)
+    module, _, function = source.rpartition(":")
+    places = tuple(dict.fromkeys(str(place.resolve()) for place in (directory, Path())))
+    if module.endswith(".py"):
+        return _in_file(module, function, places)
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise InputError(f"{source[:80]!r} is no factory", HINT)
+    return _in_module(module, function, places)
+
+
+def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
+    file = next((file for place in places if (file := Path(place, path)).is_file()), None)
+    if file is None:
+        raise NotFoundError(f"there is no file {path}", HINT)
+    return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
+
+
+def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
+    top, *_ = names = module.split(".")
+    spec = root = PathFinder.find_spec(top, places) or _installed(top)
+    for depth in range(2, len(names) + 1):
+        inside = spec.submodule_search_locations if spec is not None else None
+        spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
+    if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise NotFoundError(f"there is no Python module {module}", HINT)
+    file = Path(spec.origin)
+    folders = [Path(folder) for folder in root.submodule_search_locations or ()]
+    found = {
+        path.relative_to(folder.parent).as_posix(): path
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
+    return Factory(module, function, file, places, False, found or {file.name: file})
+
+
+def _installed(top: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)
+    except ValueError:
+        return None
+
+
+def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
+    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
+
+    Raises InputError where it is not there, gives something else, or imports code beside it that its digest does not
+    cover; ConversionError where it raises.
+    """
+    import torch
+
+    with _importing(factory), torch.random.fork_rng(devices=[]), quiet(), redirect_stdout(sys.stderr):
+        torch.manual_seed(0)
+        try:
+            made = _function(factory)(**arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            reason = (str(error).strip() or "no message").splitlines()[0][:300]
+            raise ConversionError(
+                f"the factory {factory.name} raised {type(error).__name__}: {reason}"
+            ) from error
+    if not isinstance(made, torch.nn.Module):
+        raise InputError(f"{factory.name} gives a {type(made).__name__}, not a torch.nn.Module", HINT)
+    return made
+
+
+def _function(factory: Factory) -> Any:
+    module = _from_file(factory.file) if factory.is_file else _imported(factory)
+    if not callable(found := getattr(module, factory.function, None)):
+        raise InputError(f"{factory.file.name} has no function {factory.function}", HINT)
+    return found
+
+
+def _from_file(file: Path) -> Any:
+    """A file as a module under a name that nothing else has."""
+    name = f"onnxreg_factory_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _imported(factory: Factory) -> Any:
+    """The module; another one of the same name that was imported from another place is not taken for it."""
+    top = factory.module.partition(".")[0]
+    origin = getattr(sys.modules.get(top), "__file__", None)
+    if origin is not None and Path(origin).resolve() not in factory.covered:
+        for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+            del sys.modules[name]
+    return importlib.import_module(factory.module)
+
+
+@contextmanager
+def _importing(factory: Factory) -> Iterator[None]:
+    """Imports are looked for in the factory's places first, and those that its digest does not cover are refused."""
+    before, known = list(sys.path), set(sys.modules)
+    sys.path[:0] = factory.paths
+    try:
+        yield
+        strangers = {name: path for name, path in _beside(factory) if name not in known}
+    finally:
+        sys.path[:] = before
+    if strangers:
+        for name in strangers:
+            del sys.modules[name]
+        names = ", ".join(sorted(path.name for path in strangers.values()))
+        raise InputError(
+            f"{factory.file.name} imports {names}, which its digest does not cover",
+            "put them into one package, and name that: package.module:function",
+        )
+
+
+def _beside(factory: Factory) -> Iterator[tuple[str, Path]]:
+    """Modules that lie in the factory's places, and are none of its files."""
+    covered = factory.covered
+    prefixes = tuple(Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
+    places = tuple(Path(place) for place in factory.paths)
+    for name, module in list(sys.modules.items()):
+        origin = getattr(module, "__file__", None)
+        path = Path(origin).resolve() if origin else None
+        if path is None or path in covered or any(path.is_relative_to(prefix) for prefix in prefixes):
+            continue
+        if any(path.is_relative_to(place) for place in places):
+            yield name, path

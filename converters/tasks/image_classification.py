@@ -1,0 +1,179 @@
+"""`image-classification`: the module that a factory makes, with the weights of a checkpoint."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from onnxreg.converters.sourcefiles import digest_file
+from onnxreg.converters.tasks import factory, image_sample, labelled, torch_weights
+from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
+from onnxreg.converters.tasks.factory import Factory
+from onnxreg.converters.tasks.labelled import Labelled
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.digest import directory_digest
+from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.manifest import Source
+from onnxreg.schema.preprocessing import CHANNELS, Preprocessing
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+MAX_SAMPLES = 10_000
+MAX_BYTES = 2**30
+"""Of all images of a sample."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A factory, the weights for its module, and the images that accuracy is measured on."""
+
+    factory: Factory
+    checkpoint: Path
+    dataset: Path | None
+
+
+class Options(TaskOptions):
+    """What a checkpoint does not say. Paths are relative to the recipe.
+
+    `input` is (channels, height, width). `factory` makes the module where the source is a run directory, `arguments` are
+    its own. `outputs` are named in the module's order; one that has no name is `output`. `samples` images, drawn with a seed
+    or, where there is a `dataset`, picked from it, are run one by one and in batches; with `fixed_batch` one by one only.
+    `preprocessing` has the keys of the manifest's, its size being that of the input. `labels` are the classes of the first output.
+    """
+
+    input: tuple[PositiveInt, PositiveInt, PositiveInt]
+    checkpoint: str | None = None
+    factory: str | None = None
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    input_name: Name = "input"
+    outputs: tuple[Name, ...] = ()
+    samples: Annotated[int, Field(gt=0, le=MAX_SAMPLES)] = 10
+    fixed_batch: bool = False
+    dataset: str | None = None
+    labels: tuple[str, ...] = ()
+    preprocessing: Mapping[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.outputs)) < len(self.outputs) or self.input_name in self.outputs:
+            raise ValueError("two inputs or outputs have one name")
+        if (size := 4 * self.samples * math.prod(self.input)) > MAX_BYTES:
+            raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_BYTES >> 20}")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("two classes have one name")
+        try:
+            self.bound()
+        except InputError as error:
+            raise ValueError(error.message) from error
+        return self
+
+    def bound(self) -> Preprocessing | None:
+        """The preprocessing as a manifest has it. InputError where it contradicts the input."""
+        if self.preprocessing is None:
+            return None
+        channels, *size = self.input
+        found = Preprocessing.from_json(
+            {"layout": "NCHW", "color": "RGB", **self.preprocessing, "size": size}
+        )
+        if found.layout != "NCHW" or CHANNELS[found.color] != channels:
+            raise InputError(f"the input has {channels} channels first, not {found.color} as {found.layout}")
+        return found
+
+
+class ImageClassification(Task):
+    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
+
+    id = "image-classification"
+    Options = Options
+
+    @property
+    def has_dataset(self) -> bool:
+        return self.options.dataset is not None
+
+    def record(self, found: Found) -> dict[str, Any]:
+        place: Place = found.where
+        digests = {"checkpoint": digest_file(place.checkpoint)}
+        if place.dataset is not None:
+            digests["dataset"] = digest_file(place.dataset)
+        paths = {name: str(digest) for name, digest in digests.items()}
+        return {**super().record(found), "factory": place.factory.name, **paths}
+
+    def find(self, source: str) -> Found:
+        place = self._place(source)
+        code = {f"code/{name}": path for name, path in place.factory.files.items()}
+        files = {"checkpoint": place.checkpoint, **code}
+        digest = directory_digest({name: digest_file(path) for name, path in files.items()})
+        data = () if place.dataset is None else (place.dataset,)
+        return Found(place, digest, files=(place.checkpoint.parent, *files.values(), *data))
+
+    def _place(self, source: str) -> Place:
+        asked = self.options
+        dataset = None if asked.dataset is None else self._file(asked.dataset, "dataset")
+        checkpoint = None if asked.checkpoint is None else self._file(asked.checkpoint, "checkpoint")
+        if Path(source).is_dir():
+            if asked.factory is None:
+                hint = "name what makes the module: options: {factory: module:function}"
+                raise InputError(f"{source} holds weights, and nothing says of what module", hint)
+            checkpoint = checkpoint or torch_weights.best_of(Path(source))
+            return Place(factory.find(asked.factory, self.directory), checkpoint, dataset)
+        if not factory.is_factory(source):
+            raise NotFoundError(f"there is no run directory {source}", factory.HINT)
+        if asked.factory not in (None, source):
+            raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
+        if checkpoint is None:
+            raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
+        return Place(factory.find(source, self.directory), checkpoint, dataset)
+
+    def _file(self, name: str, what: str) -> Path:
+        path = self.directory / name
+        if not path.is_file():
+            raise NotFoundError(f"there is no {what} {name}", "relative paths are relative to the recipe")
+        return path
+
+    def load(self, found: Found, name: str, directory: Path) -> Subject:
+        require("torch")
+        place: Place = found.where
+        module = factory.make(place.factory, self.options.arguments)
+        torch_weights.load_into(module, place.checkpoint)
+        subject = image_sample.subject_of(module, self.options)
+        data = self._labelled(place, subject.outputs)
+        sample = image_sample.measure(subject, self._images(place), self.options.fixed_batch)
+        self._check_labels(sample.expected[0][subject.outputs[0]])
+        got: dict[str, Any] = {"outputs": list(subject.outputs)}
+        if data is not None:
+            got["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
+        origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
+        return Subject(origin, sample, subject, fields=self._fields(), got=got, labelled=data)
+
+    def dataset(self, found: Found, got: Mapping[str, Any]) -> Labelled | None:
+        return self._labelled(found.where, got["outputs"])
+
+    def _labelled(self, place: Place, outputs: Any) -> Labelled | None:
+        if place.dataset is None:
+            return None
+        found = labelled.read(place.dataset, [self.options.input_name], list(outputs))
+        image_sample.check(found.inputs[self.options.input_name], self.options.input, place.dataset.name)
+        return found
+
+    def _images(self, place: Place) -> Any:
+        """The sample: float32 `[samples, channels, height, width]`."""
+        asked = self.options
+        if place.dataset is not None:
+            return image_sample.pick(place.dataset, asked.input_name, asked.samples)
+        return image_sample.draw(asked.samples, asked.input)
+
+    def _check_labels(self, scores: Any) -> None:
+        if self.options.labels and scores.shape[1:] != (len(self.options.labels),):
+            raise InputError(
+                f"{len(self.options.labels)} classes are named, the module gives {list(scores.shape[1:])} a row"
+            )
+
+    def _fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"task": self.id}
+        if self.options.labels:
+            fields["labels"] = list(self.options.labels)
+        if (bound := self.options.bound()) is not None:
+            fields["preprocessing"] = bound.to_json()
+        return fields

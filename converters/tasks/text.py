@@ -1,0 +1,129 @@
+"""Tasks of checkpoints that read tokens, one for each head; `pooling` is in a file of its own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import PositiveInt
+
+from onnxreg.converters.modelcard import read_license
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.tasks import companions, token_sample
+from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
+from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint, load_found
+from onnxreg.converters.tasks.heads import BATCH, ENCODER, SEQUENCE, SPANS, TEXTS, TOKENS, Head
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.draft import DraftFile
+
+CONFIG, LABELS = "config.json", "id2label.json"
+
+
+class TextTask(Task):
+    """A Hugging Face checkpoint with a head and a fast tokenizer.
+
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`: what the
+    tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
+    """
+
+    head: ClassVar[Head]
+
+    class Options(TaskOptions):
+        """`max_seq_length` in tokens: no more than the model can take are published."""
+
+        max_seq_length: PositiveInt = 512
+
+    def find(self, source: str) -> Found:
+        return find_checkpoint(source, self.head, self.trust_remote_code)
+
+    def load(self, found: Found, name: str, directory: Path) -> Subject:
+        require("torch", "transformers")
+        checkpoint = load_found(found, name, self.head, self.trust_remote_code)
+        length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
+        feeds = token_sample.sample_feeds(checkpoint.tokenizer, token_sample.input_names(checkpoint), length)
+        module = self.module(checkpoint, token_sample.tensors(feeds[1]))
+        sample = token_sample.measure(module, feeds)
+        files, scrubbed = _write_companions(checkpoint, name, length, directory)
+        fields = _fields(self.id, checkpoint, length, files)
+        got = {
+            "max_seq_length": length,
+            **self.got(checkpoint),
+            **({"scrubbed": scrubbed} if scrubbed else {}),
+        }
+        return Subject(checkpoint.source, sample, module, tuple(files), fields, got, checkpoint)
+
+    def longest(self, checkpoint: LoadedCheckpoint) -> int:
+        """Tokens of the longest row that is asked for."""
+        return int(self.options.max_seq_length)
+
+    def module(self, checkpoint: LoadedCheckpoint, examples: dict[str, Any]) -> TorchModel:
+        """What is exported."""
+        return torch_model(checkpoint.model, examples, self.head.outputs)
+
+    def got(self, checkpoint: LoadedCheckpoint) -> dict[str, Any]:
+        """What became of further options, for the recipe."""
+        return {}
+
+
+def torch_model(module: Any, examples: dict[str, Any], outputs: Mapping[str, tuple[str, ...]]) -> TorchModel:
+    """A module with the dynamic axes of its outputs; those of the inputs are batch and sequence."""
+    named = {**dict.fromkeys(examples, (BATCH, SEQUENCE)), **outputs}
+    axes = {name: dict(enumerate(found)) for name, found in named.items()}
+    return TorchModel(module, examples, tuple(outputs), axes)
+
+
+class FeatureExtraction(TextTask):
+    """The encoder alone: `last_hidden_state`, `[batch, sequence, hidden]`."""
+
+    id = "feature-extraction"
+    head = ENCODER
+
+
+class QuestionAnswering(TextTask):
+    """Where an answer begins and ends: `start_logits` and `end_logits`, `[batch, sequence]`."""
+
+    id = "question-answering"
+    head = SPANS
+
+
+class TextClassification(TextTask):
+    """A text or a pair of texts: `logits`, `[batch, labels]`."""
+
+    id = "text-classification"
+    head = TEXTS
+
+
+class TokenClassification(TextTask):
+    """A label for each token: `logits`, `[batch, sequence, labels]`."""
+
+    id = "token-classification"
+    head = TOKENS
+
+
+def _write_companions(
+    checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path
+) -> tuple[list[DraftFile], list[str]]:
+    """Write them; returns them, and what was scrubbed."""
+    scrubbed = companions.write_config(directory / CONFIG, checkpoint, name, length, {})
+    files = [DraftFile("config", CONFIG)]
+    if checkpoint.labels:
+        companions.write_labels(directory / LABELS, checkpoint.labels)
+        files.append(DraftFile("labels", LABELS))
+    tokenizer = companions.write_tokenizer(directory, checkpoint, name)
+    files += [DraftFile("tokenizer", path) for path in tokenizer]
+    return files, [f"{CONFIG}:{key}" for key in scrubbed]
+
+
+def _fields(
+    task: str, checkpoint: LoadedCheckpoint, length: int, files: list[DraftFile]
+) -> dict[str, object]:
+    fields = {
+        "task": task,
+        "family": checkpoint.config.model_type,
+        "config_path": CONFIG,
+        "max_sequence_length": length,
+        "tokenizer": {"path": ".", "files": [file.path for file in files if file.role == "tokenizer"]},
+    }
+    if checkpoint.labels:
+        fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
+    license_name = read_license(checkpoint.directory)
+    return fields if license_name is None else {**fields, "license": license_name}

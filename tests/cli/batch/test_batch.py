@@ -1,0 +1,259 @@
+"""`reg export --batch`: what it refuses before anything runs, and what it says of what became of each job."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli.batch import cluster, pool
+from onnxreg.cli.batch.outcome import Outcome
+from onnxreg.registry import Registry
+from onnxreg.schema.errors import ConflictError, ConversionError, HostError, InputError, RegError
+
+Reg = Callable[..., Any]
+Make = Callable[..., Path]
+Given = Callable[..., Path]
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    """Write a job file of these rows, each of which is what differs from an export by the android profile."""
+
+    def write(*rows: Mapping[str, Any]) -> Path:
+        path = tmp_path / "jobs.yaml"
+        path.write_text(json.dumps([{"profile": "android", **row} for row in rows]))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """What becomes of each row, in place of running it; a row that is not here is published."""
+    found: dict[int, Any] = {}
+
+    def each(work: Any, jobs: Any, *_: Any) -> Any:
+        for job in reversed(list(jobs)):
+            done = Outcome(
+                job.row, job.called, "published", f"{job.asked.name}:0.1.0", "sha256:00", seconds=2
+            )
+            result = found.get(job.row, done)
+            if isinstance(result, KeyboardInterrupt):
+                raise result
+            died = isinstance(result, Outcome | HostError)
+            yield job, result if died else done.with_error(result)
+
+    monkeypatch.setattr(pool, "each", each)
+    monkeypatch.setattr(cluster, "each", each)
+    return found
+
+
+ROWS = tuple({"source": f"s{number}", "name": f"acme/m{number}"} for number in range(1, 4))
+RUN = ("--registry", "r", "export", "--batch")
+
+
+def test_all_is_well(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
+    done = reg(*RUN, given(*ROWS))
+    assert done.status == 0
+    assert done.err.splitlines() == [f"acme/m{number}:0.1.0: published in 2 s" for number in (3, 2, 1)]
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["ROW", "JOB", "STATUS", "VERSION", "TIME"],
+        *(
+            [str(number), f"acme/m{number}", "published", f"acme/m{number}:0.1.0", "2", "s"]
+            for number in (1, 2, 3)
+        ),
+    ]
+
+
+def test_json_has_a_row_for_each_job_in_order(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
+    outcomes[2] = ConversionError("it broke", "mend it")
+    done = reg(*RUN, given(*ROWS), "--json")
+    value = done.json
+    assert set(value) == {"jobs", "succeeded", "failed", "stopped"}
+    assert (value["succeeded"], value["failed"], value["stopped"]) == (2, 1, 0)
+    assert [job["row"] for job in value["jobs"]] == [1, 2, 3]
+    first, second, _ = value["jobs"]
+    assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error"}
+    assert (first["status"], first["ref"], first["error"]) == ("published", "acme/m1:0.1.0", None)
+    assert second["status"] == "failed"
+    assert second["error"] == {"family": "conversion", "message": "it broke", "hint": "mend it"}
+    assert (done.status, done.error["family"]) == (7, "conversion")
+
+
+@pytest.mark.parametrize(
+    ("failures", "status"),
+    [
+        ({1: ConflictError("x"), 3: ConflictError("y")}, 5),
+        ({1: ConflictError("x"), 3: InputError("y")}, 7),
+        ({2: HostError("its worker died")}, 9),
+        ({2: RegError("a bug", "Traceback of it")}, 1),
+    ],
+    ids=["one family", "several", "died", "bug"],
+)
+def test_the_status_is_that_of_the_failures(
+    failures: dict[int, Any], status: int, reg: Reg, given: Given, outcomes: dict[int, Any]
+) -> None:
+    outcomes.update(failures)
+    if status == 1:
+        with pytest.raises(SystemExit) as left:
+            reg(*RUN, given(*ROWS))
+        assert left.value.code == 1
+        return
+    done = reg(*RUN, given(*ROWS))
+    assert done.status == status
+    assert done.err.endswith(
+        f"error: {len(failures)} of 3 jobs failed\n"
+        "hint: run the same command again: what is done is not done again\n"
+    )
+    assert done.out.count("published") == 3 - len(failures)
+
+
+def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, Any]) -> None:
+    outcomes[1] = KeyboardInterrupt()
+    done = reg(*RUN, given(*ROWS))
+    assert done.status == 130
+    assert done.err.endswith(
+        "error: interrupted: 2 of 3 jobs are done\nhint: run the same command again: what is done is not done again\n"
+    )
+    assert [line.split()[2] for line in done.out.splitlines()[1:]] == ["stopped", "published", "published"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([ROWS[0], {"source": "s", "name": "x", "colour": "red"}], "jobs.yaml: row 2 is not valid at colour"),
+        ([ROWS[0], ROWS[1], ROWS[0]], "rows 1 and 3 both are acme/m1"),
+        (
+            [ROWS[0], {**ROWS[1], "options": {"colour": 1}}],
+            "row 2: the profile android has no option 'colour'",
+        ),
+        ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "row 1: option max_seq_length of the profile"),
+        ([{**ROWS[1], "options": {"opset": 9}}], "row 1: the android profile has opset 18"),
+        ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
+        ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "row 1: there is no recipe at none.yaml"),
+        ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
+    ],
+)
+def test_a_wrong_row_stops_everything_before_it_begins(
+    rows: list[dict[str, Any]], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
+) -> None:
+    done = reg(*RUN, given(*rows))
+    assert done.status == 2
+    assert told in done.err
+    assert not Path("r").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["source"], "--batch and SOURCE contradict each other"),
+        (["--name", "x"], "--batch and --name contradict each other"),
+        (["--profile", "android"], "--batch and --profile contradict each other"),
+        (["--output", "out"], "--batch and --output contradict each other"),
+        (["--max-seq-length", "9"], "--batch and --max-seq-length contradict each other"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --to"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1 has no version"),
+    ],
+)
+def test_what_contradicts(
+    words: list[str], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
+) -> None:
+    done = reg(*RUN, given(*ROWS), *words)
+    assert (done.status, done.out) == (2, "")
+    assert told in done.err
+
+
+@pytest.mark.parametrize("words", [["--jobs", 2], ["--to", "./t"], ["--scheduler", "tcp://127.0.0.1:1"]])
+def test_what_goes_with_a_batch_only(words: list[Any], reg: Reg) -> None:
+    done = reg("--registry", "r", "export", "s", "--profile", "android", *words)
+    assert done.status == 2
+    assert f"{words[0]} goes with --batch" in done.err
+
+
+def test_no_scheduler_answers(reg: Reg, given: Given) -> None:
+    rows = ({**ROWS[0], "version": "1.0.0"},)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "PATIENCE", "200ms")
+        done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    assert done.status == 6
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
+
+
+def test_dask_is_an_extra(reg: Reg, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    rows = ({**ROWS[0], "version": "1.0.0"},)
+    done = reg(*RUN, given(*rows), "--scheduler", "tcp://127.0.0.1:1", "--to", "./t")
+    assert done.status == 9
+    assert done.err.endswith("hint: pip install 'onnxreg[dask]'\n")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"task": "pooling", "options": {"colour": 1}}, "a task has no option 'colour'"),
+        ({"task": "pooling", "options": {"quantize": "yes"}}, "the option quantize is not true or false"),
+        ({"task": "pooling", "options": {"opset": True}}, "the option opset is not a number"),
+    ],
+)
+def test_options_of_a_task(
+    row: dict[str, Any], told: str, reg: Reg, given: Given, outcomes: dict[int, Any]
+) -> None:
+    done = reg(*RUN, given({**ROWS[0], "profile": None, **row}))
+    assert done.status == 2
+    assert f"row 1: {told}" in done.err
+
+
+def test_two_recipes_that_name_the_same_model(
+    reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
+) -> None:
+    recipe = {"name": "acme/own", "task": "pooling", "steps": [{"name": "fp32", "pass": "OnnxConversion"}]}
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(json.dumps(recipe))
+    done = reg(
+        *RUN, given(*({"source": "s", "profile": None, "recipe": name} for name in ("a.yaml", "b.yaml")))
+    )
+    assert done.status == 2
+    assert "rows 1 and 2 both are acme/own" in done.err
+
+
+@pytest.fixture
+def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are started from now on fail where they need torch."""
+    (tmp_path / "poison").mkdir()
+    (tmp_path / "poison" / "torch.py").write_text("raise RuntimeError('torch was imported')")
+    monkeypatch.syspath_prepend(tmp_path / "poison")
+
+
+def test_real_jobs(reg: Reg, given: Given, make_checkpoint: Make, tmp_path: Path, request: Any) -> None:
+    """One is broken; the others are published and pushed, and done only once."""
+    good, other = make_checkpoint(), make_checkpoint(seed=1)
+    broken = Path(shutil.copytree(good, tmp_path / "broken"))
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    rows = [
+        {"source": str(good), "name": "acme/a", "version": "1.0.0"},
+        {"source": str(broken), "name": "acme/b"},
+        {"source": str(other), "name": "acme/c", "options": {"int8": False}},
+    ]
+    words = (*RUN, given(*rows), "--jobs", 2, "--to", "./share", "--json")
+    first = reg(*words)
+    assert (first.status, first.error["family"]) == (2, "input")
+    jobs = first.json["jobs"]
+    assert [job["status"] for job in jobs] == ["published", "failed", "published"]
+    assert [job["pushed"] for job in jobs] == [True, False, True]
+    assert list(Path("r/local/tmp").iterdir()) == []
+    share = Registry("share", create=False)
+    there = {(name, str(version)) for name in share.names() for version in share.state(name).versions}
+    assert there == {("acme/a", "1.0.0"), ("acme/c", "0.1.0")}
+    shown = reg("--registry", "r", "show", "acme/c", "--json").json["artifacts"]
+    assert "int8" not in {artifact["precision"] for artifact in shown}
+
+    request.getfixturevalue("no_torch")
+    again = reg(*RUN, given(rows[0], rows[2]), "--jobs", 2, "--to", "./share", "--json").json["jobs"]
+    assert [job["status"] for job in again] == ["current", "current"]
+    assert [job["digest"] for job in again] == [job["digest"] for job in jobs if job["digest"]]
+    with pytest.raises(SystemExit):
+        reg(*RUN, given({"source": str(good), "name": "acme/d"}), "--jobs", 1)

@@ -1,0 +1,147 @@
+"""One job: what is done already is not done again, and whatever goes wrong is in the outcome."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli import ordering
+from onnxreg.cli.batch.jobs import Job
+from onnxreg.cli.batch.outcome import BUG
+from onnxreg.cli.batch.work import Terms, run_job
+from onnxreg.cli.ordering import Asked
+from onnxreg.converters.recipes.contract import Contract
+from onnxreg.registry import Registry
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.job import JobRow
+
+Draft = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """As much of an order as a job needs: its source is told by the source's name."""
+
+    name: str
+    source: str
+    contract: Contract = field(default_factory=Contract)
+
+    @property
+    def found(self) -> Found:
+        return Found(Digest.of(self.source.encode()))
+
+    def key(self) -> dict[str, Any]:
+        return {"source": self.source}
+
+    def asked(self) -> dict[str, Any]:
+        return {"task": "none"}
+
+    def reads(self) -> None:
+        return None
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
+    """The sources that were exported, call by call; a source called `broken` is a bug, `full` a full disk."""
+    calls: list[str] = []
+
+    def place(asked: Asked) -> Ordered:
+        return Ordered(asked.name or "", asked.source or "")
+
+    def execute(order: Ordered, workspace: Path, cache: Any = None, report: Any = None) -> Any:
+        calls.append(order.source)
+        if order.source == "broken":
+            raise TypeError("a bug")
+        if order.source == "full":
+            raise OSError(28, "No space left on device")
+        made = draft(workspace / "made", order.name, order.source)
+        recipe = {**made.fields["recipe"], "parameters": {"recipe": order.asked()}}
+        source = {"id": order.name, "digest": str(order.found.digest)}
+        return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
+
+    monkeypatch.setattr(ordering, "place", place)
+    monkeypatch.setattr("onnxreg.converters.recipes.execute.execute", execute)
+    return calls
+
+
+def job(source: str = "s", version: str | None = "1.0.0") -> Job:
+    return Job(1, JobRow(source=source, name="acme/x", version=version, profile="android"))
+
+
+def test_again_it_is_current(ran: list[str]) -> None:
+    first, again = run_job(job(), Terms(Path("home"))), run_job(job(), Terms(Path("home")))
+    assert (first.status, again.status, ran) == ("published", "current", ["s"])
+    assert (first.ref, first.digest) == (again.ref, again.digest)
+    assert not first.pushed
+
+
+def test_without_a_version_too(ran: list[str]) -> None:
+    found = [run_job(job(source, None), Terms(Path("home"))) for source in ("a", "a", "b")]
+    assert [each.ref for each in found] == ["acme/x:0.1.0", "acme/x:0.1.0", "acme/x:0.1.1"]
+    assert ran == ["a", "b"]
+
+
+def test_what_was_published_and_not_pushed_is_pushed(ran: list[str], tmp_path: Path) -> None:
+    share = str(tmp_path / "share")
+    lost = run_job(job(), Terms(Path("home"), "https://127.0.0.1:1/r"))
+    assert (lost.status, lost.ref, lost.pushed) == ("failed", "acme/x:1.0.0", False)
+    found = [run_job(job(), Terms(Path("home"), share)) for _ in range(2)]
+    assert [(each.status, each.pushed) for each in found] == [("published", True), ("current", True)]
+    assert ran == ["s"]
+    assert Registry(share, create=False).names() == ["acme/x"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terms]:
+    """The terms of a worker on a machine of this name, whose registry is its own."""
+
+    def move(machine: str) -> Terms:
+        monkeypatch.setenv("REG_HOME", str(tmp_path / machine))
+        return Terms(to=str(tmp_path / "share"))
+
+    Registry(tmp_path / "share")
+    return move
+
+
+def test_another_worker_finds_it_in_the_remote(ran: list[str], elsewhere: Callable[[str], Terms]) -> None:
+    first, again = run_job(job(), elsewhere("one")), run_job(job(), elsewhere("two"))
+    assert (first.status, again.status, ran) == ("published", "current", ["s"])
+    assert again.pushed
+    assert (first.ref, first.digest) == (again.ref, again.digest)
+
+
+def test_another_source_of_the_same_version_is_a_conflict(
+    ran: list[str], elsewhere: Callable[[str], Terms]
+) -> None:
+    run_job(job(), elsewhere("one"))
+    found = run_job(job("other"), elsewhere("two"))
+    assert (found.status, found.family, ran) == ("failed", "conflict", ["s"])
+    assert "made from another source" in found.message
+
+
+def test_a_yanked_version_is_not_taken_for_done(
+    ran: list[str], elsewhere: Callable[[str], Terms], tmp_path: Path
+) -> None:
+    run_job(job(), elsewhere("one"))
+    Registry(tmp_path / "share").yank("acme/x:1.0.0")
+    run_job(job(), elsewhere("two"))
+    assert ran == ["s", "s"]
+
+
+@pytest.mark.parametrize(
+    ("source", "family", "told"),
+    [("full", "environment", "No space left on device"), ("broken", BUG, "TypeError: a bug")],
+)
+def test_what_goes_wrong_is_in_the_outcome(source: str, family: str, told: str, ran: list[str]) -> None:
+    found = run_job(job(source), Terms(Path("home")))
+    assert (found.status, found.family, found.ref) == ("failed", family, None)
+    assert told in found.message
+    assert ("Traceback" in found.hint) == (family == BUG)
+    assert list(Path("home/local/tmp").iterdir()) == []

@@ -1,0 +1,234 @@
+"""A checkpoint and the function that makes its module, as the source of an export."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.tasks.base import Subject
+from onnxreg.converters.tasks.image_classification import ImageClassification
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+
+Save = Callable[..., Path]
+INPUT = [1, 8, 8]
+
+
+def load(project: Path, source: str = "net.py:build", **options: Any) -> Subject:
+    task = ImageClassification(project, **{"input": INPUT, "checkpoint": "best.pth", **options})
+    return task.load(task.find(source), "acme/digits", project)
+
+
+def dataset(project: Path, rows: int = 12, **labels: Any) -> None:
+    drawn = np.random.default_rng(5).normal(size=(rows, 1, 8, 8)).astype(np.float32)
+    np.savez(project / "held.npz", **{"input": drawn, **labels})
+
+
+def test_each_sample_is_run_alone_and_in_a_batch(project: Path, save: Save) -> None:
+    save()
+    sample = load(project, samples=40).sample
+    assert [len(feed["input"]) for feed in sample.feeds] == [*[1] * 40, 32, 8]
+    singles = np.concatenate([found["output"] for found in sample.expected[:40]])
+    batches = np.concatenate([found["output"] for found in sample.expected[40:]])
+    assert singles.shape == (40, 10)
+    np.testing.assert_allclose(singles, batches, atol=1e-4)
+    assert np.array_equal(sample.feeds[3]["input"], load(project, samples=40).sample.feeds[3]["input"])
+
+
+def test_one_sample_still_shows_whether_the_batch_is_dynamic(project: Path, save: Save) -> None:
+    save()
+    assert [len(feed["input"]) for feed in load(project, samples=1).sample.feeds] == [1, 2]
+    fixed = load(project, samples=1, fixed_batch=True)
+    assert [len(feed["input"]) for feed in fixed.sample.feeds] == [1]
+    assert fixed.start.axes == {}
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "expected"),
+    [
+        (True, (), ("digit", "parity")),
+        (True, ("parity",), ("parity",)),
+        (True, ("a", "b"), ("a", "b")),
+        (False, ("digit", "parity"), ("digit", "parity")),
+    ],
+)
+def test_every_output_has_a_name(
+    project: Path, save: Save, named: bool, asked: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    save("Heads", named=named)
+    subject = load(project, "net.py:Heads", outputs=asked, arguments={"named": named})
+    assert subject.start.outputs == expected
+    assert all(tuple(found) == expected for found in subject.sample.expected)
+    assert subject.got == {"outputs": list(expected)}
+
+
+def test_an_output_without_a_name_is_refused(project: Path, save: Save) -> None:
+    save("Heads")
+    with pytest.raises(InputError, match="2 outputs without names"):
+        load(project, "net.py:Heads")
+    with pytest.raises(InputError, match="2 outputs, and 1 are named: digit"):
+        load(project, "net.py:Heads", outputs=("digit",))
+
+
+def test_what_is_said_of_images_and_classes_is_bound(project: Path, save: Save) -> None:
+    save(classes=3)
+    about = {"mean": [0.3], "std": [0.4], "color": "L"}
+    subject = load(project, labels=["a", "b", "c"], preprocessing=about, arguments={"classes": 3})
+    assert subject.fields == {
+        "task": "image-classification",
+        "labels": ["a", "b", "c"],
+        "preprocessing": {**about, "size": [8, 8], "layout": "NCHW"},
+    }
+    with pytest.raises(InputError, match=r"2 classes are named, the module gives \[3\] a row"):
+        load(project, labels=["a", "b"], arguments={"classes": 3})
+
+
+def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
+    task = ImageClassification(project, input=INPUT, checkpoint="best.pth")
+
+    def digest() -> Any:
+        return task.find("net.py:build").digest
+
+    save()
+    first = digest()
+    (project / "elsewhere.pth").write_bytes((project / "best.pth").read_bytes())
+    renamed = ImageClassification(project, input=INPUT, checkpoint="elsewhere.pth").find("net.py:build")
+    assert digest() == first == renamed.digest
+    with (project / "net.py").open("a") as file:
+        file.write("# another content\n")
+    assert digest() != first
+    before = digest()
+    save("Heads")
+    assert digest() != before
+
+
+def test_options_are_recorded_without_paths(project: Path, save: Save) -> None:
+    save()
+    dataset(project, labels=np.zeros(12, int))
+    task = ImageClassification(project, input=INPUT, checkpoint=str(project / "best.pth"), dataset="held.npz")
+    recorded = task.record(task.find("net.py:build"))
+    assert recorded["factory"] == "net:build"
+    assert str(project) not in str(recorded)
+    assert recorded["checkpoint"].startswith("sha256:")
+    assert recorded["dataset"].startswith("sha256:")
+
+
+def test_a_run_directory_brings_its_best_checkpoint(project: Path, save: Save) -> None:
+    save(file="run/checkpoints/best_mini_cnn.pth")
+    source = str(project / "run")
+    found = load(project, source, checkpoint=None, factory="net.py:build")
+    assert found.start.outputs == ("output",)
+    with pytest.raises(InputError, match="nothing says of what module"):
+        load(project, source, checkpoint=None)
+
+
+def test_samples_are_rows_of_the_dataset(project: Path, save: Save) -> None:
+    save()
+    dataset(project, labels=np.arange(12) % 10)
+    subject = load(project, dataset="held.npz", samples=5)
+    assert subject.labelled is not None
+    held = {row.tobytes() for row in subject.labelled.inputs["input"]}
+    assert all(feed["input"][0].tobytes() in held for feed in subject.sample.feeds[:5])
+    scores = np.concatenate([subject.sample.expected[5]["output"]])
+    assert scores.shape == (5, 10)
+    assert 0 <= subject.got["accuracy"]["output"] <= 1
+
+
+def test_accuracy_is_of_each_output_with_labels(project: Path, save: Save) -> None:
+    save("Heads")
+    options: dict[str, Any] = {"outputs": ("digit", "parity"), "dataset": "held.npz"}
+    dataset(project, labels=np.zeros(12, int), labels_parity=np.ones(12, int))
+    subject = load(project, "net.py:Heads", **options)
+    data = subject.labelled
+    assert data is not None
+    scores = subject.start.module(input=__import__("torch").from_numpy(data.inputs["input"]))
+    expected = {
+        "digit": float((scores[0].argmax(1) == 0).float().mean()),
+        "parity": float((scores[1].argmax(1) == 1).float().mean()),
+    }
+    assert subject.got["accuracy"] == pytest.approx(expected)
+    assert data.digest != load_other_labels(project, options)
+
+
+def load_other_labels(project: Path, options: dict[str, Any]) -> Any:
+    dataset(project, labels=np.zeros(12, int), labels_parity=np.zeros(12, int))
+    found = load(project, "net.py:Heads", **options).labelled
+    assert found is not None
+    return found.digest
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"labels": np.zeros(9, int)}, "do not have the same number of rows"),
+        ({}, "a dataset has input and labels"),
+        ({"labels": np.zeros(12, int), "extra": np.zeros(12)}, "a dataset has input and labels"),
+        ({"labels": np.zeros(12)}, "labels must be one class"),
+        ({"labels": np.full(12, -1)}, "labels must be one class"),
+        ({"labels": np.full(12, 10)}, "the class 10, the output output has 10 values"),
+        ({"labels": np.zeros(12, int), "input": np.zeros((12, 3, 8, 8), np.float32)}, r"float32 \[3, 8, 8\]"),
+        ({"labels": np.zeros(12, int), "input": np.zeros((12, 1, 8, 8), np.uint8)}, "uint8"),
+        ({"labels": np.zeros(12, int), "input": np.full((12, 1, 8, 8), np.nan, np.float32)}, "NaN or infinity"),
+    ],
+)  # fmt: skip
+def test_a_dataset_that_is_none(project: Path, save: Save, arrays: dict[str, Any], message: str) -> None:
+    save()
+    dataset(project, **arrays)
+    with pytest.raises(InputError, match=message):
+        load(project, dataset="held.npz")
+
+
+def test_a_dataset_smaller_than_the_sample(project: Path, save: Save) -> None:
+    save()
+    dataset(project, labels=np.zeros(12, int))
+    with pytest.raises(InputError, match=r"13 samples were asked for, held\.npz holds 12"):
+        load(project, dataset="held.npz", samples=13)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": [1, 8]}, "option input"),
+        ({"input": [0, 8, 8]}, "option input.0"),
+        ({"samples": 0}, "option samples"),
+        ({"samples": 10**9}, "option samples"),
+        ({"outputs": ["a", "a"]}, "have one name"),
+        ({"outputs": ["input"]}, "have one name"),
+        ({"outputs": ["no name"]}, "option outputs.0"),
+        ({"labels": ["a", "a"]}, "two classes have one name"),
+        ({"preprocessing": {"mean": [0.5] * 3, "std": [1.0] * 3}}, "the input has 1 channels first, not RGB"),
+        ({"preprocessing": {"mean": [0.5], "std": [0.0], "color": "L"}}, "std.0"),
+        ({"preprocessing": {"mean": [0.5], "std": [1.0], "color": "L", "layout": "NHWC"}}, "channels first"),
+        ({"labls": ["a"]}, "option labls"),
+        ({"input": [3, 224, 224], "samples": 10_000}, "10000 samples take 5742 MiB"),
+    ],
+)
+def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ImageClassification(**{"input": INPUT, **options})
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        ("net.py:build", {"checkpoint": "absent.pth"}, NotFoundError, r"there is no checkpoint absent\.pth"),
+        ("net.py:build", {"checkpoint": None}, InputError, "nothing gives its weights"),
+        ("net.py:build", {"dataset": "absent.npz"}, NotFoundError, r"there is no dataset absent\.npz"),
+        ("net.py:build", {"factory": "net.py:Heads"}, InputError, "the recipe's factory net.py:Heads"),
+        ("no/such/run", {}, NotFoundError, "there is no run directory no/such/run"),
+        (
+            "net.py:build",
+            {"input": [3, 8, 8]},
+            ConversionError,
+            r"does not take an input of shape \[3, 8, 8\]",
+        ),
+        ("net.py:Heads", {}, InputError, r"best\.pth is not of this module"),
+    ],
+)
+def test_a_source_that_cannot_be_used(
+    project: Path, save: Save, source: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    save()
+    with pytest.raises(error, match=message):
+        load(project, source, **options)

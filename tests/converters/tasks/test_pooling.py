@@ -1,0 +1,181 @@
+"""`pooling`: the checkpoint's own configuration, inside the graph."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters import export
+from onnxreg.converters.tasks import catalog, sentence_files
+from onnxreg.converters.tasks.sentence_files import SentenceConfig
+from onnxreg.schema.errors import InputError
+
+Make = Callable[..., Path]
+TYPES = "sentence_transformers.models."
+CONFIG = {"word_embedding_dimension": 32}
+
+
+def say(directory: Path, pooling: Any = None, modules: Any = None, length: Any = None) -> Path:
+    """Write what sentence-transformers writes; `modules` are the names of classes."""
+    if pooling is not None:
+        (directory / "1_Pooling").mkdir(exist_ok=True)
+        (directory / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if modules is not None:
+        paths = [("" if index == 0 else f"{index}_{kind}") for index, kind in enumerate(modules)]
+        entries = [{"idx": at, "type": TYPES + kind, "path": paths[at]} for at, kind in enumerate(modules)]
+        (directory / "modules.json").write_text(json.dumps(entries))
+    if length is not None:
+        (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def encoder(make_checkpoint: Make) -> Path:
+    return make_checkpoint("bert", task="")
+
+
+@pytest.fixture
+def checkpoint(encoder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(encoder, tmp_path / "checkpoint"))
+
+
+def hidden(directory: Path, feed: dict[str, Any]) -> Any:
+    """What the encoder itself gives."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(directory, attn_implementation="eager").eval()
+    with torch.no_grad():
+        found = model(**{name: torch.from_numpy(array) for name, array in feed.items()})
+    return found.last_hidden_state.numpy()
+
+
+def run(graph: bytes, feed: dict[str, Any]) -> Any:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    (output,) = session.get_outputs()
+    assert (output.name, output.shape) == ("embeddings", ["batch", 32])
+    return session.run(None, feed)[0]
+
+
+def feed_of(mask: list[list[int]]) -> dict[str, Any]:
+    attention = np.array(mask, np.int64)
+    ids = np.random.default_rng(0).integers(5, 60, attention.shape) * attention
+    return {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
+
+
+POOLED: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda rows: rows.mean(axis=0),
+    "cls": lambda rows: rows[0],
+    "max": lambda rows: rows.max(axis=0),
+    "last": lambda rows: rows[-1],
+}
+KEYS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
+
+
+@pytest.mark.parametrize("mode", POOLED)
+def test_each_mode_is_over_the_positions_that_count(mode: str, checkpoint: Path) -> None:
+    modes = {f"pooling_mode_{key}": name == mode for name, key in KEYS.items()}
+    say(checkpoint, {**CONFIG, **modes}, ["Transformer", "Pooling"])
+    graph = export(checkpoint, "pooling")
+    assert isinstance(graph, bytes)
+    for mask in ([[1, 1, 1, 1, 1]], [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]):
+        feed = feed_of(mask)
+        states = hidden(checkpoint, feed)
+        expected = [POOLED[mode](row[np.array(keep) == 1]) for row, keep in zip(states, mask, strict=True)]
+        np.testing.assert_allclose(run(graph, feed), np.stack(expected), atol=1e-5)
+
+
+def test_the_last_token_is_found_where_the_padding_is_at_the_left(checkpoint: Path) -> None:
+    say(checkpoint, {**CONFIG, "pooling_mode_lasttoken": True})
+    graph = export(checkpoint, "pooling")
+    assert isinstance(graph, bytes)
+    feed = feed_of([[0, 0, 1, 1], [1, 1, 1, 1]])
+    np.testing.assert_allclose(run(graph, feed), hidden(checkpoint, feed)[:, -1], atol=1e-5)
+
+
+def test_normalized_embeddings_are_as_long_as_1(checkpoint: Path) -> None:
+    say(checkpoint, {**CONFIG, "pooling_mode_mean_tokens": True}, ["Transformer", "Pooling", "Normalize"])
+    graph = export(checkpoint, "pooling")
+    assert isinstance(graph, bytes)
+    found = run(graph, feed_of([[1, 1, 0], [1, 1, 1]]))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "modules", "length", "expected"),
+    [
+        (None, None, None, SentenceConfig()),
+        (
+            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+            None,
+            None,
+            SentenceConfig("cls"),
+        ),
+        ({"pooling_mode": "lasttoken"}, ["Transformer", "Pooling"], 256, SentenceConfig("last", False, 256)),
+        (
+            {"pooling_mode": ["mean"]},
+            ["Transformer", "Pooling", "Normalize"],
+            None,
+            SentenceConfig("mean", True),
+        ),
+        ({}, ["Transformer", "Pooling"], "long", SentenceConfig()),
+    ],
+)
+def test_what_is_read(
+    pooling: Any, modules: Any, length: Any, expected: SentenceConfig, tmp_path: Path
+) -> None:
+    assert sentence_files.read(say(tmp_path, pooling, modules, length)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pooling", "modules", "message"),
+    [
+        ({"pooling_mode_weightedmean_tokens": True}, None, "pools by 'weightedmean_tokens'"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, None, "several ways at once"),
+        ([1], None, "not a JSON object"),
+        ({}, ["Transformer", "Pooling", "Dense"], "Transformer, Pooling, Dense"),
+        ({}, ["Transformer"], "does not begin with"),
+    ],
+)
+def test_what_the_task_cannot_do_is_refused_before_anything_is_loaded(
+    pooling: Any, modules: Any, message: str, checkpoint: Path
+) -> None:
+    say(checkpoint, pooling, modules)
+    with pytest.raises(InputError, match=message):
+        catalog.find("pooling")().find(str(checkpoint))
+
+
+@pytest.mark.parametrize(
+    "value", [{}, [{"type": "a.Pooling"}], [{"type": "a.Transformer", "path": "../x"}], ["a"], [1]]
+)
+def test_modules_that_are_malformed(value: Any, checkpoint: Path) -> None:
+    (checkpoint / "modules.json").write_text(json.dumps(value))
+    with pytest.raises(InputError, match=r"modules\.json"):
+        catalog.find("pooling")().find(str(checkpoint))
+
+
+def test_what_shapes_the_graph_takes_part_in_the_digest(checkpoint: Path) -> None:
+    task, encoder = catalog.find("pooling")(), catalog.find("default")()
+    plain, features = (each.find(str(checkpoint)).digest for each in (task, encoder))
+    say(checkpoint, {"pooling_mode_cls_token": True})
+    assert task.find(str(checkpoint)).digest != plain
+    assert encoder.find(str(checkpoint)).digest == features
+
+
+def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: Path) -> None:
+    say(checkpoint, {**CONFIG, "pooling_mode_cls_token": True}, length=16)
+    for number, (options, mode, length) in enumerate(
+        [({}, "cls", 16), ({"mode": "max", "normalize": True}, "max", 40), ({"max_seq_length": 8}, "cls", 8)]
+    ):
+        task = catalog.find("pooling")(**options)
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        subject = task.load(task.find(str(checkpoint)), "x", directory)
+        assert subject.got["pooling"] == {"mode": mode, "normalize": "normalize" in options}
+        assert subject.got["max_seq_length"] == length == subject.fields["max_sequence_length"]

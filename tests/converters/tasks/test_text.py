@@ -1,0 +1,171 @@
+"""Tasks of text: what each takes and gives, and what none of them exports."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters import export
+from onnxreg.converters.profiles.of_task import task_recipe
+from onnxreg.converters.recipes.execute import execute
+from onnxreg.converters.recipes.order import place_order
+from onnxreg.converters.tasks import catalog
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import ConversionError, InputError
+
+Make = Callable[..., Path]
+BOTH = ["batch", "sequence"]
+GIVES: dict[str, tuple[str, dict[str, list[Any]]]] = {
+    "default": ("", {"last_hidden_state": [*BOTH, 32]}),
+    "feature-extraction": ("", {"last_hidden_state": [*BOTH, 32]}),
+    "pooling": ("", {"embeddings": ["batch", 32]}),
+    "question-answering": ("QuestionAnswering", {"start_logits": BOTH, "end_logits": BOTH}),
+    "text-classification": ("SequenceClassification", {"logits": ["batch", 5]}),
+    "zero-shot-classification": ("SequenceClassification", {"logits": ["batch", 5]}),
+    "sequence-classification": ("SequenceClassification", {"logits": ["batch", 5]}),
+    "token-classification": ("TokenClassification", {"logits": [*BOTH, 5]}),
+}
+"""The class of checkpoint that each task takes, and what its graph gives with which axes."""
+
+
+def shapes(values: Any) -> dict[str, list[Any]]:
+    return {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in values
+    }
+
+
+def load(graph: Any) -> Any:
+    assert isinstance(graph, bytes)
+    return onnx.ModelProto.FromString(graph)
+
+
+def draft_of(source: Path, task: str, workspace: Path, **asked: Any) -> Draft:
+    workspace.mkdir()
+    return execute(place_order(task_recipe(task, **asked), str(source), "acme/x"), workspace)
+
+
+def test_every_name_has_a_row_here() -> None:
+    assert GIVES.keys() == {*catalog.TASKS, *catalog.ALIASES}
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@pytest.mark.parametrize("task", GIVES)
+def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make_checkpoint: Make) -> None:
+    suffix, outputs = GIVES[task]
+    model = load(export(make_checkpoint(family, task=suffix), task))
+    names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if family == "bert" else 2]
+    assert shapes(model.graph.input) == dict.fromkeys(names, BOTH)
+    assert shapes(model.graph.output) == outputs
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 14)]
+
+
+def decoder(directory: Path, suffix: str = "", **config: Any) -> Path:
+    """A tiny GPT-2 whose config is changed."""
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from architectures import TEXT, save_text_model
+
+    save_text_model(next(one for one in TEXT if one.name == "GPT-2"), suffix, directory)
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return directory
+
+
+def test_axes_that_the_exporter_does_not_know_are_stated(tmp_path: Path) -> None:
+    model = load(export(decoder(tmp_path / "gpt2"), "default"))
+    assert shapes(model.graph.output) == {"last_hidden_state": [*BOTH, 32]}
+
+
+def test_a_decoder_is_exported_without_a_cache(tmp_path: Path) -> None:
+    source = decoder(tmp_path / "gpt2")
+    draft = draft_of(source, "default", tmp_path / "work")
+    assert shapes(onnx.load(draft.root / "model.onnx").graph.output).keys() == {"last_hidden_state"}
+    told = json.loads((draft.root / "config.json").read_text())
+    assert told["use_cache"] is json.loads((source / "config.json").read_text())["use_cache"] is True
+
+
+def test_a_decoder_that_knows_no_padding_classifies_nothing(tmp_path: Path) -> None:
+    source = decoder(tmp_path / "gpt2", "ForSequenceClassification", pad_token_id=None)
+    with pytest.raises(ConversionError, match="if no padding token is defined"):
+        export(source, "text-classification")
+
+
+def test_an_encoder_decoder_is_refused_with_the_reason(tmp_path: Path) -> None:
+    source = decoder(tmp_path / "t5", is_encoder_decoder=True)
+    with pytest.raises(InputError, match="takes the words so far as a second input"):
+        export(source)
+
+
+@pytest.mark.parametrize("task", ["default", "pooling"])
+@pytest.mark.parametrize("suffix", ["TokenClassification", "MaskedLM"])
+def test_the_encoder_of_a_checkpoint_with_another_head(task: str, suffix: str, make_checkpoint: Make) -> None:
+    """Its pooler is missing, and no output comes from it."""
+    model = load(export(make_checkpoint("bert", task=suffix), task))
+    assert not [tensor.name for tensor in model.graph.initializer if "pooler" in tensor.name]
+
+
+@pytest.mark.parametrize(
+    ("task", "suffix"), [(task, suffix) for task, (suffix, _) in GIVES.items() if suffix]
+)
+def test_a_head_that_was_never_trained_is_refused(task: str, suffix: str, make_checkpoint: Make) -> None:
+    """Also where the config claims to have it."""
+    source = make_checkpoint("bert", task="")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": [f"BertFor{suffix}"]}))
+    with pytest.raises(InputError, match="has no values for") as caught:
+        export(source, task)
+    assert caught.value.hint
+
+
+def test_companions_and_fields(make_checkpoint: Make, tmp_path: Path) -> None:
+    found = {
+        task: draft_of(make_checkpoint("bert", task=GIVES[task][0]), task, tmp_path / task)
+        for task in ("pooling", "question-answering", "zero-shot-classification")
+    }
+    assert {task: draft.fields["task"] for task, draft in found.items()} == {
+        "pooling": "pooling",
+        "question-answering": "question-answering",
+        "zero-shot-classification": "text-classification",
+    }
+    for task, draft in found.items():
+        labelled = task == "zero-shot-classification"
+        assert ("labels" in draft.fields) is labelled
+        assert ("labels" in {file.role for file in draft.companions}) is labelled
+        assert ("id2label" in json.loads((draft.root / "config.json").read_text())) is labelled
+
+
+def test_int8_has_full_precision_as_its_parent(make_checkpoint: Make, tmp_path: Path) -> None:
+    draft = draft_of(make_checkpoint("bert", task=""), "pooling", tmp_path / "work", quantize=True, opset=17)
+    full, small = draft.artifacts
+    assert (full.path, small.path, small.parent) == ("model.onnx", "model_int8.onnx", "model.onnx")
+    assert (full.precision, small.precision, small.format) == ("float32", "int8", "onnx-int8")
+    checks = {check["metric"]: check for check in small.fields["checks"]}
+    assert checks["min_cosine"]["value"] > 0.9 and checks["min_cosine"]["verdict"] == "info"
+    limit = next(check for check in full.fields["checks"] if check["metric"] == "max_abs_diff")
+    assert limit["verdict"] == "pass" and limit["value"] < 1e-4
+
+
+@pytest.mark.parametrize("task", ["default", "text-classification"])
+def test_a_graph_gives_what_the_model_gives_on_other_sizes(task: str, make_checkpoint: Make) -> None:
+    import onnxruntime
+    import torch
+    import transformers
+
+    source = make_checkpoint("electra", task=GIVES[task][0])
+    kind = "AutoModel" if task == "default" else "AutoModelForSequenceClassification"
+    model = getattr(transformers, kind).from_pretrained(source).eval()
+    session = onnxruntime.InferenceSession(export(source, task), providers=["CPUExecutionProvider"])
+    for batch, length in ((1, 1), (2, 40), (7, 3)):
+        ids = np.random.default_rng(batch).integers(5, 60, (batch, length))
+        mask = (np.arange(length) < np.arange(1, batch + 1)[:, None]).astype(np.int64)
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        with torch.no_grad():
+            expected = model(**{name: torch.from_numpy(array) for name, array in feed.items()})[0].numpy()
+        counts = mask.astype(bool) if task == "default" else ...
+        np.testing.assert_allclose(session.run(None, feed)[0][counts], expected[counts], atol=1e-5)

@@ -1,0 +1,113 @@
+"""Weights out of files: every form that programs save, and nothing that runs code or does not fit."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from onnxreg.converters.tasks.torch_weights import best_of, load_into
+from onnxreg.schema.errors import InputError, NotFoundError
+
+
+def module(width: int = 3) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width))
+
+
+@pytest.fixture
+def trained() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return module()
+
+
+FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "plain": lambda state: state,
+    "model_state_dict": lambda state: {
+        "epoch": 3,
+        "model_state_dict": state,
+        "optimizer_state_dict": {"lr": 1.0},
+    },
+    "state_dict": lambda state: {"state_dict": state},
+    "model": lambda state: {"model": state, "epoch": 1},
+    "parallel": lambda state: {f"module.{name}": value for name, value in state.items()},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_that_programs_save(trained: torch.nn.Module, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "best.pth"
+    torch.save(FORMS[form](trained.state_dict()), path)
+    filled = module()
+    load_into(filled, path)
+    assert all(
+        torch.equal(one, two)
+        for one, two in zip(filled.state_dict().values(), trained.state_dict().values(), strict=True)
+    )
+
+
+def test_safetensors(trained: torch.nn.Module, tmp_path: Path) -> None:
+    save_file(trained.state_dict(), tmp_path / "best.safetensors")
+    filled = module()
+    load_into(filled, tmp_path / "best.safetensors")
+    assert torch.equal(filled.state_dict()["0.weight"], trained.state_dict()["0.weight"])
+
+
+class Bomb:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.target),)
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_a_pickle_runs_nothing(tmp_path: Path, save: Callable[[Any, Path], Any]) -> None:
+    save({"0.weight": Bomb(tmp_path / "ran")}, tmp_path / "bomb.pth")
+    with pytest.raises(InputError, match=r"bomb\.pth is no checkpoint of tensors alone"):
+        load_into(module(), tmp_path / "bomb.pth")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PK\x03\x04" + bytes(100), b"\x80\x04."])
+def test_garbage(tmp_path: Path, suffix: str, data: bytes) -> None:
+    path = tmp_path / f"best{suffix}"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="is no checkpoint of tensors alone"):
+        load_into(module(), path)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "holds no weights by name"),
+        ([torch.zeros(2)], "holds no weights by name"),
+        ({"epoch": 3}, "holds other things than tensors"),
+        ({"0.weight": torch.zeros(3, 4)}, r"has no values for 0\.bias, 1\.bias, .*"),
+        ({**module().state_dict(), "2.weight": torch.zeros(1)}, r"the module has no place for 2\.weight"),
+        (module(5).state_dict(), r"other shapes than the module for 0\.bias, 0\.weight, 1\.bias"),
+    ],
+)
+def test_what_does_not_fit(tmp_path: Path, value: Any, message: str) -> None:
+    torch.save(value, tmp_path / "best.pth")
+    filled = module()
+    before = filled.state_dict()["0.weight"].clone()
+    with pytest.raises(InputError, match=message):
+        load_into(filled, tmp_path / "best.pth")
+    assert torch.equal(before, filled.state_dict()["0.weight"])
+
+
+def test_the_best_of_a_run(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no checkpoints/best_\*\.pth"):
+        best_of(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last_mini_cnn.pth").touch()
+    (tmp_path / "checkpoints" / "best_mini_cnn.pth").touch()
+    assert best_of(tmp_path).name == "best_mini_cnn.pth"
+    (tmp_path / "checkpoints" / "best_vit.pth").touch()
+    with pytest.raises(InputError, match=r"best_mini_cnn\.pth, best_vit\.pth"):
+        best_of(tmp_path)

@@ -1,0 +1,219 @@
+"""`onnxreg.converters.export`: one call, and nothing left but what was asked for."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters import export
+from onnxreg.converters.tasks import catalog
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def encoder(make_checkpoint: Make) -> Path:
+    return make_checkpoint("bert", task="")
+
+
+@pytest.fixture
+def objects(encoder: Path) -> tuple[Any, Any]:
+    """A model in half precision, in training mode, with its tokenizer."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained(encoder, dtype=torch.float16).train()
+    return model, AutoTokenizer.from_pretrained(encoder)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go in these tests."""
+    place = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def session(graph: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+
+
+def contract(graph: Any) -> dict[str, list[Any]]:
+    found = session(graph)
+    return {value.name: value.shape for value in (*found.get_inputs(), *found.get_outputs())}
+
+
+def feed(graph: Any) -> dict[str, Any]:
+    ids = np.array([[2, 7, 9, 11, 3]], np.int64)
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    return {value.name: given[value.name] for value in session(graph).get_inputs()}
+
+
+def outputs(graph: Any) -> list[Any]:
+    return list(session(graph).run(None, feed(graph)))
+
+
+def quantized(graph: bytes) -> bool:
+    import onnx
+
+    return any(node.op_type == "MatMulInteger" for node in onnx.ModelProto.FromString(graph).graph.node)
+
+
+def test_the_package_is_light_until_export_is_asked_for() -> None:
+    code = (
+        "import sys, onnxreg.converters as it\n"
+        "heavy = {'torch', 'transformers', 'onnx', 'onnxruntime', 'numpy', 'pydantic'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
+        "assert callable(it.export)\n"
+        "assert not {'torch', 'transformers', 'onnxruntime'} & sys.modules.keys()\n"
+        "try: it.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder: Path, scratch: Path) -> None:
+    full, small = export(str(encoder)), export(str(encoder), quantize=True)
+    assert isinstance(full, bytes) and isinstance(small, bytes)
+    assert (quantized(full), quantized(small)) == (False, True)
+    assert export(encoder, output="") == full
+    assert list(scratch.iterdir()) == []
+
+
+def test_int8_is_written_beside_full_precision(encoder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "deep" / "embeddings.onnx"
+    written = export(encoder, "pooling", target, quantize=True)
+    assert written == target.with_name("embeddings_int8.onnx")
+    assert sorted(path.name for path in target.parent.iterdir()) == ["embeddings.onnx", written.name]
+    assert (quantized(target.read_bytes()), quantized(written.read_bytes())) == (False, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+    assert export(encoder, "pooling", str(target)) == target
+    assert contract(target)["embeddings"] == ["batch", 32]
+
+
+def test_a_directory_gets_what_an_app_needs(
+    make_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = make_checkpoint("bert", task="SequenceClassification")
+    assert export(source, "text-classification", "there/") == Path("there/model.onnx")
+    names = ["config.json", "id2label.json", "model.onnx", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in Path("there").iterdir()) == names
+    assert export(source, "text-classification", Path("there")) == Path("there/model.onnx")
+
+
+def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
+    with pytest.raises(InputError, match="no task is called 'embedding'") as caught:
+        export(encoder, "embedding")
+    assert all(name in caught.value.hint for name in (*catalog.TASKS, *catalog.ALIASES))
+
+
+@pytest.mark.parametrize("opset", [14, 15, 17, 18])
+def test_the_opset_is_the_one_asked_for(opset: int, encoder: Path) -> None:
+    import onnx
+
+    graph = export(encoder, opset=opset)
+    assert isinstance(graph, bytes)
+    assert {entry.domain: entry.version for entry in onnx.ModelProto.FromString(graph).opset_import} == {
+        "": opset
+    }
+
+
+@pytest.mark.parametrize("opset", [0, 99])
+def test_an_opset_that_is_not_there(opset: int, encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises((InputError, ConversionError)):
+        export(encoder, output=tmp_path / "x" / "model.onnx", opset=opset)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_callers_model_stays_as_it_is(objects: tuple[Any, Any]) -> None:
+    import torch
+
+    model, _ = objects
+    model.config.use_cache = True
+    before = {name: (value, value.clone()) for name, value in model.state_dict(keep_vars=True).items()}
+    config, modes = dict(vars(model.config)), [module.training for module in model.modules()]
+    export(objects, "pooling", quantize=True)
+    export(list(objects), "default")
+    assert [module.training for module in model.modules()] == modes and all(modes)
+    assert {value.dtype for value in model.parameters()} == {torch.float16}
+    assert {value.device.type for value in model.parameters()} == {"cpu"}
+    assert vars(model.config) == config
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert value is before[name][0] and torch.equal(value, before[name][1])
+
+
+def test_objects_are_exported_as_the_checkpoint_that_they_would_be(encoder: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    loaded = AutoModel.from_pretrained(encoder), AutoTokenizer.from_pretrained(encoder)
+    assert export(loaded, "default") == export(encoder, "default")
+
+
+def test_a_tuple_is_pooled(objects: tuple[Any, Any]) -> None:
+    graph = export(objects, "pooling")
+    assert contract(graph)["embeddings"] == ["batch", 32]
+    states = outputs(export(objects, "default"))[0]
+    np.testing.assert_allclose(outputs(graph)[0], states.mean(axis=1), atol=1e-5)
+
+
+def test_a_tuple_is_pooled_as_its_directory_says(make_checkpoint: Make) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    source = make_checkpoint("bert", task="")
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    loaded = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    states = outputs(export(loaded, "default"))[0]
+    np.testing.assert_allclose(outputs(export(loaded, "pooling"))[0], states[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["text-classification", "question-answering", "token-classification"])
+def test_a_base_model_has_no_head(
+    task: str, objects: tuple[Any, Any], encoder: Path, tmp_path: Path, scratch: Path
+) -> None:
+    for source in (objects, encoder):
+        with pytest.raises(InputError, match="config.json says BertModel"):
+            export(source, task, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == [] == list(scratch.iterdir())
+
+
+def test_a_failure_leaves_what_was_there(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "model.onnx"
+    target.write_bytes(b"mine")
+
+    def broken(*_: Any) -> Any:
+        raise ConversionError("it broke")
+
+    monkeypatch.setattr(
+        "onnxreg.converters.passes.dynamic_quantization.OnnxDynamicQuantization.apply", broken
+    )
+    with pytest.raises(ConversionError, match="it broke"):
+        export(encoder, output=target, quantize=True)
+    assert target.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("given", [("a", "b"), (1,), [], (None, None)])
+def test_what_is_no_model_and_tokenizer(given: Any) -> None:
+    with pytest.raises(InputError):
+        export(given)
+
+
+def test_a_place_that_is_none() -> None:
+    with pytest.raises(NotFoundError):
+        export("./nowhere")
+
+
+def test_nothing_is_printed(objects: tuple[Any, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    export(objects, "pooling", quantize=True)
+    assert capfd.readouterr() == ("", "")
