@@ -61,7 +61,7 @@ def command(
     semantic digests are equal. --html replaces an earlier file.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message, note?}]}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
+    severity, artifact?, old, new, message, note?}]}; of two model families also {members: {name: [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
     new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
     operator, what}], equal_nodes}, why_not}]}; where later evaluations were attested, {attested: {old, new}}, each by the path of an artifact.
     """
@@ -137,6 +137,8 @@ def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
 
 def _say(session: Session, found: ManifestDiff, deep: list[DeepDiff] | None) -> None:
     session.say(found.summary)
+    if found.members:
+        session.say(f"members that changed: {', '.join(map(output.printable, found.members))}")
     for severity, count in found.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onnxreg.cli import exporting, ordering
+from onnxreg.cli import exporting, families, ordering
 from onnxreg.cli.errors import needs
 from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
@@ -20,6 +20,7 @@ EXAMPLES = (
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
@@ -121,12 +122,14 @@ def command(
     unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
     each of its fields. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
+    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
+
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
     became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
-    became}]. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
     succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
     wanted: dict[str, Any] = {
@@ -160,6 +163,10 @@ def command(
     elif request is not None and show_known(session, request, asked, as_json):
         return
     with needs("export", "reg export"):
+        if recipe is not None and (family := families.read(recipe, name)) is not None:
+            families.check_options(source, given)
+            families.export(session, family, recipe.parent, asked, output, as_json)
+            return
         order = ordering.place(Asked.of(source, **given))
         registry = session.open(create=True)
         with session.steps(as_json) as report:

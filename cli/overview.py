@@ -1,7 +1,8 @@
 """A manifest as people read it: artifacts, verdicts, checks, companions, recipe."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
     rows = {
         "task": manifest.task,
         "family": manifest.family,
+        "members": _members(manifest),
         "license": manifest.license,
         "source": source and f"{source.id}{f'@{source.revision}' if source.revision else ''}",
         "labels": labels and f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}",
@@ -35,20 +37,47 @@ def facts(manifest: Manifest) -> Iterator[str]:
             yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
 
 
+def _members(manifest: Manifest) -> str | None:
+    """`1 backbone, 320 head, 1 ood`, of a family."""
+    if manifest.model_family is None:
+        return None
+    roles = Counter(member.role for member in manifest.model_family.members)
+    return ", ".join(f"{count} {role}" for role, count in roles.items())
+
+
 def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterator[str]:
-    """One row for each artifact, in the manifest's order; where not all are held, it says which are."""
-    rows = [
-        (
-            item.path,
-            item.format,
-            item.precision,
-            size(item.own_size),
-            item.certification.state,
-            "" if held is None else "yes" if item.path in held else "no",
-        )
-        for item in manifest.artifacts
-    ]
+    """One row for each artifact, in the manifest's order; where not all are held, it says which are.
+
+    Heads of a family that are of one kind share a row.
+    """
+    heads = _heads(manifest)
+    single = [item for item in manifest.artifacts if item.path not in heads]
+    rows = [_row([item], item.path, held) for item in single]
+    together: dict[tuple[str, ...], list[Artifact]] = {}
+    for item in manifest.artifacts:
+        if item.path in heads:
+            together.setdefault((item.format, item.precision, item.certification.state), []).append(item)
+    rows += [_row(items, f"{len(items)} heads", held) for items in together.values()]
     yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
+
+
+def _heads(manifest: Manifest) -> Collection[str]:
+    """The paths of the heads of a family."""
+    family = manifest.model_family
+    return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
+
+
+def _row(items: Sequence[Artifact], name: str, held: Collection[str] | None) -> tuple[str, ...]:
+    first, here = items[0], sum(held is None or item.path in held for item in items)
+    told = f"{here} of {len(items)}" if len(items) > 1 else "yes" if here else "no"
+    return (
+        name,
+        first.format,
+        first.precision,
+        size(sum(item.own_size for item in items)),
+        first.certification.state,
+        "" if held is None else told,
+    )
 
 
 def benchmark(found: "BenchmarkDocument") -> Iterator[str]:
@@ -119,7 +148,8 @@ def _skipped(manifest: Manifest) -> list[Step]:
 
 
 def checks(manifest: Manifest) -> Iterator[str]:
-    """Every measured claim, with the artifact it is about."""
+    """Every measured claim, with the artifact it is about; of the heads of a family those that are in doubt, and a count."""
+    heads = _heads(manifest)
     rows = [
         (
             item.path,
@@ -131,8 +161,14 @@ def checks(manifest: Manifest) -> Iterator[str]:
         )
         for item in manifest.artifacts
         for check in item.checks
+        if item.path not in heads or check.verdict in ("fail", "unknown")
     ]
     yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
+    quiet = Counter(
+        check.verdict for item in manifest.artifacts if item.path in heads for check in item.checks
+    )
+    if quiet:
+        yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
 
 
 def _label(check: Check) -> str:

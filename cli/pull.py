@@ -17,6 +17,7 @@ EXAMPLES = (
     "reg pull acme/pii-small hf://acme/models --tag stable",
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
+    "reg pull acme/crops origin --member backbone --member head:tomato --format onnx-int8",
     "reg pull --locked app/onnxreg.lock origin --output ./app/models",
     "reg pull acme/pii-small:stable https://mirror.example --max-age 1d",
 )
@@ -38,6 +39,12 @@ def command(
         typer.Option("--format", help="Only artifacts of this format, and what all share; may be repeated."),
     ] = None,
     precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member", help="Only this member of a model family, such as head:tomato; may be repeated."
+        ),
+    ] = None,
     output: Output = None,
     restore: Annotated[
         bool, typer.Option("--restore", help="Bring back a version that expired here.")
@@ -57,7 +64,7 @@ def command(
 ) -> None:
     """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
 
-    With --format or --precision only some artifacts are fetched, with their sidecars and the files that all share, beside
+    With --format, --precision or --member only some artifacts are fetched, with their sidecars and the files that all share, beside
     those that are here; the log records which are held, and the version counts as partial. Without them a pull fetches
     the rest. --tag takes a channel along, with the version it holds: an event of this registry's own log, in the same
     step. A pull that was interrupted can be run again, and goes on where it ended.
@@ -71,9 +78,10 @@ def command(
     """
     session: Session = context.obj.limited(max_age)
     if locked:
-        if formats or precision or tags or restore:
+        if formats or precision or members or tags or restore:
             raise InputError(
-                "a lock says which artifacts", "leave --format, --precision, --tag and --restore out"
+                "a lock says which artifacts",
+                "leave --format, --precision, --member, --tag and --restore out",
             )
         pull_locked.run(session, ref, remote, output, as_json)
         return
@@ -85,7 +93,7 @@ def command(
         session.check_target(output)
     registry = session.open(create=True)
     watch, channels = Stopwatch(), tags or []
-    chosen = Selection(tuple(formats or ()), precision)
+    chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
         done = registry.pull(ref, remote, progress, restore, chosen, channels)
     if output is not None:
@@ -98,4 +106,4 @@ def command(
     url = registry.remotes.url_of(remote)
     announce(session, "pulled", done, url, as_json, watch, channels, output, held=paths)
     if held is not None and not as_json:
-        session.say(f"held here: {', '.join(held)}; a pull without --format fetches the rest")
+        session.say(f"held here: {', '.join(held)}; a pull without --format and --member fetches the rest")

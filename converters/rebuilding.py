@@ -73,6 +73,8 @@ def _recipe(manifest: Manifest, what: str) -> Recipe:
     if recipe is None or "recipe" not in recipe.parameters:
         told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
         hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
+        if manifest.model_family is not None:
+            hint = "export its document again: equal files give an equal manifest, whose digest says so"
         raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
     return recipe
 

@@ -16,6 +16,7 @@ from onnxreg.schema.model import Count, Document, First, Items, JsonValue
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
 
+_MEMBER = re.compile(r"model_family\.members\[([^\]]+)\]")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -40,7 +41,10 @@ class Change(Document):
 
 
 class ManifestDiff(Document):
-    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
+    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged.
+
+    `members`, of two model families: the kinds of changes of each member that changed, by its name.
+    """
 
     format: Literal["onnxreg-diff"]
     format_version: First
@@ -48,6 +52,7 @@ class ManifestDiff(Document):
     summary: str
     counts: dict[Severity, Count]
     changes: Items[Change]
+    members: dict[str, list[str]] | None = None
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
@@ -67,7 +72,31 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
         summary=_summary(changes, counts),
         counts={severity: counts[severity] for severity in SEVERITIES},
         changes=tuple(changes),
+        **({"members": _members(changes, old, new)} if old.model_family and new.model_family else {}),
     )
+
+
+def _members(changes: Sequence[Change], *sides: Manifest) -> dict[str, list[str]]:
+    """The kinds of changes by member: those of its entry in the family and of its artifacts, in the order of names."""
+    owners = {name: member for side in sides for name, member in _owners(side).items()}
+    found: dict[str, list[str]] = {}
+    for change in changes:
+        entry = _MEMBER.match(change.path)
+        member = entry[1] if entry else owners.get(change.artifact or "")
+        if member is not None and change.kind not in found.setdefault(member, []):
+            found[member].append(change.kind)
+    return {member: found[member] for member in sorted(found)}
+
+
+def _owners(side: Manifest) -> dict[str, str]:
+    """The member of each artifact, by what the artifact is called in the changes' paths."""
+    namer = TABLES.lists["artifacts"].namers[0]
+    names = {
+        a.path: namer({"format": a.format, "precision": a.precision, "path": a.path}, 0)
+        for a in side.artifacts
+    }
+    members = side.model_family.members if side.model_family else ()
+    return {names[path]: member.name for member in members for path in member.artifacts}
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:

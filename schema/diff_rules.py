@@ -24,6 +24,14 @@ TABLES = Tables(
                 lambda item, _: f"{item['format']}/{item['path']}",
             )
         ),
+        "model_family.members": Named((lambda item, _: str(item["name"]),)),
+        "model_family.members[].artifacts": Named((lambda item, _: str(item),)),
+        "model_family.members[].files": Named((lambda item, _: str(item),)),
+        "model_family.members[].classes.ids": Named((lambda item, _: str(item),), positions=True),
+        "model_family.members[].heads": Named((lambda item, _: str(item["member"]),), positions=True),
+        "model_family.edges": Named(
+            (lambda item, _: f"{item['source']}.{item['output']}->{item['target']}.{item['input']}",)
+        ),
         "artifacts[].files": Named((lambda item, _: f"{item['role']}:{item['path']}",)),
         "artifacts[].operators": Named((lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)),
         "artifacts[].checks": Named((lambda item, _: f"{item['name']}/{item['metric']}",)),
@@ -175,6 +183,13 @@ def _fixed_output(delta: Delta) -> Severity:
     return "notable" if kinds == ["dynamic", "static"] else "breaking"
 
 
+def _rerouted(delta: Delta) -> Severity:
+    """A class that gets a head where it had none is new; one that loses it answers less; another head means others."""
+    if delta.old is None:
+        return "notable"
+    return "degrading" if delta.new is None else "breaking"
+
+
 def _companion(tokenizer: Severity, others: Severity = "notable") -> Judge:
     return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else others
 
@@ -261,6 +276,21 @@ RULES: dict[str, Rule] = {
     "formats*": Rule("format", "cosmetic", "cosmetic"),
     "labels": Rule("label", reordered="breaking", why="the same output index now means another label"),
     "labels[]": Rule("label", removed="breaking"),
+    "model_family": Rule("family", removed="breaking"),
+    "model_family.members[]": Rule("member", removed="breaking"),
+    "model_family.members[].role": Rule("member-role", changed="breaking"),
+    "model_family.members[].classes.ids": Rule(
+        "class", reordered="breaking", why="the same output index now means another class"
+    ),
+    "model_family.members[].classes.ids[]": Rule("class", removed="breaking"),
+    "model_family.members[].classes.digest": Rule("classes-digest", "cosmetic", "cosmetic", "cosmetic"),
+    "model_family.members[].heads": Rule(
+        "stacked-head", reordered="breaking", why="the same index now means another head"
+    ),
+    "model_family.members[].heads*": Rule("stacked-head"),
+    "model_family.edges[]": Rule("edge", removed="breaking"),
+    "model_family.routing*": Rule("route", removed="breaking", changed=_rerouted),
+    "model_family*": Rule("member"),
     "files": Rule("companion"),
     "files[]": Rule("companion", removed=_companion_gone),
     "files[]*": Rule("companion", changed=_companion("degrading"), why="fetch it together with the model"),

@@ -56,7 +56,13 @@ class Candidate:
 
     @cached_property
     def summary(self) -> VersionSummary:
+        """What the index says of the version."""
         return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
+
+    @cached_property
+    def whole(self) -> VersionSummary:
+        """The same of every artifact, those of a family's other members included."""
+        return VersionSummary.read(summarize(self.manifest, self.digest, self.size, every=True))
 
     @cached_property
     def _operators(self) -> Mapping[Digest, tuple[Need, ...]]:
@@ -155,7 +161,7 @@ def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    summary = candidate.summary
+    summary = candidate.whole
     for form, most in sorted(rule.max_size.items()):
         for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
             if artifact.format == form:

@@ -13,6 +13,7 @@ from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.evaluation import EvaluationDocument
+from onnxreg.schema.family_file import FamilyFile
 from onnxreg.schema.job import JobRow
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
@@ -27,6 +28,7 @@ MODELS: dict[str, type[Document]] = {
     "manifest-v2": Manifest,
     "recipe": Recipe,
     "recipe-file": RecipeFile,
+    "family-file": FamilyFile,
     "job": JobRow,
     "diff": ManifestDiff,
     "evaluation": EvaluationDocument,

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from onnxreg.schema.digest import Digest, Pieces
 from onnxreg.schema.evidence import ArtifactCertification, Check
+from onnxreg.schema.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Table, Text
 from onnxreg.schema.paths import check_distinct
@@ -101,6 +102,10 @@ class TensorSpec(Document):
         if self.axes and len(self.axes) != len(self.shape):
             raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
         return self
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.dtype, tuple(dim.value for dim in self.shape)
 
 
 class Operator(Document):
@@ -209,6 +214,13 @@ class Artifact(Document):
         """Bytes of the artifact with its sidecars, without the files that all artifacts share."""
         return self.size + sum(entry.size for entry in self.files)
 
+    @property
+    def graph(self) -> Graph:
+        """What a family asks of it."""
+        sides = (self.metadata.inputs, self.metadata.outputs)
+        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
+        return Graph(self.digest, inputs, outputs)
+
     def all_files(self) -> Iterator[FileEntry]:
         """The main file, then its sidecars."""
         yield FileEntry(
@@ -235,7 +247,11 @@ class TokenizerFiles(Document):
 
 
 class Manifest(Document):
-    """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth."""
+    """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth.
+
+    `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
+    that work together.
+    """
 
     format: Literal["openmed-onnx"]
     format_version: Literal[2]
@@ -249,6 +265,7 @@ class Manifest(Document):
     labels: Items[Text] | None = None
     task: Text | None = None
     family: Text | None = None
+    model_family: ModelFamily | None = None
     source_model_id: Text | None = None
     config_path: RelPath | None = None
     label_map_path: RelPath | None = None
@@ -273,6 +290,9 @@ class Manifest(Document):
             raise ValueError("formats does not list exactly the formats of artifacts, each once")
         self._check_files()
         self._check_artifacts()
+        if self.model_family is not None:
+            graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
+            check_artifacts(self.model_family, graphs, {entry.path for entry in self.files})
         return self
 
     def _check_files(self) -> None:
@@ -298,6 +318,14 @@ class Manifest(Document):
             TopologicalSorter(parents).prepare()
         except CycleError as error:
             raise ValueError("artifacts are each other's parents") from error
+
+    @property
+    def entry_artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts that an app loads first: of a family those of its backbone, else all."""
+        if self.model_family is None:
+            return self.artifacts
+        first = set(self.model_family.backbone.artifacts)
+        return tuple(artifact for artifact in self.artifacts if artifact.path in first)
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""

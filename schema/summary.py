@@ -174,12 +174,19 @@ def operator_set(artifact: "Artifact") -> bytes | None:
     return canonical.encode(operators) if operators else None
 
 
-def summarize(manifest: "Manifest", digest: Digest, size: int) -> dict[str, Any]:
-    """The summary of a manifest, as the JSON that stands in the state line. `digest`, `size`: the manifest's."""
+def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = False) -> dict[str, Any]:
+    """The summary of a manifest, as the JSON that stands in the state line. `digest`, `size`: the manifest's.
+
+    Args:
+        every: list all artifacts, also those of a family that are not its entry. An index file never does: hundreds of
+            heads would not fit.
+    """
     value: dict[str, Any] = {
         "manifest": str(digest),
         "size": size,
-        "artifacts": [_artifact(artifact) for artifact in manifest.artifacts],
+        "artifacts": [
+            _artifact(artifact) for artifact in (manifest.artifacts if every else manifest.entry_artifacts)
+        ],
         "files": [_file(entry) for entry in manifest.files],
     }
     optional = {"task": manifest.task, "family": manifest.family, "license": manifest.license}

@@ -110,6 +110,14 @@ def load_found(found: Found, name: str, head: Head, trust_remote_code: bool = Fa
     return LoadedCheckpoint(model, tokenizer, config, labels, published, directory, trust_remote_code)
 
 
+def load_model(directory: Path, head: Head) -> Any:
+    """The torch module of a checkpoint directory alone, as `LoadedCheckpoint` has it. InputError where it is not trained."""
+    if not weight_files(directory):
+        raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
+    with silent_transformers():
+        return _load_model(directory, head, trust_remote_code=False)
+
+
 def _raw_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():

@@ -33,5 +33,6 @@ SPANS = Head(
     "question answerer",
     {"start_logits": (BATCH, SEQUENCE), "end_logits": (BATCH, SEQUENCE)},
 )
+IMAGES = Head("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
 TEXTS = Head("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
 TOKENS = Head("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)

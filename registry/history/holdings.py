@@ -4,8 +4,9 @@ A registry may hold only some artifacts of a version (`reg pull --format`), with
 all share. Artifacts are named by path; None means all of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.stamp import stamp
@@ -23,28 +24,50 @@ Held = tuple[str, ...] | None
 class Selection:
     """The artifacts that are asked for: of any of these formats (none: of every format), and of this precision.
 
-    Or exactly those at these paths.
+    Of a family only those of these members (none: of all). Or exactly those at these paths.
     """
 
     formats: tuple[str, ...] = ()
     precision: str | None = None
     paths: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.formats or self.paths) or self.precision is not None
+        return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> Held:
         """The artifacts of a manifest that fit. NotFoundError, naming what there is, where a format or path has none."""
         if self.paths:
             return self._at_paths(manifest, ref)
-        fitting = [item for item in manifest.artifacts if self.precision in (None, item.precision)]
+        offered = self._of_members(manifest, ref)
+        fitting = [item for item in offered if self.precision in (None, item.precision)]
         found = {item.format for item in fitting}
         if missing := [name for name in self.formats if name not in found] or ([] if found else ["artifact"]):
             which = f"{missing[0]} of precision {self.precision}" if self.precision else missing[0]
-            raise NotFoundError(f"{ref} has no {which}", f"it has {_told(manifest.artifacts)}")
+            raise NotFoundError(f"{ref} has no {which}", f"it has {_told(offered)}")
         return join(
             manifest, {item.path for item in fitting if not self.formats or item.format in self.formats}
         )
+
+    def _of_members(self, manifest: Manifest, ref: str) -> Sequence[Artifact]:
+        if not self.members:
+            return manifest.artifacts
+        family = manifest.model_family
+        if family is None:
+            raise NotFoundError(f"{ref} is no family, it has no members", "leave --member out")
+        wanted: set[str] = set()
+        for name in self.members:
+            member = family.member(name)
+            if member is None:
+                near = get_close_matches(name, [each.name for each in family.members], 3)
+                raise NotFoundError(
+                    f"{ref} has no member {name[:80]}",
+                    f"did you mean {' or '.join(near)}?"
+                    if near
+                    else f"reg show {ref} --json lists them under model_family",
+                )
+            wanted.update(member.artifacts)
+        return [item for item in manifest.artifacts if item.path in wanted]
 
     def _at_paths(self, manifest: Manifest, ref: str) -> Held:
         if missing := set(self.paths) - {item.path for item in manifest.artifacts}:

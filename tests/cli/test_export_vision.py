@@ -343,3 +343,12 @@ def test_two_outputs_without_names(export: Reg, project: Path) -> None:
     assert done.status == 2
     assert "2 outputs without names" in done.error["message"]
     assert nothing_left(project)
+
+
+def test_what_was_made_of_a_factory_is_rebuilt_with_the_same_weights(export: Reg, reg: Reg) -> None:
+    assert export({}).status == 0
+    words = ("rebuild", "acme/digits:0.1.0", "--source", "net.py:build")
+    needed = reg(*words)
+    assert (needed.status, "--data options.checkpoint=PATH" in needed.err) == (2, True), needed.err
+    done = reg(*words, "--data", "options.checkpoint=best.pth")
+    assert done.status == 0, done.err

@@ -1,0 +1,66 @@
+"""Joining converters and registry for a model family: `reg export --recipe` of a document with the key `family`."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.published import announce
+from onnxreg.cli.session import Session
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.schema.family_file import FamilyFile
+    from onnxreg.schema.version import Version
+
+BESIDE = frozenset({"recipe", "name"})
+"""The options that go with a family."""
+
+
+def read(recipe: Path, name: str | None) -> "FamilyFile | None":
+    """The family that a file describes, under another name where one is given; None where it is a recipe of passes."""
+    from onnxreg.converters.recipes.reading import read_document
+    from onnxreg.schema.family_file import FamilyFile
+
+    value = read_document(recipe)
+    if not isinstance(value, dict) or "family" not in value:
+        return None
+    return FamilyFile.from_json(value if name is None else {**value, "name": name}, recipe.name)
+
+
+def check_options(source: str | None, given: Collection[str]) -> None:
+    """InputError for what a family's document says itself."""
+    strange = (
+        ["SOURCE"]
+        if source is not None
+        else [f"--{key.replace('_', '-')}" for key in sorted({*given} - BESIDE)]
+    )
+    if strange:
+        raise InputError(
+            f"{strange[0]} does not go with a family", "its document names its checkpoints and its limits"
+        )
+
+
+def export(
+    session: Session,
+    asked: "FamilyFile",
+    directory: Path,
+    version: "Version | None",
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Export a family, whose relative paths are relative to `directory`, publish it, and say so."""
+    from onnxreg.converters.families.export import export_family
+    from onnxreg.converters.families.latency import document
+
+    registry = session.open(create=True)
+    with registry.workspace() as workspace:
+        with session.steps(as_json) as report:
+            done = export_family(asked, directory, workspace, report)
+        published = registry.add(done.draft, version)
+    registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
+    if output is not None:
+        registry.write_out(Ref(published.name, digest=published.digest), output)
+    announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])
+    if not as_json:
+        session.say("", *(f"latency: {each}" for each in done.latencies))

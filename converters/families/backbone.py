@@ -1,0 +1,148 @@
+"""The backbone: an image classifier of transformers as one graph with its logits and the embedding that it takes them from."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.families.heads import BATCH
+from onnxreg.converters.passes import base, torch_model
+from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.sourcefiles import CONFIG, weight_files
+from onnxreg.converters.tasks.checkpoint import load_model
+from onnxreg.converters.tasks.heads import IMAGES
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.recipe import Step
+
+INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
+CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+TRACED = 2
+"""Rows of the example: one could be mistaken for an axis of 1."""
+
+
+@dataclass(frozen=True)
+class LoadedBackbone:
+    """A trained classifier; `module` takes `input` and gives `species_logits` and `embedding`.
+
+    `classes` are in the order of the logits, `shape` is channels, height and width, `width` that of the embedding.
+    """
+
+    module: Any
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    width: int
+    model_type: str
+    files: tuple[Path, ...]
+
+
+def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> LoadedBackbone:
+    """Load an image classification checkpoint of transformers, every weight of which was trained.
+
+    Args:
+        classes: the class ids that are asked for, in order; the checkpoint's config must say the same.
+
+    Raises NotFoundError where there is no directory, and InputError where it is no complete image classifier with a square
+    input, or its classes are others.
+    """
+    if not directory.is_dir():
+        raise NotFoundError(f"backbone: there is no checkpoint directory {directory.name}")
+    model = _load(directory)
+    config = model.config
+    trained = tuple(config.id2label[index] for index in range(len(config.id2label)))
+    _check_classes(trained, classes)
+    size = getattr(config, "image_size", None)
+    if not isinstance(size, int):
+        raise InputError("backbone: its config does not say one image_size")
+    files = tuple(directory / name for name in (CONFIG, *weight_files(directory)))
+    shape = (int(config.num_channels), size, size)
+    return LoadedBackbone(
+        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type, files
+    )
+
+
+def _load(directory: Path) -> Any:
+    """The torch module. Errors name the backbone."""
+    import torch
+
+    try:
+        model = load_model(directory, IMAGES)
+    except InputError as error:
+        raise InputError(f"backbone: {error.message}", error.hint) from error
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise InputError(f"backbone: {name} holds NaN or infinity")
+    if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
+        raise InputError("backbone: its classifier is not one linear layer over an embedding")
+    return model
+
+
+def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
+    """InputError where class ids cannot be names of files, repeat, or are not those that were asked for."""
+    for class_id in trained:
+        if not CLASS_ID.fullmatch(class_id):
+            raise InputError(
+                f"backbone: the class {class_id[:80]!r} is no id",
+                "letters, digits, dots, dashes and underscores; name it so in id2label of its config.json",
+            )
+    if len(set(trained)) != len(trained):
+        raise InputError("backbone: two of its classes have one id")
+    if asked is not None and tuple(asked) != tuple(trained):
+        raise InputError(
+            "backbone: the classes asked for are not in the order of training",
+            f"the checkpoint's config says {', '.join(trained)[:300]}",
+        )
+
+
+def _with_embedding(model: Any) -> Any:
+    import torch
+
+    body = getattr(model, model.base_model_prefix)
+
+    class Backbone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.classifier = body, model.classifier
+
+        def forward(self, input: Any) -> dict[str, Any]:
+            embedding = self.body(input).pooler_output
+            return {LOGITS: self.classifier(embedding), EMBEDDING: embedding}
+
+    return Backbone().eval()
+
+
+def subject_of(loaded: LoadedBackbone) -> TorchModel:
+    """What the exporters take; the batch is the only dynamic axis."""
+    import torch
+
+    names = (INPUT, LOGITS, EMBEDDING)
+    example = torch.zeros(TRACED, *loaded.shape)
+    return TorchModel(
+        loaded.module, {INPUT: example}, (LOGITS, EMBEDDING), {name: {0: BATCH} for name in names}
+    )
+
+
+def export_backbone(subject: TorchModel, opset: int) -> tuple[Any, Step]:
+    """The float32 graph, by the first exporter whose graph agrees with the module at other batch sizes than the traced one.
+
+    ConversionError where no exporter agrees, or an output has not as many axes as the module gives it.
+    """
+    graph, step = base.run(
+        "backbone", OnnxConversion(use_dynamo_exporter="auto", target_opset=opset), subject
+    )
+    (given,) = torch_model.run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])
+    fix_axes(graph, given)
+    return graph, step
+
+
+def fix_axes(graph: Any, outputs: Mapping[str, Any]) -> None:
+    """State every axis but the batch as fixed, as long as the module makes it: exporters leave some without a size."""
+    for value in graph.graph.output:
+        dims = value.type.tensor_type.shape.dim
+        sizes = outputs[value.name].shape
+        if len(dims) != len(sizes):
+            raise ConversionError(f"the exporter gave {value.name} {len(dims)} axes, the module {len(sizes)}")
+        for dim, length in list(zip(dims, sizes, strict=True))[1:]:
+            dim.Clear()
+            dim.dim_value = length

@@ -1,0 +1,145 @@
+"""A family exported: its members made and measured, held against the limits, and put together as one draft."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.families import judging, latency
+from onnxreg.converters.families.assembling import Parts, assemble
+from onnxreg.converters.families.backbone import load_backbone
+from onnxreg.converters.families.detector import Detector, fit
+from onnxreg.converters.families.evidence import Embedder, HeldOut
+from onnxreg.converters.families.intake import read_heads
+from onnxreg.converters.families.latency import Latency
+from onnxreg.converters.families.making import Work, make_backbone, make_detector, make_fused, make_heads
+from onnxreg.converters.families.variants import PLAIN, Check, Made
+from onnxreg.converters.runtime import load_session
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import GateError
+from onnxreg.schema.family_file import FamilyFile
+
+Report = Callable[[str], None]
+"""Is told each step as it begins, in a few words."""
+SAMPLED = 64
+"""Embeddings that the variants of heads and the detector are compared on."""
+NAMED = 5
+"""Failed limits that an error names."""
+
+
+@dataclass(frozen=True)
+class ExportedFamily:
+    """The draft, and how long one row takes here through backbone, head and detector, for each kind of backbone."""
+
+    draft: Draft
+    latencies: tuple[Latency, ...]
+
+
+def export_family(
+    asked: FamilyFile, directory: Path, workspace: Path, report: Report = lambda step: None
+) -> ExportedFamily:
+    """Make every member of a family in `workspace`.
+
+    Args:
+        directory: what the paths in `asked` are relative to.
+
+    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError where a
+    graph is not what it was made from, GateError where a stated limit does not hold. Then nothing in the workspace counts.
+    """
+    require("torch", "transformers", "safetensors", "onnxruntime")
+    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
+    work = Work(asked, workspace, held_out)
+    report("loading the backbone and the heads")
+    loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
+    heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
+    report("exporting the backbone")
+    backbone = make_backbone(work, loaded)
+    judged_on = (
+        None
+        if asked.evaluation is None
+        else _embedded(workspace / backbone[0].path, directory, asked.evaluation)
+    )
+    rows = _drawn(loaded.width) if judged_on is None else judged_on[:SAMPLED]
+    report(f"exporting {len(heads)} heads")
+    separate = list(make_heads(work, heads, rows, judged_on))
+    fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
+    detector, found = _detect(asked, directory, workspace, backbone)
+    ood = [] if detector is None else [make_detector(work, detector, rows, found)]
+    made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
+    report("measuring the latency")
+    latencies = tuple(_time(work, backbone, separate, ood))
+    check_limits(asked, made, latencies)
+    report("describing what was made")
+    return ExportedFamily(assemble(asked, Parts(loaded, heads, detector), made, workspace), latencies)
+
+
+def _embedded(backbone: Path, directory: Path, rows: str) -> Any:
+    return Embedder(load_session(backbone), directory).embed(rows)[1]
+
+
+def _drawn(width: int) -> Any:
+    """Seeded embeddings, where there are no rows to have real ones of."""
+    import numpy as np
+
+    return np.random.default_rng(0).normal(size=(SAMPLED, width)).astype(np.float32)
+
+
+def _detect(
+    asked: FamilyFile, directory: Path, workspace: Path, backbone: Sequence[Made]
+) -> tuple[Detector | None, list[Check]]:
+    """The detector, fitted on embeddings in float32, and how often it rejects what, with each kind of backbone."""
+    if asked.ood is None:
+        return None, []
+    embedders = {
+        each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
+    }
+    full = embedders[PLAIN]
+    (_, rows), (_, calibration) = full.embed(asked.ood.fit), full.embed(asked.ood.calibrate)
+    detector = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
+    checks = [judging.calibration(detector)]
+    for precision, embedder in embedders.items():
+        held_out, outliers = (
+            None if path is None else embedder.embed(path) for path in (asked.evaluation, asked.ood.outliers)
+        )
+        checks += judging.detection(detector, precision, held_out, outliers, asked.limits)
+    return detector, checks
+
+
+def _time(
+    work: Work, backbone: Sequence[Made], heads: Sequence[Sequence[Made]], ood: Sequence[Made]
+) -> Iterator[Latency]:
+    """Each backbone with a head of its precision, or of float32, and the detector."""
+    import numpy as np
+
+    session = load_session(work.workspace / backbone[0].path)
+    shape = [1, *session.get_inputs()[0].shape[1:]]
+    image = {"input": np.zeros(shape, np.float32)}
+    for trunk in backbone:
+        first = next(iter(heads), [])
+        head = next((each for each in first if each.precision == trunk.precision), next(iter(first), None))
+        chosen = [trunk, *([head] if head else []), *ood]
+        yield latency.measure(work.workspace, [each.path for each in chosen], image)
+
+
+def check_limits(asked: FamilyFile, made: Sequence[Made], latencies: Sequence[Latency]) -> None:
+    """GateError, naming members, where a stated limit does not hold."""
+    failed = [
+        f"{each.member} ({each.precision}): {check['name']}: {check['metric']} is {check['value']:g}, the limit {check['limit']:g}"
+        for each in made
+        for check in each.checks
+        if check["verdict"] == "fail"
+    ]
+    most = asked.limits.latency_p95
+    failed += [
+        f"{' + '.join(each.paths)}: p95 is {each.p95:g} ms, the limit {most:g}"
+        for each in latencies
+        if most is not None and each.p95 > most
+    ]
+    if failed:
+        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        raise GateError(
+            f"nothing was published, limits do not hold: {'; '.join(failed[:NAMED])}{more}",
+            "mend the members, or state other limits under `limits`; null lifts one",
+        )

@@ -1,0 +1,123 @@
+"""All heads of a family in one graph: the weights are stacked, and an index picks a head for each row.
+
+Heads of fewer classes or hidden columns are padded: hidden columns with zeros, classes with `MASKED`, which no argmax picks. An
+index that is negative or too large is an error of the run: ONNX's own Gather would count a negative one from the end, so that an
+"unknown" of -1 were answered by the last head.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxreg.converters.families.checkpoints import Head, Layer
+from onnxreg.converters.families.heads import BATCH, INPUT, OUTPUT, Activation, Values, make_graph
+from onnxreg.converters.passes import int8
+from onnxreg.schema.errors import InputError
+
+INDEX = "head"
+MASKED = -1e30
+"""The logit of a class that a head does not have."""
+
+
+def fused_graph(heads: Sequence[Head], activation: Activation, opset: int, *, quantized: bool = False) -> Any:
+    """`embedding` float32 `[batch_size, width]` and `head` int64 `[batch_size]` to `disease_logits` float32 `[batch_size, C]`.
+
+    C are the most classes of any head; `head` counts the heads in the order that they are given in.
+
+    Args:
+        quantized: int8 weights with a scale for each head and column, so that no head costs another one precision.
+
+    Raises InputError, naming the head, where it has another width or number of layers than the first.
+    """
+    import onnx
+
+    _check_alike(heads)
+    make = onnx.helper.make_node
+    constants = [_constant("zero", 0), _constant("beyond", len(heads)), _constant("axis", [1])]
+    nodes = [
+        make("Less", [INDEX, "zero"], ["is_negative"]),
+        make("Where", ["is_negative", "beyond", INDEX], ["index"]),
+        make("Unsqueeze", [INPUT, "axis"], ["row"]),
+    ]
+    value, last = "row", len(heads[0].layers) - 1
+    for depth in range(last + 1):
+        stacked = _stack([head.layers[depth] for head in heads], MASKED if depth == last else 0.0)
+        made, weights = _product(value, depth, stacked, quantized)
+        nodes += made
+        constants += weights
+        value = f"layers.{depth}.sum"
+        if depth < last:
+            nodes.append(make(activation, [value], [f"layers.{depth}.out"]))
+            value = f"layers.{depth}.out"
+    nodes.append(make("Squeeze", [value, "axis"], [OUTPUT]))
+    inputs: Values = {INPUT: ("FLOAT", [BATCH, heads[0].width]), INDEX: ("INT64", [BATCH])}
+    columns = max(len(head.classes) for head in heads)
+    return make_graph("fused_heads", nodes, constants, inputs, {OUTPUT: ("FLOAT", [BATCH, columns])}, opset)
+
+
+def _check_alike(heads: Sequence[Head]) -> None:
+    first = heads[0]
+    for head in heads:
+        if head.width != first.width:
+            raise InputError(
+                f"{head.name} reads embeddings of width {head.width}, and {first.name} of {first.width}"
+            )
+        if len(head.layers) != len(first.layers):
+            raise InputError(
+                f"{head.name} has {len(head.layers)} layers and {first.name} {len(first.layers)}: they cannot be stacked",
+                "leave fused out of the recipe, or train heads of one depth",
+            )
+
+
+def _stack(layers: Sequence[Layer], padding: float) -> tuple[Any, Any]:
+    """Weights `[heads, in, out]` and biases `[heads, 1, out]`, padded to the largest of each."""
+    import numpy as np
+
+    rows, columns = (max(layer.weight.shape[axis] for layer in layers) for axis in (1, 0))
+    weight = np.zeros((len(layers), rows, columns), np.float32)
+    bias = np.full((len(layers), 1, columns), padding, np.float32)
+    for index, layer in enumerate(layers):
+        height, width = layer.weight.shape
+        weight[index, :width, :height] = layer.weight.T
+        bias[index, 0, :height] = layer.bias
+    return weight, bias
+
+
+def _product(
+    value: str, depth: int, stacked: tuple[Any, Any], quantized: bool
+) -> tuple[list[Any], list[Any]]:
+    """The nodes and weights of one layer, from `value` `[batch, 1, in]` to `layers.<depth>.sum` `[batch, 1, out]`."""
+    import onnx
+
+    make, at = onnx.helper.make_node, f"layers.{depth}"
+    weight, bias = stacked
+    arrays = {f"{at}.weight": weight, f"{at}.bias": bias}
+    if quantized:
+        steps, codes = _quantize(weight)
+        arrays = {f"{at}.weight": codes, f"{at}.scale": steps, f"{at}.bias": bias}
+    nodes = [make("Gather", [name, "index"], [f"{name}.of_head"]) for name in arrays]
+    if not quantized:
+        nodes.append(make("MatMul", [value, f"{at}.weight.of_head"], [f"{at}.product"]))
+    else:
+        nodes += [
+            make("Cast", [f"{at}.weight.of_head"], [f"{at}.codes"], to=onnx.TensorProto.FLOAT),
+            make("MatMul", [value, f"{at}.codes"], [f"{at}.unscaled"]),
+            make("Mul", [f"{at}.unscaled", f"{at}.scale.of_head"], [f"{at}.product"]),
+        ]
+    nodes.append(make("Add", [f"{at}.product", f"{at}.bias.of_head"], [f"{at}.sum"]))
+    return nodes, [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+
+
+def _quantize(weight: Any) -> tuple[Any, Any]:
+    """Scales float32 `[heads, 1, out]` and codes int8 of weights `[heads, in, out]`."""
+    import numpy as np
+
+    each = [int8.scales(one, -1) for one in weight]
+    steps = np.stack(each)
+    return steps, int8.codes(weight, steps)
+
+
+def _constant(name: str, value: int | list[int]) -> Any:
+    import numpy as np
+    import onnx
+
+    return onnx.numpy_helper.from_array(np.array(value, np.int64), name)

@@ -1,0 +1,65 @@
+"""The heads of a family, found: one checkpoint for each class of the backbone, and none beside."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from onnxreg.converters.families.checkpoints import SUFFIXES, Head, read_head
+from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.family_file import AskedHeads
+
+
+def member_of(class_id: str) -> str:
+    """The name of the head of a class."""
+    return f"head:{class_id}"
+
+
+def read_heads(asked: AskedHeads, directory: Path, classes: Sequence[str], width: int) -> dict[str, Head]:
+    """The head of each class of the backbone that has one, by class id, in the backbone's order.
+
+    Args:
+        directory: what the folder is relative to.
+        width: of the backbone's embedding.
+
+    Raises NotFoundError where the folder or a head is missing, InputError where a checkpoint belongs to no class, a class is
+    named that there is not, a class has two heads, a head reads another width, and as `read_head` does; each names the head.
+    """
+    folder = directory / asked.folder
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no folder of heads at {asked.folder}")
+    _check_named(asked, classes)
+    files = _files(folder, set(classes) - set(asked.none))
+    heads = {}
+    for class_id in classes:
+        if class_id in asked.none:
+            continue
+        path = files.get(class_id, folder / f"{class_id}{SUFFIXES[0]}")
+        head = read_head(path, member_of(class_id), asked.classes.get(class_id))
+        if head.width != width:
+            raise InputError(
+                f"{head.name} reads embeddings of width {head.width}, the backbone gives {width}"
+            )
+        heads[class_id] = head
+    return heads
+
+
+def _check_named(asked: AskedHeads, classes: Collection[str]) -> None:
+    for key, named in (("none", asked.none), ("classes", asked.classes)):
+        if strange := sorted(set(named) - set(classes)):
+            raise InputError(f"heads.{key} names {strange[0]}, which is no class of the backbone")
+
+
+def _files(folder: Path, wanted: Collection[str]) -> dict[str, Path]:
+    """The checkpoints in a folder by class id."""
+    files: dict[str, Path] = {}
+    for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        if path.stem in files:
+            raise InputError(
+                f"{member_of(path.stem)} has two checkpoints: {files[path.stem].name} and {path.name}"
+            )
+        if path.stem not in wanted:
+            raise InputError(
+                f"{path.name} is the head of no class: {member_of(path.stem)} would be an orphan",
+                "take it away, or let the backbone have its class",
+            )
+        files[path.stem] = path
+    return files

@@ -1,0 +1,174 @@
+"""The members of a family, made one role at a time: each graph is written, held against what it comes from, and judged."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from onnxreg.converters.families import judging
+from onnxreg.converters.families.backbone import LOGITS, LoadedBackbone, export_backbone, subject_of
+from onnxreg.converters.families.checkpoints import Head
+from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors
+from onnxreg.converters.families.evidence import HeldOut, outputs_of
+from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
+from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
+from onnxreg.converters.families.variants import PLAIN, Check, Made, compare, derive, run, write
+from onnxreg.converters.passes import samples, torch_model
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime import load_session
+from onnxreg.schema.draft import DraftFile
+from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.family_file import FamilyFile
+
+BACKBONE: Literal["backbone"] = "backbone"
+FUSED: Literal["fused"] = "fused"
+DETECTOR: Literal["ood"] = "ood"
+SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
+SEEN = 32
+"""Held-out images that the variants of a backbone are compared on."""
+EACH = 4
+"""Rows that the fused graph answers for each head."""
+EQUAL = 1e-5
+"""How far the fused graph may be from the separate heads, in parts of their largest logit (at least 1)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked for, where the graphs go, and the held-out rows, if there are any."""
+
+    asked: FamilyFile
+    workspace: Path
+    held_out: HeldOut | None = None
+
+    def judged(self, made: Made, rows: Any, key: str, classes: Sequence[str], full: Any = None) -> Made:
+        """With how well its logits are for these rows; of a reduced precision, against the logits `full`."""
+        assert self.held_out is not None
+        logits = outputs_of(load_session(self.workspace / made.path), rows)
+        name = LOGITS if LOGITS in logits else OUTPUT
+        truth = judging.Truth.of(self.held_out, key, classes, made.member)
+        hits = judging.right(logits[name], truth)
+        if full is None:
+            return replace(made, checks=(*made.checks, *judging.accuracy(hits, name, truth)))
+        before = judging.right(full, truth)
+        found = judging.accuracy_loss(before, hits, name, truth, self.asked.limits)
+        return replace(made, checks=(*made.checks, *found))
+
+
+def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
+    """The backbone in float32 (first) and its other precisions. float16 has the plain name, as servers expect it."""
+    asked, subject = work.asked, subject_of(loaded)
+    graph, step = export_backbone(subject, asked.opset)
+    held_out = work.held_out
+    feeds = samples.draw(graph) if held_out is None else ({"input": held_out.images[:SEEN]},)
+    outputs = run(graph, feeds, BACKBONE)
+    limits = asked.limits
+    expected = torch_model.run(subject, feeds)
+    checks = compare(expected, outputs, feeds, BACKBONE, limits.parity.float32, relative=False)
+    path = f"{asked.backbone.file}-fp32.onnx"
+    checks += write(graph, work.workspace / path, limits, BACKBONE, PLAIN)
+    first = Made(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
+    paths = {"float16": f"{asked.backbone.file}.onnx", "int8": f"{asked.backbone.file}-int8.onnx"}
+    made = [first] + [
+        derive(first, graph, precision, paths[precision], feeds, limits, work.workspace)
+        for precision in asked.variants.backbone
+    ]
+    return made if held_out is None else _judge(work, made, held_out.images, "species", loaded.classes)
+
+
+def _judge(work: Work, made: Sequence[Made], rows: Any, key: str, classes: Sequence[str]) -> list[Made]:
+    """The variants of a member, the first one in float32, with how well they answer."""
+    logits = outputs_of(load_session(work.workspace / made[0].path), rows)
+    full = logits.get(LOGITS, logits.get(OUTPUT))
+    first = work.judged(made[0], rows, key, classes)
+    return [first, *(work.judged(each, rows, key, classes, full) for each in made[1:])]
+
+
+def make_heads(
+    work: Work, heads: Mapping[str, Head], embeddings: Any, judged_on: Any
+) -> Iterator[list[Made]]:
+    """Each head in float32 (first) and its other precisions, by class id.
+
+    Args:
+        embeddings: float32 `[n, width]` that the variants are compared on.
+        judged_on: the embeddings of the held-out rows; None without any.
+    """
+    asked, feeds = work.asked, ({INPUT: embeddings},)
+    for class_id, head in heads.items():
+        graph = head_graph(head, asked.heads.activation, asked.opset)
+        outputs = run(graph, feeds, head.name)
+        expected = [{OUTPUT: head.logits(embeddings, asked.heads.activation)}]
+        checks = compare(expected, outputs, feeds, head.name, asked.limits.parity.float32, relative=False)
+        stem = f"{asked.heads.file}/{class_id}"
+        path = f"{stem}{SUFFIXES[PLAIN]}.onnx"
+        checks += write(graph, work.workspace / path, asked.limits, "head", PLAIN)
+        first = Made(head.name, "head", PLAIN, path, outputs, tuple(checks))
+        made = [first] + [
+            derive(
+                first,
+                graph,
+                precision,
+                f"{stem}{SUFFIXES[precision]}.onnx",
+                feeds,
+                asked.limits,
+                work.workspace,
+            )
+            for precision in asked.variants.head
+        ]
+        known = work.held_out is not None and head.name in work.held_out.rows
+        yield _judge(work, made, judged_on, head.name, head.classes) if known else made
+
+
+def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embeddings: Any) -> list[Made]:
+    """All heads in one graph, in the precisions that were asked for; its bytes are held against the separate graphs'.
+
+    Args:
+        separate: the heads' float32 graphs, in the same order.
+    """
+    import numpy as np
+
+    asked, rows = work.asked, embeddings[:EACH]
+    index = np.repeat(np.arange(len(heads), dtype=np.int64), len(rows))
+    feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}
+    columns = max(len(head.classes) for head in heads)
+    expected = np.zeros((len(index), columns), np.float32)
+    mask = np.ones_like(expected, bool)
+    for place, each in enumerate(separate):
+        logits = each.outputs[0][OUTPUT][: len(rows)]
+        at = slice(place * len(rows), (place + 1) * len(rows))
+        expected[at, : logits.shape[1]], mask[at, : logits.shape[1]] = logits, False
+    made = []
+    for precision in asked.variants.fused:
+        graph = fused_graph(heads, asked.heads.activation, asked.opset, quantized=precision == "int8")
+        (outputs,) = run(graph, [feed], FUSED)
+        got = outputs[OUTPUT]
+        if not (got[mask] == np.float32(MASKED)).all():
+            raise ConversionError("fused: a class that a head does not have is not masked")
+        answers = [{OUTPUT: np.where(mask, 0.0, got)}]
+        limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
+        checks = compare([{OUTPUT: expected}], answers, [feed], FUSED, limit, relative=True)
+        path = f"{asked.heads.file}{SUFFIXES[precision]}.onnx"
+        checks += write(graph, work.workspace / path, asked.limits, FUSED, precision)
+        made.append(Made(FUSED, FUSED, precision, path, answers, tuple(checks)))
+    return made
+
+
+def make_detector(work: Work, detector: Detector, embeddings: Any, judged: Sequence[Check]) -> Made:
+    """The detector as a graph, and its float64 tensors beside it."""
+    import json
+
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    graph = detector_graph(detector, work.asked.opset)
+    feeds = ({INPUT: embeddings},)
+    outputs = run(graph, feeds, DETECTOR)
+    exact = detector.distances(embeddings)
+    expected = [{"distance": exact, "in_distribution": exact <= detector.threshold}]
+    limits = work.asked.limits
+    checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
+    checks += write(graph, work.workspace / "ood.onnx", limits, DETECTOR, PLAIN)
+    note = {"record": json.dumps(detector.record(), sort_keys=True)}
+    tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
+    save_file(tensors, work.workspace / "ood.safetensors", note)
+    sidecars = (DraftFile("detector", "ood.safetensors"),)
+    return Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, (*checks, *judged), sidecars=sidecars)

@@ -1,0 +1,145 @@
+"""One graph of a family in one precision: derived, held against what it was derived from, and written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.inspection.facts import inspect_onnx
+from onnxreg.converters.passes import base, graph, model, proof
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.samples import Feed, digest
+from onnxreg.converters.recipes.measuring import agreement
+from onnxreg.schema.draft import DraftArtifact, DraftFile
+from onnxreg.schema.errors import ConversionError, RegError
+from onnxreg.schema.family import Role
+from onnxreg.schema.family_file import FamilyLimits
+from onnxreg.schema.recipe import Step
+
+PLAIN = "float32"
+FORMATS = {"float32": "onnx", "float16": "onnx", "int8": "onnx-int8"}
+Outputs = Sequence[Mapping[str, Any]]
+Check = dict[str, Any]
+"""A `manifest.Check` in its JSON form."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph of a member in one precision, at `path` in the workspace. `parent` is the path of what it was derived from.
+
+    `outputs` are what it gives for the feeds that it was measured on.
+    """
+
+    member: str
+    role: Role
+    precision: str
+    path: str
+    outputs: Outputs
+    checks: tuple[Check, ...]
+    parent: str | None = None
+    step: Step | None = None
+    sidecars: tuple[DraftFile, ...] = ()
+
+
+def work_of(precision: str) -> GraphPass:
+    """The pass that makes a precision out of float32."""
+    return OnnxFloatToFloat16() if precision == "float16" else OnnxDynamicQuantization()
+
+
+def derive(
+    parent: Made,
+    source: Any,
+    precision: str,
+    path: str,
+    feeds: Sequence[Feed],
+    limits: FamilyLimits,
+    workspace: Path,
+) -> Made:
+    """Derive a precision of a member from its float32 graph `source` (`onnx.ModelProto`), which is left as it is.
+
+    ConversionError, naming the member, where the pass fails, or what it made does not load, gives NaN or is not its parent's.
+    """
+    what = f"{parent.member} in {precision}"
+    try:
+        after, step = base.run(precision, work_of(precision), graph.copy(source), PLAIN)
+        got = run(after, feeds, what)
+        checks = compare(parent.outputs, got, feeds, what, getattr(limits.parity, precision), relative=True)
+    except RegError as error:
+        raise type(error)(_named(error.message, parent.member), error.hint) from error
+    checks += write(after, workspace / path, limits, parent.role, precision)
+    return Made(parent.member, parent.role, precision, path, got, tuple(checks), parent.path, step)
+
+
+def _named(message: str, member: str) -> str:
+    return message if message.startswith(member) else f"{member}: {message}"
+
+
+def run(made: Any, feeds: Sequence[Feed], what: str) -> Outputs:
+    """The outputs of a graph (`onnx.ModelProto`) for each feed."""
+    session = model.session(made, what)
+    return [proof.outputs(session, feed, what) for feed in feeds]
+
+
+def compare(
+    expected: Outputs, got: Outputs, feeds: Sequence[Feed], what: str, limit: float | None, *, relative: bool
+) -> list[Check]:
+    """The checks `parity of <output>`: `max_abs_diff` with its limit, and `argmax_agreement` of those with columns.
+
+    Args:
+        relative: the limit is in parts of the output's largest value, at least 1.
+
+    Raises ConversionError as `proof.compare`.
+    """
+    proof.compare(expected, got, what)
+    checks = []
+    for name, array in expected[0].items():
+        if array.dtype.kind != "f":
+            continue
+        found = agreement(expected, got, name)
+        about = {"name": f"parity of {name}", "samples": found.positions, "dataset": str(digest(feeds))}
+        most = None if limit is None else limit * (found.scale if relative else 1.0)
+        checks.append(judge(about, "max_abs_diff", found.max_abs_diff, most=most))
+        if name.endswith("logits"):
+            checks.append(judge(about, "argmax_agreement", found.argmax_agreement))
+    return checks
+
+
+def judge(
+    about: Mapping[str, Any],
+    metric: str,
+    value: float,
+    *,
+    most: float | None = None,
+    least: float | None = None,
+) -> Check:
+    """A check with its verdict: `info` without a limit. Six significant digits."""
+    check = {**about, "metric": metric, "value": float(f"{value:.6g}")}
+    limit = most if least is None else least
+    if limit is None:
+        return {**check, "verdict": "info"}
+    holds = value <= limit if least is None else value >= limit
+    return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass" if holds else "fail"}
+
+
+def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str) -> list[Check]:
+    """Write a graph that ran, as one file; the checks `load` and `size`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if len(model.save(made, path)) != 1:
+        raise ConversionError(f"{path.name} does not fit into one file: a family holds graphs below 2 GB")
+    most = getattr(limits.size, role).get(precision)
+    loads = {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"}
+    return [loads, judge({"name": "size"}, "bytes", path.stat().st_size, most=most)]
+
+
+def artifact(made: Made, workspace: Path) -> DraftArtifact:
+    """What a written graph is, its facts read back from the file."""
+    facts = inspect_onnx(workspace / made.path)
+    fields = {**facts.fields(), "checks": list(made.checks)}
+    if facts.weights.weights_quantized:
+        asked = {} if made.step is None else {"pass": made.step.pass_, **made.step.params}
+        fields["quantization"] = {"requested": asked, "measured": facts.weights.to_json()}
+    return DraftArtifact(
+        FORMATS[made.precision], made.precision, made.path, made.sidecars, made.parent, fields=fields
+    )

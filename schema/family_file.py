@@ -1,0 +1,123 @@
+"""A family as people write it: a backbone, a folder of heads, a detector, variants, and limits that a release must keep.
+
+    family: 1
+    name: acme/crops
+    backbone: {checkpoint: ./swin}
+    heads: {folder: ./heads, none: [weed]}
+    ood: {fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz}
+    evaluation: held-out.npz
+
+Paths are relative to the file. What was done of it stands in the manifest's `recipe` and `model_family`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from onnxreg.schema.family import ClassId
+from onnxreg.schema.frozen import FrozenDict
+from onnxreg.schema.model import Count, First, Items, ModelName, RelPath, Table, Text
+from onnxreg.schema.recipe_file import Strict
+from onnxreg.schema.sizes import size
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Above0 = Annotated[float, Field(gt=0)]
+Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
+BACKBONE = {"float32": 120_000_000, "float16": 60_000_000, "int8": 32_000_000}
+"""The most bytes of a backbone: a little more than a Swin-T of 28 million parameters takes."""
+HEAD = dict.fromkeys(BACKBONE, 200_000)
+"""The most bytes of a head: what some 65 classes of a 768 wide embedding reach in float32."""
+
+
+class AskedBackbone(Strict):
+    """`checkpoint` is what `save_pretrained` wrote, `file` how its graphs are called.
+
+    `classes` are its class ids in order; the checkpoint's config must say the same.
+    """
+
+    checkpoint: Text
+    file: RelPath = "swin-species"
+    classes: Items[ClassId] | None = None
+
+
+class AskedHeads(Strict):
+    """`folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
+
+    `none` are the classes that have none. `classes` are, by class id, the classes of heads whose order somebody relies on;
+    each checkpoint must record the same. `activation` stands between the layers of a head; `file` is the folder of their graphs.
+    """
+
+    folder: Text
+    none: Items[ClassId] = ()
+    classes: Table[Items[ClassId]] = Field(default_factory=FrozenDict)
+    activation: Literal["Relu", "Tanh"] = "Relu"
+    file: RelPath = "disease-heads"
+
+
+class AskedDetector(Strict):
+    """Rows to fit on, to take the threshold from, and outliers to reject: `.npz` files with `input` (images) or `embedding`.
+
+    `percentile` is of the distances of `calibrate`. `shrinkage` of the covariance is Ledoit and Wolf's where it is absent.
+    """
+
+    fit: Text
+    calibrate: Text
+    outliers: Text | None = None
+    percentile: float = 95.0
+    shrinkage: Share | None = None
+
+
+class AskedVariants(Strict):
+    """The precisions of each role beside float32; of the fused graph, which is made only where asked for, all of them."""
+
+    backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
+    head: Items[Literal["float16", "int8"]] = ("float16", "int8")
+    fused: Items[Literal["float32", "int8"]] = ()
+
+
+class ParityLimits(Strict):
+    """The largest difference of an output: of float32 to the checkpoint, absolute; of the others to float32, in parts of its
+    largest value (at least 1)."""
+
+    float32: Above0 | None = 0.01
+    float16: Above0 | None = 0.02
+    int8: Above0 | None = 0.1
+
+
+class SizeLimits(Strict):
+    """The most bytes of one file, by role and precision; a number, or a text such as `32MB`."""
+
+    backbone: Table[Bytes] = Field(default_factory=lambda: FrozenDict(BACKBONE))
+    head: Table[Bytes] = Field(default_factory=lambda: FrozenDict(HEAD))
+    ood: Table[Bytes] = Field(default_factory=FrozenDict)
+    fused: Table[Bytes] = Field(default_factory=FrozenDict)
+
+
+class FamilyLimits(Strict):
+    """What a release must keep; null lifts a limit.
+
+    `accuracy_loss` is what a reduced precision may lose of float32's accuracy on `evaluation`; `ood_true_positive` the least
+    share of `outliers` that is rejected; `latency_p95` the milliseconds of backbone, head and detector together, on the CPU.
+    """
+
+    parity: ParityLimits = ParityLimits()
+    accuracy_loss: Share | None = 0.01
+    size: SizeLimits = SizeLimits()
+    ood_true_positive: Share | None = 0.9
+    latency_p95: Above0 | None = 200.0
+
+
+class FamilyFile(Strict):
+    """See the module. `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
+    ids) and, for each head that can be judged, `head:<id>` (its class ids, "" where a row is none of its)."""
+
+    family: First
+    name: ModelName
+    license: Text | None = None
+    opset: Annotated[Count, Field(ge=18, le=23)] = 18
+    backbone: AskedBackbone
+    heads: AskedHeads
+    ood: AskedDetector | None = None
+    evaluation: Text | None = None
+    variants: AskedVariants = AskedVariants()
+    limits: FamilyLimits = FamilyLimits()

@@ -1,0 +1,122 @@
+"""Heads on disk: three formats that hold no code, and what is refused, each by the head's name."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from onnxreg.converters.families.checkpoints import read_head
+from onnxreg.schema.errors import InputError, NotFoundError
+
+NAME = "head:tomato"
+CLASSES, ROWS = ["healthy", "blight"], [30, 12]
+Tensors = dict[str, Any]
+
+
+def tensors() -> Tensors:
+    generator = np.random.default_rng(0)
+    shapes = {"10.weight": (2, 4), "10.bias": (2,), "2.weight": (4, 8), "2.bias": (4,)}
+    return {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_safetensors(path: Path, arrays: Tensors, notes: dict[str, Any]) -> None:
+    save_file(arrays, path, {key: json.dumps(value) for key, value in notes.items()})
+
+
+def write_npz(path: Path, arrays: Tensors, notes: dict[str, Any]) -> None:
+    np.savez(path, **arrays, **{key: np.array(value) for key, value in notes.items()})
+
+
+def write_torch(path: Path, arrays: Tensors, notes: dict[str, Any]) -> None:
+    torch.save({"state_dict": {key: torch.from_numpy(value) for key, value in arrays.items()}, **notes}, path)
+
+
+WRITERS: dict[str, Callable[[Path, Tensors, dict[str, Any]], None]] = {
+    "safetensors": write_safetensors,
+    "npz": write_npz,
+    "pth": write_torch,
+}
+NOTES: dict[str, Any] = {"classes": CLASSES, "rows": ROWS}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_format_gives_the_same_head(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"tomato.{suffix}"
+    WRITERS[suffix](path, tensors(), NOTES)
+    head = read_head(path, NAME)
+    assert (head.classes, head.rows, head.width) == (tuple(CLASSES), tuple(ROWS), 8)
+    for layer, stem in zip(head.layers, ("2", "10"), strict=True):
+        assert np.array_equal(layer.weight, tensors()[f"{stem}.weight"])
+        assert np.array_equal(layer.bias, tensors()[f"{stem}.bias"])
+
+
+def refused(path: Path, match: str, classes: list[str] | None = None) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        read_head(path, NAME, classes)
+    assert caught.value.message.startswith(NAME)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return print, ("this must never be printed",)
+
+
+@pytest.mark.parametrize("suffix", ["pth", "pt", "npz", "safetensors", "pkl", "joblib"])
+def test_a_pickle_is_never_read(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"tomato.{suffix}"
+    path.write_bytes(pickle.dumps(Evil()))
+    refused(path, "more than tensors|plain arrays|no safetensors|none of")
+    assert "never be printed" not in capsys.readouterr().out
+
+
+def test_an_object_array_is_never_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "tomato.npz", **{"0.weight": np.array([Evil()], dtype=object)})
+    refused(tmp_path / "tomato.npz", "plain arrays")
+
+
+def test_a_module_in_a_pth_is_never_read(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "tomato.pth")
+    refused(tmp_path / "tomato.pth", "more than tensors")
+
+
+WRONG: dict[str, tuple[Tensors, dict[str, Any], str]] = {
+    "nan": ({"2.bias": np.full(4, np.nan, np.float32)}, {}, "2.bias holds NaN"),
+    "infinity": ({"10.weight": np.full((2, 4), np.inf, np.float32)}, {}, "10.weight holds NaN or infinity"),
+    "integers": ({"2.bias": np.zeros(4, np.int64)}, {}, "2.bias is int64"),
+    "a stray tensor": ({"2.running_mean": np.zeros(4, np.float32)}, {}, "not a stack of linear layers"),
+    "a width between": ({"2.weight": np.zeros((5, 8), np.float32)}, {}, "shapes of 2.weight"),
+    "a bias": ({"10.bias": np.zeros(3, np.float32)}, {}, "shapes of 10.weight"),
+    "no rows of a class": ({}, {"rows": [30, 0]}, "the class blight has no training rows"),
+    "a class too many": ({}, {"classes": ["a", "b", "c"], "rows": [1, 1, 1]}, "2 outputs, and 3 classes"),
+    "a class twice": ({}, {"classes": ["a", "a"]}, "2 outputs, and 1 classes"),
+    "classes of another type": ({}, {"classes": [1, 2]}, "does not record its classes"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_weights_and_notes_are_refused_by_name(tmp_path: Path, what: str) -> None:
+    arrays, notes, match = WRONG[what]
+    write_safetensors(tmp_path / "tomato.safetensors", tensors() | arrays, NOTES | notes)
+    refused(tmp_path / "tomato.safetensors", match)
+
+
+def test_permuted_classes_are_refused_by_name(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "tomato.safetensors", tensors(), NOTES)
+    assert read_head(tmp_path / "tomato.safetensors", NAME, CLASSES)
+    refused(tmp_path / "tomato.safetensors", "not in the order of training", CLASSES[::-1])
+
+
+def test_a_head_without_a_record_is_refused(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "tomato.safetensors", tensors(), {})
+    refused(tmp_path / "tomato.safetensors", "does not record its classes")
+
+
+def test_a_missing_head_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"head:tomato: there is no checkpoint tomato\.npz"):
+        read_head(tmp_path / "tomato.npz", NAME)

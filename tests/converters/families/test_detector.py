@@ -1,0 +1,132 @@
+"""The detector rejects what it says it rejects, and is not fitted on what cannot carry it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors, fit
+from onnxreg.converters.passes import model
+from onnxreg.schema.errors import InputError
+
+DIMENSION = 32
+
+
+def draw(count: int, seed: int, shift: float = 0.0) -> np.ndarray:
+    """Correlated rows, float32."""
+    mixing = np.random.default_rng(0).normal(size=(DIMENSION, DIMENSION))
+    generator = np.random.default_rng(seed)
+    return (generator.normal(size=(count, DIMENSION)) @ mixing + shift).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return fit(draw(2000, 1), draw(1000, 2), 95.0)
+
+
+def test_fresh_rows_are_rejected_as_often_as_it_says() -> None:
+    """Of 60 detectors with other held-out rows, nearly 95 % say an interval that holds their true rate."""
+    rows, fresh, covered = draw(2000, 1), draw(20_000, 3), 0
+    for seed in range(100, 160):
+        detector = fit(rows, draw(400, seed), 95.0)
+        _, (low, high) = detector.false_rejection
+        covered += low <= (detector.distances(fresh) > detector.threshold).mean() <= high
+    assert covered >= 0.85 * 60
+
+
+def test_shifted_rows_are_rejected(detector: Detector) -> None:
+    assert (detector.distances(draw(1000, 4, shift=30.0)) > detector.threshold).mean() > 0.99
+
+
+def test_the_graph_agrees_with_float64(detector: Detector) -> None:
+    graph = detector_graph(detector, 18)
+    onnx.checker.check_model(graph, full_check=True)
+    rows = np.concatenate([draw(500, 5), draw(500, 6, shift=5.0)])
+    distance, verdict = model.session(graph).run(None, {"embedding": rows})
+    exact = detector.distances(rows)
+    assert np.abs(distance / exact - 1).max() < 1e-5
+    clear = np.abs(exact / detector.threshold - 1) > 1e-5
+    assert np.array_equal(verdict[clear], (exact <= detector.threshold)[clear])
+    assert clear.mean() > 0.99
+
+
+def test_the_tensors_are_the_detector(detector: Detector) -> None:
+    tensors = detector_tensors(detector)
+    rows = draw(10, 7)
+    again = np.linalg.norm((rows.astype(np.float64) - tensors["mean"]) @ tensors["whitening"], axis=1)
+    assert np.allclose(again, detector.distances(rows), rtol=1e-12)
+    assert {array.dtype for array in tensors.values()} == {np.dtype(np.float64)}
+
+
+def test_without_shrinkage_the_distance_is_mahalanobis() -> None:
+    rows, held_out = draw(2000, 1), draw(200, 2)
+    plain = fit(rows, held_out, 95.0, shrinkage=0.0)
+    exact = rows.astype(np.float64)
+    inverse = np.linalg.inv(np.cov(exact.T, bias=True))
+    away = held_out - exact.mean(axis=0)
+    expected = np.sqrt(np.einsum("nd,de,ne->n", away, inverse, away))
+    assert np.allclose(plain.distances(held_out), expected)
+
+
+def test_shrinkage_is_what_ledoit_and_wolf_say() -> None:
+    """Their estimate falls with the rows; its value for identity covariance tends to 1."""
+    few, many = (fit(draw(count, 1), draw(200, 2), 95.0).shrinkage for count in (64, 6400))
+    assert 0 < many < few < 1
+    sphere = np.random.default_rng(8).normal(size=(500, DIMENSION))
+    assert fit(sphere, np.random.default_rng(9).normal(size=(200, DIMENSION)), 95.0).shrinkage > 0.9
+
+
+def constant() -> np.ndarray:
+    rows = draw(400, 1)
+    rows[:, 3] = 1.0
+    return rows
+
+
+def twice() -> np.ndarray:
+    rows = draw(400, 1)
+    rows[:, 3] = rows[:, 4]
+    return rows
+
+
+def broken() -> np.ndarray:
+    rows = draw(400, 1)
+    rows[5, 5] = np.nan
+    return rows
+
+
+Case = tuple[Callable[[], tuple[Any, ...]], str]
+REFUSED: dict[str, Case] = {
+    "too few rows": (lambda: (draw(DIMENSION, 1), draw(200, 2), 95.0), "32 rows for 32 dimensions: too few"),
+    "too few held out": (lambda: (draw(400, 1), draw(58, 2), 95.0), "58 held-out rows: too few"),
+    "its own held-out set": (
+        lambda: (draw(400, 1), draw(400, 1), 95.0),
+        "fitted on 400 of its 400 held-out rows",
+    ),
+    "one shared row": (
+        lambda: (draw(400, 1), np.concatenate([draw(99, 2), draw(1, 1)]), 95.0),
+        "fitted on 1 of",
+    ),
+    "a constant dimension": (
+        lambda: (constant(), draw(200, 2), 95.0, 0.0),
+        "covariance of its rows is singular",
+    ),
+    "two equal dimensions": (
+        lambda: (twice(), draw(200, 2), 95.0, 0.0),
+        "covariance of its rows is singular",
+    ),
+    "nan": (lambda: (broken(), draw(200, 2), 95.0), "a row holds NaN"),
+    "another width": (lambda: (draw(400, 1), draw(200, 2)[:, :5], 95.0), "not embeddings of one width"),
+    "a threshold for a percentile": (
+        lambda: (draw(400, 1), draw(200, 2), 0.95),
+        "the percentile of the detector is 0.95",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_carry_a_threshold_is_refused(what: str) -> None:
+    arguments, message = REFUSED[what]
+    with pytest.raises(InputError, match=message):
+        fit(*arguments())

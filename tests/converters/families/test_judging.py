@@ -1,0 +1,75 @@
+"""What a reduced precision may lose, and how often a detector rejects what."""
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.families import judging
+from onnxreg.converters.families.detector import fit
+from onnxreg.converters.families.evidence import HeldOut
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.family_file import FamilyLimits
+
+LIMITS = FamilyLimits()
+
+
+def truth(rows: int) -> judging.Truth:
+    return judging.Truth(np.zeros(rows, np.int64), "sha256:" + "0" * 64)
+
+
+def verdict(rows: int, lost: int, won: int, limits: FamilyLimits = LIMITS) -> str:
+    before = [True] * (rows - won) + [False] * won
+    after = [False] * lost + [True] * (rows - lost)
+    check, test = judging.accuracy_loss(before, after, "logits", truth(rows), limits)
+    assert check["value"] == pytest.approx((lost - won) / rows, abs=1e-6)
+    assert check["samples"] == test["samples"] == rows
+    assert test["metric"] == "mcnemar_p"
+    return str(check["verdict"])
+
+
+def test_a_loss_above_the_limit_fails() -> None:
+    assert verdict(1000, lost=11, won=0) == "fail"
+    assert verdict(1000, lost=30, won=10) == "fail"
+
+
+def test_a_loss_passes_where_its_whole_interval_is_within_the_limit() -> None:
+    assert verdict(10_000, lost=20, won=10) == "pass"
+    assert verdict(1000, lost=0, won=0) == "pass"
+
+
+def test_too_few_rows_prove_nothing() -> None:
+    assert verdict(100, lost=0, won=0) == "unknown"
+    assert verdict(1000, lost=9, won=0) == "unknown"
+
+
+def test_a_lifted_limit_only_informs() -> None:
+    assert verdict(100, lost=50, won=0, limits=FamilyLimits(accuracy_loss=None)) == "info"
+
+
+def test_without_rows_nothing_is_claimed() -> None:
+    assert judging.accuracy([], "logits", truth(0)) == []
+    assert judging.accuracy_loss([], [], "logits", truth(0), LIMITS) == []
+
+
+def test_rows_of_other_heads_do_not_count() -> None:
+    rows = {"head:a": np.array(["x", "", "y"])}
+    found = judging.Truth.of(HeldOut(rows, "sha256:0"), "head:a", ["x", "y"], "head:a")
+    logits = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    assert judging.right(logits, found) == [True, False]
+
+
+def test_truth_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match="head:a: the held-out array head:a is no array of class ids"):
+        judging.Truth.of(HeldOut({"head:a": np.zeros(3)}, "sha256:0"), "head:a", ["x"], "head:a")
+
+
+def test_a_detector_that_misses_outliers_fails() -> None:
+    draw = np.random.default_rng(0)
+    detector = fit(draw.normal(size=(500, 8)), draw.normal(size=(200, 8)), 95.0)
+    alike = ("sha256:1", draw.normal(size=(300, 8)))
+    far = ("sha256:2", 50 + draw.normal(size=(300, 8)))
+    rejection, found = judging.detection(detector, "int8", alike, far, LIMITS)
+    assert (found["verdict"], found["value"], found["dataset"]) == ("pass", 1.0, "sha256:2")
+    assert rejection["verdict"] == "info"
+    assert rejection["interval"][0] <= rejection["value"] <= rejection["interval"][1]
+    (missed,) = judging.detection(detector, "int8", None, alike, LIMITS)
+    assert missed["verdict"] == "fail"

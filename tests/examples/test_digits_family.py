@@ -1,0 +1,134 @@
+"""A family trained on real images, released, pulled and asked: what it gets right on rows that nobody trained on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_family import Family
+
+from onnxreg.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SEEDED = 320
+NAME = "examples/digits"
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the example writes: a trained Swin, three trained heads and 320 seeded ones."""
+    place = tmp_path_factory.mktemp("family") / "work"
+    subprocess.run(
+        [sys.executable, str(EXAMPLES / "digits_family.py"), str(place), "--seeded", str(SEEDED)],
+        check=True,
+        capture_output=True,
+    )
+    with (place / "family.yaml").open("a") as document:
+        document.write("limits: {latency_p95: null}\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def home(work: Path) -> Path:
+    """A registry with the family, exported by the command line."""
+    assert reg(work.parent / "home", "export", "--recipe", work / "family.yaml") == 0
+    return work.parent / "home"
+
+
+@pytest.fixture(scope="module")
+def pulled(home: Path) -> Path:
+    """The files of the family, pulled out of another registry."""
+    target = home.parent / "pulled"
+    assert reg(home.parent / "app", "pull", NAME, home, "--output", target) == 0
+    return target
+
+
+def reg(registry: Path, *words: object) -> int:
+    return main(["--quiet", "--registry", str(registry), *(str(word) for word in words)])
+
+
+def checks(pulled: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The checks of the manifest by path, name and metric."""
+    manifest = json.loads((pulled / "openmed-onnx.json").read_text())
+    return {
+        (item["path"], check["name"], check["metric"]): check
+        for item in manifest["artifacts"]
+        for check in item["checks"]
+    }
+
+
+def test_held_out_figures(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = checks(pulled)
+    shown = [
+        f"{path:36} {name:44} {metric:20} {check['value']:8.4g} n={check['samples']} {check.get('interval', '')}"
+        for (path, name, metric), check in found.items()
+        if "accuracy" in metric or "rate" in metric
+    ]
+    with capsys.disabled():
+        print("", *shown, sep="\n")
+    assert found["swin-species-fp32.onnx", "accuracy of species_logits", "accuracy"]["value"] > 0.9
+    for group in ("round", "straight", "curved"):
+        path = f"disease-heads/{group}-fp32.onnx"
+        assert found[path, "accuracy of disease_logits", "accuracy"]["value"] > 0.88
+    for backbone in ("float32", "float16", "int8"):
+        photos = found["ood.onnx", f"rejection of outliers, {backbone} backbone", "true_positive_rate"]
+        assert photos["value"] > 0.95
+        digits = found["ood.onnx", f"false rejection, {backbone} backbone", "false_rejection_rate"]
+        assert digits["value"] < 0.1
+
+
+def test_hundreds_of_heads_are_one_release(pulled: Path) -> None:
+    listed = json.loads((pulled / "disease-heads-list.json").read_text())
+    assert len(listed) == SEEDED + 4
+    assert listed["unnamed"] is None
+    assert all((pulled / "disease-heads" / name).is_file() for name in listed.values() if name)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_the_helper_answers_from_a_pulled_directory(work: Path, pulled: Path, precision: str) -> None:
+    family = Family(pulled, precision)
+    with np.load(work / "held-out.npz") as rows, np.load(work / "outliers.npz") as outliers:
+        answers = [family.ask(image) for image in rows["input"][:150]]
+        truth = [
+            next(
+                rows[f"head:{group}"][row]
+                for group in ("round", "straight", "curved")
+                if rows[f"head:{group}"][row]
+            )
+            for row in range(150)
+        ]
+        photos = [family.ask(image) for image in outliers["input"][:50]]
+    assert np.mean([answer.disease == digit for answer, digit in zip(answers, truth, strict=True)]) > 0.8
+    assert np.mean([answer.in_distribution for answer in answers]) > 0.85
+    assert np.mean([answer.in_distribution for answer in photos]) < 0.1
+
+
+def test_a_head_is_loaded_when_it_is_needed(work: Path, pulled: Path) -> None:
+    family = Family(pulled)
+    assert family._head.cache_info().currsize == 0
+    with np.load(work / "held-out.npz") as rows:
+        for image in rows["input"][:20]:
+            family.ask(image)
+    assert 1 <= family._head.cache_info().currsize <= 3
+
+
+def test_one_head_is_pulled_alone(home: Path, tmp_path: Path) -> None:
+    words = ("--member", "head:curved", "--format", "onnx-int8", "--output", tmp_path / "out")
+    assert reg(tmp_path / "home", "pull", NAME, home, *words) == 0
+    found = [path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.onnx")]
+    assert found == ["disease-heads/curved-int8.onnx"]
+
+
+def test_the_script_prints_an_answer(work: Path, pulled: Path, tmp_path: Path) -> None:
+    with np.load(work / "held-out.npz") as rows:
+        np.save(tmp_path / "image.npy", rows["input"][5])
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "run_family.py"), str(pulled), str(tmp_path / "image.npy")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["species", "disease", "in"]

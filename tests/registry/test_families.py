@@ -1,0 +1,73 @@
+"""A family in a registry: one head is pulled, one head is updated, and the index stays small."""
+
+from pathlib import Path
+
+import pytest
+from families import NAME, write_family
+
+from onnxreg.registry import Registry
+from onnxreg.registry.health.verify import verify
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.version import Version
+
+ONE = f"{NAME}:1.0.0"
+
+
+def index_bytes(registry: Registry) -> bytes:
+    index = registry.store.read_index(NAME)
+    assert index is not None
+    return index.data
+
+
+@pytest.fixture
+def crops(registry: Registry, tmp_path: Path) -> Registry:
+    registry.add(write_family(tmp_path / "draft", 3), "1.0.0")
+    return registry
+
+
+def test_one_member_is_pulled(crops: Registry, other: Registry, tmp_path: Path) -> None:
+    wanted = Selection(members=("head:species001",))
+    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    paths = ("heads/species001-fp16.onnx", "heads/species001-int8.onnx", "heads/species001.onnx")
+    assert done.held == {Version(1, 0, 0): paths}
+    other.write_out(f"{NAME}:1.0.0", tmp_path / "out")
+    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.onnx")}
+    assert found == set(paths)
+    assert not verify(other.store).damages
+
+
+def test_members_and_formats_narrow_each_other(crops: Registry, other: Registry) -> None:
+    wanted = Selection(("onnx-int8",), members=("backbone", "head:species001"))
+    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    assert done.held == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
+
+
+def test_a_member_that_is_not_there_is_named(crops: Registry, other: Registry) -> None:
+    with pytest.raises(NotFoundError, match="has no member head:species01") as caught:
+        other.pull(ONE, str(crops.store.root), selection=Selection(members=("head:species01",)))
+    assert "head:species001" in caught.value.hint
+
+
+def test_updating_one_head_sends_its_files_and_a_manifest(
+    crops: Registry, other: Registry, tmp_path: Path
+) -> None:
+    crops.push(ONE, str(other.store.root))
+    crops.add(write_family(tmp_path / "next", 3, {"species001": "b"}), "1.1.0")
+    done = crops.push(f"{NAME}:1.1.0", str(other.store.root))
+    variants = 3
+    assert done.blobs == variants + 1
+    before, after = (crops.get(f"{NAME}:{tag}").manifest for tag in ("1.0.0", "1.1.0"))
+    fresh = {file.path for file in after.all_files()} - {
+        file.path for file in before.all_files() if file in set(after.all_files())
+    }
+    assert fresh == {f"heads/species001{suffix}.onnx" for suffix in ("", "-fp16", "-int8")}
+
+
+def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Registry, tmp_path: Path) -> None:
+    sizes = []
+    for version, heads in (("1.0.0", 2), ("1.1.0", 320)):
+        registry.add(write_family(tmp_path / version, heads), version)
+        sizes.append(len(index_bytes(registry)))
+    assert sizes[1] < 3 * sizes[0]
+    assert registry.resolve(f"{NAME}:1.1.0") is not None
