@@ -120,7 +120,7 @@ def command(
 
     Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
     unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
-    each of its fields. See docs/recipes.md, docs/vision.md.
+    each of its fields. See docs/tasks.md, docs/recipes.md, docs/vision.md.
 
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
 

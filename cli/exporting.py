@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "recipe": ("checkpoint",),
     "profile android": (
         *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
         *("eval_suite", "min_gold_chars", "min_parent_recall"),
     ),
     "task": ("opset", "quantize", "max_seq_length"),
+    "recipe": ("checkpoint",),
 }
 """The options that each kind of export has."""
 OF_ALL = ("trust_remote_code",)

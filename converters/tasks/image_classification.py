@@ -120,11 +120,12 @@ class ImageClassification(Task):
             return Place(factory.find(asked.factory, self.directory), checkpoint, dataset)
         if not factory.is_factory(source):
             raise NotFoundError(f"there is no run directory {source}", factory.HINT)
-        if asked.factory not in (None, source):
+        made = factory.find(source, self.directory)
+        if asked.factory not in (None, source, made.name):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
-        return Place(factory.find(source, self.directory), checkpoint, dataset)
+        return Place(made, checkpoint, dataset)
 
     def _file(self, name: str, what: str) -> Path:
         path = self.directory / name

@@ -110,7 +110,8 @@ def test_twelve_fields_to_two_files(export: Reg, reg: Reg, project: Path) -> Non
 
 def test_people_read_what_became_of_each_field(export: Reg, reg: Reg) -> None:
     export({})
-    shown = reg("export", "net.py:build", "--recipe", "orchard.yaml", "--checkpoint", "best.pth").out
+    words = ("export", "net.py:build", "--recipe", "orchard.yaml", "--checkpoint", "best.pth")
+    shown = reg(*words, "--version", "0.2.0").out
     assert "FIELD" in shown and "BECAME" in shown
     assert "check max_abs_diff at most 0.0001 on exports/model.onnx; beyond it nothing is published" in shown
 
@@ -272,7 +273,7 @@ def spoil(project: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "status", "message"),
     [
-        ("nan", 7, "the checkpoint itself gives NaN or infinity in output"),
+        ("nan", 7, "the source itself gives NaN or infinity in output"),
         ("keys", 2, "best.pth is not of this module: the checkpoint has no values for 3.bias"),
         ("shapes", 2, "other shapes than the module for 3.bias"),
         ("bomb", 2, "best.pth is no checkpoint of tensors alone"),
@@ -335,3 +336,12 @@ def test_two_outputs_without_names(export: Reg, project: Path) -> None:
     assert done.status == 2
     assert "2 outputs without names" in done.error["message"]
     assert nothing_left(project)
+
+
+def test_what_was_made_of_a_factory_is_rebuilt_with_the_same_weights(export: Reg, reg: Reg) -> None:
+    assert export({}).status == 0
+    words = ("rebuild", "acme/digits:0.1.0", "--source", "net.py:build")
+    needed = reg(*words)
+    assert (needed.status, "--data options.checkpoint=PATH" in needed.err) == (2, True), needed.err
+    done = reg(*words, "--data", "options.checkpoint=best.pth")
+    assert done.status == 0, done.err

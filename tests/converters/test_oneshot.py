@@ -181,7 +181,7 @@ def test_a_base_model_has_no_head(
     task: str, objects: tuple[Any, Any], encoder: Path, tmp_path: Path, scratch: Path
 ) -> None:
     for source in (objects, encoder):
-        with pytest.raises(InputError, match="config.json says BertModel"):
+        with pytest.raises(InputError, match=r"config\.json says BertModel"):
             export(source, task, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == [] == list(scratch.iterdir())
 

@@ -140,7 +140,7 @@ def _cell(architecture: Architecture, task: str, suffix: str, scratch: Path) -> 
         if not checkpoint.is_dir():
             architecture.make(architecture, suffix, checkpoint)
     except LookupError:
-        return "–"
+        return "-"
     try:
         workspace = scratch / task
         workspace.mkdir()

