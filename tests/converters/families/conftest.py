@@ -1,37 +1,15 @@
-"""Heads of seeded weights."""
+"""Modules beside the tests, and a maker of heads."""
 
 import sys
-from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-from onnxreg.converters.families.checkpoints import Head, Layer
-from onnxreg.schema.digest import Digest
-
-WIDTH = 24
-MakeHead = Callable[..., Head]
+from seeded import MakeHead, maker
 
 
 @pytest.fixture
 def make_head() -> MakeHead:
     """A head of seeded weights: `make(name, classes, hidden...)`."""
-    generator = np.random.default_rng(7)
-
-    def make(name: str, classes: int, *hidden: int, width: int = WIDTH, scale: float = 1.0) -> Head:
-        sizes = [width, *hidden, classes]
-        layers = tuple(
-            Layer(
-                (scale * before**-0.5 * generator.normal(size=(after, before))).astype(np.float32),
-                generator.normal(size=after).astype(np.float32),
-            )
-            for before, after in pairwise(sizes)
-        )
-        ids = tuple(f"class{number}" for number in range(classes))
-        return Head(name, layers, ids, (9,) * classes, Digest.of(name.encode()))
-
-    return make
+    return maker()

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import WIDTH, MakeHead
+from seeded import WIDTH, MakeHead
 
 from onnxreg.converters.families.checkpoints import Head
 from onnxreg.converters.families.fused import MASKED, fused_graph

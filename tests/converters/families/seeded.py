@@ -1,0 +1,31 @@
+"""Heads of seeded weights."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from onnxreg.converters.families.checkpoints import Head, Layer
+from onnxreg.schema.digest import Digest
+
+WIDTH = 24
+MakeHead = Callable[..., Head]
+
+
+def maker() -> MakeHead:
+    """Makes a head: `make(name, classes, hidden...)`."""
+    generator = np.random.default_rng(7)
+
+    def make(name: str, classes: int, *hidden: int, width: int = WIDTH, scale: float = 1.0) -> Head:
+        sizes = [width, *hidden, classes]
+        layers = tuple(
+            Layer(
+                (scale * before**-0.5 * generator.normal(size=(after, before))).astype(np.float32),
+                generator.normal(size=after).astype(np.float32),
+            )
+            for before, after in pairwise(sizes)
+        )
+        ids = tuple(f"class{number}" for number in range(classes))
+        return Head(name, layers, ids, (9,) * classes, Digest.of(name.encode()))
+
+    return make
