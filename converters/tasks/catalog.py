@@ -3,6 +3,8 @@
 import inspect
 from collections.abc import Mapping
 
+from pydantic.fields import FieldInfo
+
 from onnxreg.converters.tasks.base import Task
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
@@ -55,8 +57,12 @@ def _summary(task: type[Task]) -> str:
 
 
 def _options(task: type[Task]) -> str:
-    fields = task.Options.model_fields
-    return ", ".join(
-        f"`{name}`" if field.default is None or field.is_required() else f"`{name}` {field.default}"
-        for name, field in fields.items()
-    )
+    return ", ".join(f"`{name}`{_default(field)}" for name, field in task.Options.model_fields.items())
+
+
+def _default(field: FieldInfo) -> str:
+    """What an option is where nobody gives it; nothing for one that must be given, or is empty."""
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    if default is None or default in ((), {}):
+        return ""
+    return f" {('yes' if default else 'no') if isinstance(default, bool) else default}"

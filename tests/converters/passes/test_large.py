@@ -15,8 +15,12 @@ from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantizati
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.converters.recipes.cache import Cache
+from onnxreg.converters.recipes.execute import execute
+from onnxreg.converters.recipes.order import place_order
 from onnxreg.registry import Registry
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.recipe_file import RecipeFile
 
 TABLES = 4
 WIDTH = 64
@@ -93,6 +97,38 @@ def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp
     assert facts.external_data == ("model.onnx.data",)
     assert facts.weights.weights_quantized == 1
     publish_and_pull(target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+)
+def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
+    rows: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = model.save
+    monkeypatch.setattr(model, "save", lambda graph, path: real(graph, path, limit))
+    (tmp_path / "source").mkdir()
+    source = write(tmp_path / "source", rows)
+    steps = [
+        {"name": "newer", "pass": "OnnxOpVersionConversion", "params": {"target_opset": 21}},
+        {"name": "half", "pass": "OnnxFloatToFloat16", "input": "newer"},
+    ]
+    outputs = [{"step": "newer", "path": "model.onnx"}, {"step": "half", "path": "half/model.onnx"}]
+    recipe = RecipeFile.from_json({"task": "onnx", "steps": steps, "outputs": outputs})
+    registry, cache = Registry(tmp_path / "registry"), Cache(tmp_path / "cache")
+    digests = []
+    for _ in range(2):
+        with registry.workspace() as workspace:
+            order = place_order(recipe, str(source), "acme/large")
+            digests.append(registry.add(execute(order, workspace, cache)).digest)
+    assert digests[0] == digests[1]
+    elsewhere = Registry(tmp_path / "elsewhere")
+    elsewhere.pull("acme/large", str(tmp_path / "registry"))
+    published = elsewhere.write_out("acme/large", tmp_path / "files")
+    large, half = published.manifest.artifacts
+    assert {file.role for file in large.files} == {"external-data", "golden"}
+    assert half.precision == "float16" and half.parent == large.digest
+    assert inspect_onnx(tmp_path / "files" / "model.onnx").opset == 21
 
 
 @pytest.mark.parametrize(
