@@ -3,6 +3,8 @@
 from typing import Any
 
 from onnxreg.converters.tasks import catalog
+from onnxreg.converters.tasks.text import TextTask
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe_file import RecipeFile
 
 OPSET = 14
@@ -18,12 +20,18 @@ def task_recipe(
 ) -> RecipeFile:
     """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
 
-    Raises InputError for a task that there is not, or an opset below 1.
+    Raises InputError for a task that there is not, or that has no recipe without being told more, and an opset below 1.
 
     Args:
         opset: 14 where absent.
         max_seq_length: in tokens; the task's own where absent.
     """
+    kind = catalog.find(task)
+    if not issubclass(kind, TextTask):
+        raise InputError(
+            f"the task {kind.id} has no recipe of its own: it must be told what to do",
+            "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+        )
     target = OPSET if opset is None else opset
     steps: list[dict[str, Any]] = [
         {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
@@ -33,7 +41,7 @@ def task_recipe(
         steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"})
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {
-        "task": catalog.find(task).id,
+        "task": kind.id,
         "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
         "steps": steps,
         "outputs": outputs,

@@ -24,7 +24,7 @@ Outputs = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one output is from another over `positions`, which are vectors along its last axis.
+    """How far one output is from another over `positions`: vectors along its last axis, or the numbers of a run together.
 
     `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement` the share
     of positions with the same largest value; `scale` is the largest value to compare with, at least 1.
@@ -102,21 +102,29 @@ def agreement(expected: Outputs, got: Outputs, name: str) -> Agreement:
     """How far the output `name` is from what is expected; both finite and of one shape, as `parity` has seen."""
     import numpy as np
 
-    parent, child = (
-        np.concatenate([_vectors(found[name]) for found in side]).astype(np.float64)
-        for side in (expected, got)
-    )
-    norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
-    cosines = np.divide((parent * child).sum(axis=1), norms, out=np.ones(len(parent)), where=norms > 0)
+    sides = [[_vectors(found[name]) for found in side] for side in (expected, got)]
+    pairs = list(zip(*sides, strict=True))
+    same = [parent.argmax(axis=1) == child.argmax(axis=1) for parent, child in pairs]
     return Agreement(
-        positions=len(parent),
-        max_abs_diff=float(np.abs(parent - child).max(initial=0.0)),
-        min_cosine=float(cosines.min(initial=1.0)),
-        argmax_agreement=float((parent.argmax(axis=1) == child.argmax(axis=1)).mean()),
-        scale=max(1.0, float(np.abs(parent).max(initial=0.0))),
+        positions=sum(map(len, same)),
+        max_abs_diff=max(float(np.abs(parent - child).max(initial=0.0)) for parent, child in pairs),
+        min_cosine=min(float(_cosines(parent, child).min(initial=1.0)) for parent, child in pairs),
+        argmax_agreement=float(np.concatenate(same).mean()),
+        scale=max(1.0, *(float(np.abs(parent).max(initial=0.0)) for parent, _ in pairs)),
     )
+
+
+def _cosines(parent: Any, child: Any) -> Any:
+    """The cosine of each pair of rows; 1 where one is zero."""
+    import numpy as np
+
+    norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
+    return np.divide((parent * child).sum(axis=1), norms, out=np.ones(len(parent)), where=norms > 0)
 
 
 def _vectors(array: Any) -> Any:
-    """An array as rows along its last axis; a vector is one value for each row."""
-    return array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(-1, 1)
+    """An array as float64 rows along its last axis; numbers without such an axis, one for each token, are one row."""
+    import numpy as np
+
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
+    return rows.astype(np.float64)

@@ -37,6 +37,15 @@ def test_logits_of_zero_agree_with_each_other() -> None:
     assert agreement(zeros, zeros, [[1]]).min_cosine == 1
 
 
+def test_numbers_of_tokens_are_compared_together() -> None:
+    """A question's start logits: which token is the largest is what counts, and padding is no token."""
+    expected = np.array([[1.0, 5.0, 9.0]], np.float32)
+    for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
+        found = agreement(expected, np.array(got, np.float32), [[1, 1, 0]])
+        assert (found.positions, found.argmax_agreement) == (1, same)
+        assert found.min_cosine < 1
+
+
 def test_what_is_not_per_token_counts_whole() -> None:
     feeds = [{"attention_mask": np.array([[1, 0], [1, 1]])}]
     pooled = np.ones((2, 2), np.float32)
