@@ -161,10 +161,6 @@ def table(architectures: Sequence[Architecture] = TEXT, heads: Mapping[str, str]
     return "\n".join(lines)
 
 
-TABLES: Mapping[str, tuple[Sequence[Architecture], Mapping[str, str]]] = {"text": (TEXT, HEADS)}
-"""The tables of the page by their names."""
-
-
 def written(name: str) -> list[str]:
     """The lines of a table of the page."""
     text = PAGE.read_text(encoding="utf-8")
@@ -172,14 +168,12 @@ def written(name: str) -> list[str]:
     return found.strip().splitlines()
 
 
-def write() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, (architectures, heads) in TABLES.items():
-        before, mark, rest = text.partition(f"<!-- generated: {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        text = f"{before}{mark}\n{table(architectures, heads)}\n\n{end}{after}"
-    PAGE.write_text(text, encoding="utf-8")
+def write(name: str, lines: str) -> None:
+    """Put a table into the page."""
+    before, mark, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- generated: {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    PAGE.write_text(f"{before}{mark}\n{lines}\n\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write()
+    write("text", table())

@@ -1,34 +1,46 @@
-"""The table of docs/architectures.md is what exports give."""
+"""The tables of docs/architectures.md are what exports give."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import architectures
-from architectures import TABLES, Architecture
+import vision_architectures as vision
+from architectures import HEADS, TEXT, Architecture
 
-QUICK = ("BERT", "GPT-2", "T5")
+QUICK = ("BERT", "GPT-2", "T5", "ResNet")
 """The rows that every run sees; `make test-all` sees all."""
 
-ROWS = [
-    pytest.param(name, each, marks=() if each.name in QUICK else pytest.mark.large, id=each.name)
-    for name, (found, _) in TABLES.items()
-    for each in found
-]
+
+def rows(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.large) for name in names]
 
 
-@pytest.mark.parametrize(("name", "architecture"), ROWS)
-def test_a_row_is_what_exports_give(name: str, architecture: Architecture) -> None:
-    heads: Sequence[str] = list(TABLES[name][1])
-    given = architectures.line([architecture.name, *architectures.row(architecture, TABLES[name][1])])
-    assert architectures.written(name)[0] == architectures.line(["architecture", *heads])
-    assert given in architectures.written(name)
+KNOWN: dict[str, Architecture] = {each.name: each for each in TEXT}
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_the_page_has_a_row_for_each_architecture(name: str) -> None:
-    told = [line.split(" | ")[0].removeprefix("| ") for line in architectures.written(name)[2:]]
-    assert told == [each.name for each in TABLES[name][0]]
+@pytest.mark.parametrize("name", rows(KNOWN))
+def test_a_row_of_text_is_what_exports_give(name: str) -> None:
+    assert architectures.line([name, *architectures.row(KNOWN[name])]) in architectures.written("text")
+
+
+@pytest.mark.parametrize("name", rows(vision.KINDS))
+def test_a_row_of_vision_is_what_exports_give(name: str) -> None:
+    assert architectures.line([name, *vision.row(name)]) in architectures.written("vision")
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "names"),
+    [("text", HEADS, KNOWN), ("vision", ["float32", *vision.STEPS], vision.KINDS)],
+    ids=["text", "vision"],
+)
+def test_the_page_has_a_row_for_each_architecture(
+    table: str, columns: Iterable[str], names: Iterable[str]
+) -> None:
+    head, _, *lines = architectures.written(table)
+    assert head == architectures.line(["architecture", *columns])
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines] == list(names)
