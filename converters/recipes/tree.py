@@ -11,7 +11,7 @@ from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.paths import check_distinct
-from onnxreg.schema.recipe_file import AskedOutput, AskedStep, RecipeFile
+from onnxreg.schema.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
     """What to publish: what the recipe names, else the result of each step that no other one takes; with their paths.
 
     Raises InputError for a step that is not there or is named twice, a path that its pass cannot write or that two
-    outputs have, and a check of an output that is not there.
+    outputs have, a check of an output that is not there, and two checks of one metric of it.
     """
     asked = list(recipe.outputs)
     if not asked:
@@ -132,12 +132,19 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
     found = [output.model_copy(update={"path": _path(steps[output.step], output)}) for output in asked]
     paths = [str(output.path) for output in found]
     _check_paths(paths)
-    for check in recipe.checks:
-        if check.output not in ("*", *paths):
-            raise InputError(
-                f"a check is about {check.output}, which is no output", f"outputs are {', '.join(paths)}"
-            )
+    _check_limits(recipe.checks, paths)
     return found
+
+
+def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
+    limited = [(check.output, check.metric) for check in checks]
+    for output, metric in limited:
+        if output not in ("*", *paths):
+            raise InputError(
+                f"a check is about {output}, which is no output", f"outputs are {', '.join(paths)}"
+            )
+        if limited.count((output, metric)) > 1:
+            raise InputError(f"two checks limit {metric} of {output}", "state one limit")
 
 
 def file_name(node: Node, output: AskedOutput | None = None) -> str:

@@ -114,6 +114,18 @@ def test_a_check_of_no_output_is_a_mistake() -> None:
         read([INT8], checks=[check])
 
 
+@pytest.mark.parametrize("output", ["*", "int8.onnx"])
+def test_two_limits_on_one_metric_of_one_output_are_a_mistake(output: str) -> None:
+    first = {"output": output, "metric": "max_abs_diff", "max": 0.0001}
+    with pytest.raises(InputError, match="two checks limit max_abs_diff of"):
+        read([INT8], checks=[first, {**first, "max": 1000.0}])
+
+
+def test_a_limit_of_one_output_beside_that_of_all() -> None:
+    first = {"metric": "max_abs_diff", "max": 0.0001}
+    read([INT8], checks=[first, {**first, "output": "int8.onnx"}, {"metric": "min_cosine", "min": 0.9}])
+
+
 @pytest.mark.parametrize(
     "value",
     [
