@@ -138,9 +138,10 @@ def _checks(
     order: Order, subject: Subject, result: Result, path: str, workspace: Path, files: list[str]
 ) -> Iterator[dict[str, Any]]:
     asked = checking.asked_of(order.recipe.checks, path)
-    checking.refuse_unmeasured(asked, bool(result.feeds), subject.labelled is not None, path)
+    first = result.expected[0] if result.feeds else {}
+    numbers = [name for name, array in first.items() if array.dtype.kind == "f"]
+    checking.refuse_unmeasured(asked, bool(numbers), subject.labelled is not None, path)
     if result.feeds:
-        numbers = [name for name, array in result.expected[0].items() if array.dtype.kind == "f"]
         found = {name: measuring.agreement(result.expected, result.outputs, name) for name in numbers}
         yield from checking.parity_checks(found, samples.digest(result.feeds), asked, path)
     if (data := subject.labelled) is not None:
