@@ -9,7 +9,7 @@ from typing import Any
 from onnxreg.converters.android.options import DOCUMENT
 from onnxreg.converters.android.recorded import contract_of
 from onnxreg.converters.recipes.contract import Contract
-from onnxreg.converters.recipes.reading import read_recipe
+from onnxreg.converters.recipes.reading import OURS_TO_SAY, from_value, read_document
 from onnxreg.schema.errors import HostError, NotFoundError
 from onnxreg.schema.recipe_file import RecipeFile
 
@@ -33,8 +33,13 @@ class Profile:
     name: str | None = None
     package: str | None = None
 
+    def text(self) -> str:
+        """The document without what makes it a profile's: a recipe of one's own may begin with it."""
+        lines = self.document.read_text("utf-8").splitlines()
+        return "\n".join(line for line in lines if line.partition(":")[0] not in OURS_TO_SAY)
+
     def recipe(self) -> RecipeFile:
-        recipe = read_recipe(self.document)
+        recipe = from_value(read_document(self.document), self.document.name)
         return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 

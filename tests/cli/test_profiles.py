@@ -8,6 +8,9 @@ from typing import Any
 import onnx
 import pytest
 
+from onnxreg.converters.profiles.catalog import find
+from onnxreg.converters.recipes.reading import read_recipe
+
 Reg = Callable[..., Any]
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 net (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }"""
@@ -84,3 +87,10 @@ def test_another_document_or_version_is_another_export(reg: Reg, package: Path, 
     told = "acme/x:0.1.1" if change == "document" else "describing what was made"
     done = export(reg, "plain")
     assert told in done.out + done.err, done.err
+
+
+def test_what_show_prints_is_a_recipe_of_ones_own(reg: Reg, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(reg("profiles", "show", "android").out)
+    mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()
+    assert (mine.profile, android.profile) == ("recipe", "android")
+    assert mine.steps == android.steps
