@@ -17,6 +17,7 @@ from onnxreg.converters.recipes.contract import Output
 from onnxreg.converters.recipes.order import Order
 from onnxreg.converters.recipes.result import Result
 from onnxreg.converters.recipes.subjects import FILES
+from onnxreg.converters.recipes.tree import GOLDEN
 from onnxreg.converters.roles import role_of
 from onnxreg.converters.tasks.base import Subject
 from onnxreg.converters.toolchain import tool_versions
@@ -163,7 +164,7 @@ def _write_golden(
     least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
     work = GoldenVectors(tolerance=tolerance, least=least)
     subject = Outputs(path, cases, result.golden)
-    return run(f"golden-{asked.step}", work, subject, asked.step)[1]
+    return run(f"{GOLDEN}{asked.step}", work, subject, asked.step)[1]
 
 
 def _fields(output: Output, result: Result) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
 
+GOLDEN = "golden-"
+"""How the name of a step begins that writes the golden vectors of another."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -41,8 +44,8 @@ class Node:
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
     """The steps by name, parents before children, each otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated name, a parent that is not there, a cycle, a pass that is
-    unknown or whose parameters are not valid, and data that cannot be read.
+    Raises InputError, naming the step, for a repeated name or one of ours, a parent that is not there, a cycle, a pass
+    that is unknown or whose parameters are not valid, and data that cannot be read.
 
     Args:
         directory: what the paths of calibration data are relative to.
@@ -51,6 +54,8 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
     for step in recipe.steps:
         if step.name in asked:
             raise InputError(f"two steps are called {step.name}")
+        if step.name.startswith(GOLDEN):
+            raise InputError(f"step {step.name}: names that begin with {GOLDEN} are those of golden vectors")
         asked[step.name] = step
     found: dict[str, Node] = {}
     for step in recipe.steps:

@@ -40,6 +40,7 @@ def test_without_outputs_every_result_that_no_step_takes_is_published() -> None:
     ("steps", "said"),
     {
         "repeated name": ([INT8, INT8], "two steps are called int8"),
+        "a name of ours": ([{**INT8, "name": "golden-v"}], "step golden-v: names that begin with golden-"),
         "missing parent": ([{**INT8, "input": "fp23"}], "step int8: there is no step called fp23"),
         "itself": ([{**INT8, "input": "int8"}], "each other's input: int8 <- int8"),
         "cycle": (
