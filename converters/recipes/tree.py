@@ -38,7 +38,10 @@ class Node:
 
     def above(self) -> "list[Node]":
         """The steps from this one up to the source, this one first."""
-        return [self, *(self.parent.above() if self.parent else [])]
+        line = [self]
+        while (parent := line[-1].parent) is not None:
+            line.append(parent)
+        return line
 
 
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
@@ -59,33 +62,33 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
         asked[step.name] = step
     found: dict[str, Node] = {}
     for step in recipe.steps:
-        _place(step, asked, found, directory, ())
+        for each in reversed(_line(step, asked, found)):
+            found[each.name] = _node(each, found, directory)
     return {
         step.name: found[step.name] for step in sorted(recipe.steps, key=lambda s: len(found[s.name].above()))
     }
 
 
-def _place(
-    step: AskedStep,
-    asked: Mapping[str, AskedStep],
-    found: dict[str, Node],
-    directory: Path,
-    below: tuple[str, ...],
-) -> Node:
-    if step.name in found:
-        return found[step.name]
-    if step.name in below:
-        raise InputError(f"steps are each other's input: {' <- '.join((*below, step.name))}")
-    parent = None
-    if step.input is not None:
-        if step.input not in asked:
-            raise InputError(
-                f"step {step.name}: there is no step called {step.input}", f"steps are {', '.join(asked)}"
-            )
-        parent = _place(asked[step.input], asked, found, directory, (*below, step.name))
+def _line(step: AskedStep, asked: Mapping[str, AskedStep], found: Mapping[str, Node]) -> list[AskedStep]:
+    """The steps that are not yet found, from this one up, this one first."""
+    line: dict[str, AskedStep] = {}
+    name: str | None = step.name
+    while name is not None and name not in found:
+        if name in line:
+            raise InputError(f"steps are each other's input: {' <- '.join((*line, name))}")
+        line[name] = asked[name]
+        above = asked[name].input
+        if above is not None and above not in asked:
+            raise InputError(f"step {name}: there is no step called {above}", f"steps are {', '.join(asked)}")
+        name = above
+    return list(line.values())
+
+
+def _node(step: AskedStep, found: Mapping[str, Node], directory: Path) -> Node:
+    parent = None if step.input is None else found[step.input]
     node = Node(step, _kind(step), parent, _data(step, directory))
     _check(node)
-    return found.setdefault(step.name, node)
+    return node
 
 
 def _kind(step: AskedStep) -> type[Pass[Any, Any]]:

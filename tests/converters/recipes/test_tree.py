@@ -36,6 +36,13 @@ def test_without_outputs_every_result_that_no_step_takes_is_published() -> None:
     assert read([INT8, DECODER])[1] == ["int8.onnx", "model.onnx"]
 
 
+@pytest.mark.parametrize("turn", [1, -1], ids=["parents first", "children first"])
+def test_a_chain_as_long_as_a_recipe_may_have(turn: int) -> None:
+    chain: list[dict[str, Any]] = [{**FP16, "name": "s0"}]
+    chain += [{**FP16, "name": f"s{index}", "input": f"s{index - 1}"} for index in range(1, 1000)]
+    assert read(chain[::turn]) == ([step["name"] for step in chain], ["s999.onnx"])
+
+
 @pytest.mark.parametrize(
     ("steps", "said"),
     {
