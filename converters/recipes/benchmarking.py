@@ -18,6 +18,8 @@ from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.recipe_file import Benchmark
 
 WARM_UP = 10
+BATCH = "batch"
+"""How the axis is called whose size is asked for."""
 LENGTH = 32
 """Of a dynamic axis that is no batch, such as the tokens of a sentence."""
 
@@ -107,12 +109,19 @@ def _runs(root: Path, path: str, graph: Path, asked: Benchmark) -> list[Run]:
     options = session_options(prepacking=True)
     options.intra_op_num_threads, options.inter_op_num_threads = asked.threads, 1
     session = ort.InferenceSession(str(root / path), options, providers=["CPUExecutionProvider"])
-    sizes = [{"batch": rows} for rows in asked.batches]
+    sizes = [{BATCH: rows} for rows in asked.batches]
     drawn = samples.draw(model.load(graph), sizes=sizes, lengths=[LENGTH] * len(sizes))
     types: Mapping[str, str] = {item.name: numpy_type(item.type) for item in session.get_inputs()}
     feeds = [{name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()} for feed in drawn]
-    found = {len(next(iter(feed.values()))): feed for feed in feeds}
+    counted = _counted(session)
+    found = {len(feed[counted]) if counted else 1: feed for feed in feeds}
     return [Run(path, rows, session, feed) for rows, feed in found.items()]
+
+
+def _counted(session: Any) -> str | None:
+    """The input whose first axis is the batch, else the first that is no scalar."""
+    axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
+    return next((name for name, axis in axes.items() if axis == BATCH), next(iter(axes), None))
 
 
 def _checks(rows: int, times: list[float]) -> list[dict[str, Any]]:

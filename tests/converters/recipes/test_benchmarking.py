@@ -37,3 +37,20 @@ def test_what_no_graph_says_how_to_feed(tmp_path: Path) -> None:
     lone = Draft("acme/net", tmp_path, (DraftArtifact("ort", "float32", "model.ort"),))
     with pytest.raises(ConversionError, match=r"model\.ort cannot be timed"):
         measure(lone, Benchmark(runs=1))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rows"),
+    [
+        ("float s, float[batch, 3] x", [1, 4]),
+        ("float[3] s, float[batch, 3] x", [1, 4]),
+        ("float s, float[2, 3] x", [2]),
+        ("float s, float x", [1]),
+    ],
+)
+def test_batches_are_counted_on_the_input_that_has_them(tmp_path: Path, inputs: str, rows: list[int]) -> None:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> net ({inputs}) => (float y) {{ p = Mul(x, s) y = ReduceSum <keepdims = 0> (p) }}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    lone = Draft("acme/net", tmp_path, (DraftArtifact("onnx", "float32", "net.onnx"),))
+    found = measure(lone, Benchmark(runs=1, threads=1, batches=(1, 4)))
+    assert sorted(found.times["net.onnx"]) == rows
