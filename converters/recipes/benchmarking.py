@@ -12,7 +12,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import numpy_type, session_options
 from onnxreg.converters.toolchain import cpu_model, instruction_set
 from onnxreg.schema.benchmark import BenchmarkDocument
-from onnxreg.schema.draft import Draft
+from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.recipe_file import Benchmark
@@ -61,7 +61,7 @@ def measure(draft: Draft, asked: Benchmark) -> Benchmarked:
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
-    graphs = {item.path: _source(draft, item.path) for item in draft.artifacts}
+    graphs = {item.path: _source(draft, item) for item in draft.artifacts}
     runs = [run for path, graph in graphs.items() for run in _runs(draft.root, path, graph, asked)]
     times: Times = {}
     for turn in range(WARM_UP + asked.runs):
@@ -92,12 +92,12 @@ class Run:
         return 1000 * (time.perf_counter() - begin)
 
 
-def _source(draft: Draft, path: str) -> Path:
-    """The ONNX graph that says what an artifact takes: itself, or for ORT format the first of the draft."""
-    candidates = [path, *(item.path for item in draft.artifacts)]
-    found = next((each for each in candidates if each.endswith(".onnx")), None)
+def _source(draft: Draft, artifact: DraftArtifact) -> Path:
+    """The ONNX graph that says what an artifact takes: itself, or for ORT format its parent, or the first of the draft."""
+    candidates = [artifact.path, artifact.parent, *(item.path for item in draft.artifacts)]
+    found = next((each for each in candidates if each is not None and each.endswith(".onnx")), None)
     if found is None:
-        raise ConversionError(f"{path} cannot be timed: no ONNX graph says what it takes")
+        raise ConversionError(f"{artifact.path} cannot be timed: no ONNX graph says what it takes")
     return draft.root / found
 
 

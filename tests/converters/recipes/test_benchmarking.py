@@ -1,8 +1,10 @@
 """Timing the outputs of a draft."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
+import onnxruntime as ort
 import pytest
 
 from onnxreg.converters.recipes.benchmarking import WARM_UP, measure
@@ -30,6 +32,16 @@ def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path: Path) -> N
     assert all(len(times) == 7 for rows in found.times.values() for times in rows.values())
     assert all(one > 0 for rows in found.times.values() for times in rows.values() for one in times)
     assert WARM_UP > 0
+
+
+def test_a_file_in_ort_format_takes_what_its_parent_takes(tmp_path: Path) -> None:
+    both = draft(tmp_path, free="batch", fixed=2)
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "fixed.ort")
+    ort.InferenceSession(str(tmp_path / "fixed.onnx"), options, providers=["CPUExecutionProvider"])
+    made = DraftArtifact("ort", "float32", "fixed.ort", parent="fixed.onnx")
+    found = measure(replace(both, artifacts=(*both.artifacts, made)), Benchmark(runs=1))
+    assert sorted(found.times["fixed.ort"]) == [2]
 
 
 def test_what_no_graph_says_how_to_feed(tmp_path: Path) -> None:
