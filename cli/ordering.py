@@ -1,7 +1,7 @@
 """What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +61,14 @@ def place(asked: Asked) -> "Order":
 
         options = read_options(asked.options, asked.trust_remote_code)
         return order_android(asked.source, asked.name, options)
+    from onnxreg.converters.profiles.catalog import find
     from onnxreg.converters.recipes.order import place_order
 
     recipe, directory = _recipe(asked)
-    return place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+    profile = None if asked.profile is None else find(asked.profile)
+    contract = None if profile is None else profile.contract({}, None)
+    order = place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code, contract)
+    return order if profile is None else replace(order, document=profile.document, package=profile.package)
 
 
 def check(asked: Asked) -> str | None:
@@ -111,9 +115,14 @@ def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
     from onnxreg.converters.profiles.catalog import find
 
     profile = find(asked.profile or "")
-    recipe = profile.recipe()
-    options = {**recipe.options, **asked.options}
-    return recipe.model_copy(update={"options": options}), profile.document.parent
+    return profile.recipe().with_options(**_absolute(asked.options)), profile.document.parent
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths as text that means the same file wherever the recipe lies."""
+    return {
+        key: str(value.absolute()) if isinstance(value, Path) else value for key, value in options.items()
+    }
 
 
 def _check_task_options(options: Mapping[str, Any]) -> None:
