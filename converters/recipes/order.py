@@ -50,9 +50,10 @@ class Order:
         }
 
     def packages(self) -> dict[str, str | None]:
-        """The packages of others that bring a pass, the task or the profile, with their versions."""
+        """The packages of others that bring a pass, the task, the profile or code of the source, with their versions."""
         parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
-        return {name: found for part in parts for name, found in _packages(part).items()}
+        brought = {name: found for part in parts for name, found in _packages(part).items()}
+        return {**brought, **package_versions(self.found.packages)}
 
     def reads(self) -> list[Path] | None:
         """Every file that shapes the order, and each directory whose names do; None where the task does not say."""
@@ -75,7 +76,8 @@ class Order:
         origin = None if self.found.origin is None else self.found.origin.to_json()
         about = {"source": str(self.found.digest), "origin": origin, "name": self.name, "trusted": trusted}
         described = None if self.found.described is None else str(self.found.described)
-        return {"task": task, **about, "described": described, "tools": tools()}
+        packages = package_versions(self.found.packages)
+        return {"task": task, **about, "described": described, "packages": packages, "tools": tools()}
 
     def asked(self) -> dict[str, Any]:
         """The recipe as it is recorded: without what says where things lay, calibration data by digest."""
