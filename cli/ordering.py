@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.exported import Request
 from onnxreg.cli.exporting import OPTIONS, check_options
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.memo import Repeatable
@@ -60,7 +60,7 @@ def place(asked: Asked) -> "Order":
         from onnxreg.converters.android import order_android
         from onnxreg.converters.android.options import read_options
 
-        options = read_options({**asked.options, "trust_remote_code": asked.trust_remote_code})
+        options = read_options(asked.options, asked.trust_remote_code)
         return order_android(asked.source, asked.name, options)
     from onnxreg.converters.recipes.order import place_order
 
@@ -81,14 +81,25 @@ def check(asked: Asked) -> str | None:
         from onnxreg.converters.android.options import check_options, read_options
 
         check_options(read_options(asked.options))
-        return asked.name
+        return asked.name or _hub_name(asked.source)
     from onnxreg.converters.recipes import tree
     from onnxreg.converters.tasks import catalog
 
     recipe, directory = _recipe(asked)
     tree.outputs(recipe, tree.nodes(recipe, directory))
     catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
-    return asked.name or recipe.name
+    return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
+
+
+def _hub_name(source: str | None) -> str | None:
+    """The name that a model gets from a hub id; None for what lies on this machine."""
+    from onnxreg.converters.sourcefiles import hub_id
+
+    try:
+        found = None if source is None else hub_id(source)
+    except NotFoundError:
+        return None
+    return None if found is None else found.lower()
 
 
 def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":

@@ -112,7 +112,7 @@ class Benchmark(Strict):
 
 
 class Translated(Strict):
-    """What became of one field of another tool's document: `value` is the one given, or the field's default."""
+    """What became of one field of another tool's document: `value` is the one given, or the field's default; null where it is not used."""
 
     field: Text
     value: Any

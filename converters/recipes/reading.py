@@ -27,8 +27,12 @@ def from_value(value: Any, what: str) -> RecipeFile:
         raise InputError(f"{what} is no recipe: it holds no keys")
     if olive.is_olive(value):
         value = olive.translate(value, what)
-    if "export" in value:
+    elif "export" in value:
         return orchard.translate(value, what)
+    elif "translation" in value:
+        raise InputError(
+            f"{what} has a translation: that is written of other tools' documents only", "leave it out"
+        )
     return RecipeFile.from_json(value, what)
 
 

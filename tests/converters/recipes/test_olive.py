@@ -121,6 +121,7 @@ def test_parameters_of_olive_alone_are_told() -> None:
                 "type": "OrtMixedPrecision",
                 "atol": 1e-6,
                 "save_as_external_data": True,
+                "external_data_name": "/home/somebody/weights.bin",
                 "op_block_list": None,
             }
         }
@@ -128,6 +129,7 @@ def test_parameters_of_olive_alone_are_told() -> None:
     assert dict(recipe.steps[0].params) == {"keep_io_types": False}
     assert told(recipe)["passes.mixed.atol"].startswith("not used: Olive asks with it whether")
     assert told(recipe)["passes.mixed.save_as_external_data"].startswith("not used")
+    assert "somebody" not in str(recipe.to_json())
 
 
 def test_the_order_is_that_of_a_flow_where_there_is_one() -> None:

@@ -126,6 +126,11 @@ def test_a_check_of_no_output_is_a_mistake() -> None:
         {"task": "onnx", "steps": [INT8], "checks": [{"metric": "min_cosine", "max": 1}]},
         {"task": "onnx", "steps": [INT8], "checks": [{"metric": "bytes"}]},
         {"task": "onnx", "steps": [{**INT8, "name": "../x"}]},
+        {
+            "task": "onnx",
+            "steps": [INT8],
+            "translation": [{"field": "a", "value": "/home/x/y", "became": "b"}],
+        },
     ],
 )
 def test_a_document_that_is_no_recipe(value: Any) -> None:
