@@ -8,7 +8,7 @@ from onnxreg.converters.recipes import olive, orchard
 from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
-OURS_TO_SAY = ("profile", "profile_version", "translation")
+OURS_TO_SAY = ("profile", "profile_version")
 """Keys that the program writes, and nobody else."""
 MAX_BYTES = 4 * 2**20
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
@@ -36,6 +36,10 @@ def from_value(value: Any, what: str) -> RecipeFile:
         value = olive.translate(value, what)
     elif "export" in value:
         return orchard.translate(value, what)
+    elif "translation" in value:
+        raise InputError(
+            f"{what}: translation is not for a recipe to say", "take it out: the program itself writes it"
+        )
     return RecipeFile.from_json(value, what)
 
 
