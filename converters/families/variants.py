@@ -128,7 +128,7 @@ def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str
     path.parent.mkdir(parents=True, exist_ok=True)
     if len(model.save(made, path)) != 1:
         raise ConversionError(f"{path.name} does not fit into one file: a family holds graphs below 2 GB")
-    most = getattr(limits.size, role).get(precision)
+    most = getattr(getattr(limits.size, role), precision, None)
     loads = {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"}
     return [loads, judge({"name": "size"}, "bytes", path.stat().st_size, most=most)]
 
