@@ -10,9 +10,9 @@
 Paths are relative to the file. What was done of it stands in the manifest's `recipe` and `model_family`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.family import ClassId
 from onnxreg.schema.frozen import FrozenDict
@@ -146,3 +146,15 @@ class FamilyFile(Strict):
     evaluation: Text | None = None
     variants: AskedVariants = AskedVariants()
     limits: FamilyLimits = FamilyLimits()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        outliers = self.ood.outliers if self.ood else None
+        for name, rows, where in (
+            ("accuracy_loss", self.evaluation, "evaluation"),
+            ("ood_true_positive", outliers, "ood.outliers"),
+        ):
+            stated = name in self.limits.model_fields_set and getattr(self.limits, name) is not None
+            if stated and rows is None:
+                raise ValueError(f"limits.{name} is stated, and cannot be measured without {where}")
+        return self

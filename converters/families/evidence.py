@@ -1,5 +1,6 @@
 """The rows that a family is fitted and measured on, and what its graphs give for them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,14 @@ class HeldOut:
     @property
     def images(self) -> Any:
         return self.rows["input"]
+
+    def check_heads(self, names: Collection[str]) -> None:
+        """InputError for an array `head:<id>` that belongs to none of these heads: nothing would be judged by it."""
+        if strange := sorted(name for name in self.rows if name.startswith("head:") and name not in names):
+            raise InputError(
+                f"the held-out array {strange[0][:80]} belongs to no head",
+                f"heads are {', '.join(names)[:300]}",
+            )
 
 
 @dataclass(frozen=True)

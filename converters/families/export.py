@@ -54,6 +54,8 @@ def export_family(
     report("loading the backbone and the heads")
     loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
     heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
+    if held_out is not None:
+        held_out.check_heads([head.name for head in heads.values()])
     report("exporting the backbone")
     backbone = make_backbone(work, loaded)
     judged_on = (

@@ -38,3 +38,24 @@ def test_null_lifts_sizes(stated: Any) -> None:
 def test_a_size_of_what_there_is_not_is_refused(stated: dict[str, Any]) -> None:
     with pytest.raises(RegError):
         sizes(**stated)
+
+
+OOD = {"fit": "fit.npz", "calibrate": "calibrate.npz"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "without", "needed"),
+    [
+        ("accuracy_loss", {"ood": OOD | {"outliers": "far.npz"}}, {"evaluation": "held-out.npz"}),
+        ("ood_true_positive", {"evaluation": "held-out.npz"}, {"ood": OOD | {"outliers": "far.npz"}}),
+        ("ood_true_positive", {"ood": OOD}, {"ood": OOD | {"outliers": "far.npz"}}),
+    ],
+)
+def test_a_stated_limit_needs_what_it_is_measured_on(
+    limit: str, without: dict[str, Any], needed: dict[str, Any]
+) -> None:
+    FamilyFile.from_json(DOCUMENT | without)
+    FamilyFile.from_json(DOCUMENT | without | {"limits": {limit: None}})
+    FamilyFile.from_json(DOCUMENT | needed | {"limits": {limit: 0.5}})
+    with pytest.raises(RegError, match=f"limits.{limit} is stated, and cannot be measured"):
+        FamilyFile.from_json(DOCUMENT | without | {"limits": {limit: 0.5}})

@@ -274,6 +274,16 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {},
         "head:bean: a held-out row has the class 'mildew'",
     ),
+    "held-out rows of a head that there is not": (
+        lambda r: rows_of(r, "held-out.npz", **{"head:aple": np.array(["scab"] * 60)}),
+        {},
+        "the held-out array head:aple belongs to no head",
+    ),
+    "held-out rows of a class without a head": (
+        lambda r: rows_of(r, "held-out.npz", **{"head:weed": np.array(["tall"] * 60)}),
+        {},
+        "the held-out array head:weed belongs to no head",
+    ),
     "held-out rows without truth": (
         lambda r: np.savez(r / "held-out.npz", input=small.images(3, 0)),
         {},
