@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.families.heads import BATCH, INPUT, Values, make_graph
-from onnxreg.converters.families.rows import check_finite
+from onnxreg.converters.families.rows import check_finite, shared_rows
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
 from onnxreg.schema.errors import InputError
 
@@ -102,8 +102,7 @@ def _check_rows(rows: Any, held_out: Any, percentile: float) -> None:
             f"the detector has {len(held_out)} held-out rows: too few for the {percentile:g}th percentile",
             f"hold out at least {least}",
         )
-    fitted = {row.tobytes() for row in rows}
-    if shared := sum(row.tobytes() in fitted for row in held_out):
+    if shared := shared_rows(held_out, rows):
         raise InputError(
             f"the detector was fitted on {shared} of its {len(held_out)} held-out rows",
             "a threshold from rows of the fit rejects far more than it says: hold out others",

@@ -78,7 +78,7 @@ def export_family(
 
 
 def _embedded(backbone: Path, directory: Path, rows: str) -> Any:
-    return Embedder(load_session(backbone), directory).embed(rows)[1]
+    return Embedder(load_session(backbone), directory).embed_images(rows).embeddings
 
 
 def _drawn(width: int) -> Any:
@@ -97,14 +97,18 @@ def _detect(
     embedders = {
         each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
     }
-    full = embedders[PLAIN]
-    (_, rows), (_, calibration) = full.embed(asked.ood.fit), full.embed(asked.ood.calibrate)
-    detector = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
-    checks = [judging.calibration(detector)]
+    rows, calibration = (embedders[PLAIN].embed(path) for path in (asked.ood.fit, asked.ood.calibrate))
+    detector = fit(rows.embeddings, calibration.embeddings, asked.ood.percentile, asked.ood.shrinkage)
+    calibration.check_apart(rows)
+    checks = [judging.calibration(detector, calibration.dataset)]
     for precision, embedder in embedders.items():
-        held_out, outliers = (
-            None if path is None else embedder.embed(path) for path in (asked.evaluation, asked.ood.outliers)
-        )
+        held_out = None if asked.evaluation is None else embedder.embed_images(asked.evaluation)
+        outliers = None if asked.ood.outliers is None else embedder.embed(asked.ood.outliers)
+        for measured in (each for each in (held_out, outliers) if each is not None):
+            measured.check_apart(rows)
+            measured.check_apart(calibration)
+        if precision != PLAIN and outliers is not None and outliers.stored:
+            outliers = None
         checks += judging.detection(detector, precision, held_out, outliers, asked.limits)
     return detector, checks
 

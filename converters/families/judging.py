@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.families.detector import Detector
-from onnxreg.converters.families.evidence import HeldOut
+from onnxreg.converters.families.evidence import Embedded, HeldOut
 from onnxreg.converters.families.statistics import Paired, wilson
 from onnxreg.converters.families.variants import Check, judge
 from onnxreg.schema.errors import InputError
@@ -71,14 +71,10 @@ def accuracy_loss(
     return [check, judge(tested, "mcnemar_p", pairs.mcnemar)]
 
 
-Embedded = tuple[str, Any]
-"""The digest of rows, and their embeddings `[n, d]`."""
-
-
-def calibration(detector: Detector) -> Check:
+def calibration(detector: Detector, dataset: str) -> Check:
     """How often the detector rejects the rows that gave its threshold."""
     share, interval = detector.false_rejection
-    about = {"name": "false rejection, calibration", "samples": detector.held_out, "interval": _six(interval)}
+    about = _about("false rejection, calibration", detector.held_out, dataset, interval)
     return judge(about, "false_rejection_rate", share)
 
 
@@ -90,16 +86,17 @@ def detection(
     limits: FamilyLimits,
 ) -> Iterator[Check]:
     """How often the detector rejects rows of the distribution, and rows that are not, by embeddings of the backbone in the
-    precision `backbone`."""
+    precision `backbone`, or stored ones."""
     for found, name, metric, least in (
         (held_out, "false rejection", "false_rejection_rate", None),
         (outliers, "rejection of outliers", "true_positive_rate", limits.ood_true_positive),
     ):
         if found is not None:
-            dataset, rows = found
-            rejected = int((detector.distances(rows) > detector.threshold).sum())
-            about = _about(f"{name}, {backbone} backbone", len(rows), dataset, wilson(rejected, len(rows)))
-            yield judge(about, metric, rejected / len(rows), least=least)
+            rows = len(found.embeddings)
+            rejected = int((detector.distances(found.embeddings) > detector.threshold).sum())
+            what = name if found.stored else f"{name}, {backbone} backbone"
+            about = _about(what, rows, found.dataset, wilson(rejected, rows))
+            yield judge(about, metric, rejected / rows, least=least)
 
 
 def _about(name: str, samples: int, dataset: str, interval: tuple[float, float]) -> dict[str, Any]:

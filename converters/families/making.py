@@ -59,7 +59,8 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     asked, subject = work.asked, subject_of(loaded)
     graph, step = export_backbone(subject, asked.opset)
     held_out = work.held_out
-    feeds = samples.draw(graph) if held_out is None else ({"input": held_out.images[:SEEN]},)
+    images = None if held_out is None else held_out.images(loaded.shape)
+    feeds = samples.draw(graph) if images is None else ({"input": images[:SEEN]},)
     outputs = run(graph, feeds, BACKBONE)
     limits = asked.limits
     expected = torch_model.run(subject, feeds)
@@ -72,7 +73,7 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
         derive(first, graph, precision, paths[precision], feeds, limits, work.workspace)
         for precision in asked.variants.backbone
     ]
-    return made if held_out is None else _judge(work, made, held_out.images, "species", loaded.classes)
+    return made if images is None else _judge(work, made, images, "species", loaded.classes)
 
 
 def _judge(work: Work, made: Sequence[Made], rows: Any, key: str, classes: Sequence[str]) -> list[Made]:

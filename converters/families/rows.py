@@ -1,6 +1,7 @@
 """Rows of arrays on disk: `.npz` files without Python objects in them."""
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,27 @@ def check_finite(array: Any, what: str) -> None:
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         raise InputError(f"{what} holds NaN or infinity")
+
+
+def as_float32(array: Any, shape: Sequence[int], what: str) -> Any:
+    """An array of floats `[n, *shape]` with a row or more, as float32; InputError, naming `what`, where it is none."""
+    import numpy as np
+
+    if not np.issubdtype(array.dtype, np.floating) or array.shape[1:] != tuple(shape) or not len(array):
+        wanted = ", ".join(["n", *map(str, shape)])
+        raise InputError(
+            f"{what} is {array.dtype} {list(array.shape)}", f"it must be floats [{wanted}] with a row or more"
+        )
+    with np.errstate(over="ignore"):
+        found = array.astype(np.float32, copy=False)
+    check_finite(found, f"{what}, as float32,")
+    return found
+
+
+def shared_rows(rows: Any, others: Any) -> int:
+    """How many rows also stand among others."""
+    known = {row.tobytes() for row in others}
+    return sum(row.tobytes() in known for row in rows)
 
 
 def digest(rows: Rows) -> Digest:
