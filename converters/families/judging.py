@@ -22,7 +22,7 @@ class Truth:
     @classmethod
     def of(cls, held_out: HeldOut, key: str, classes: Sequence[str], member: str) -> "Truth":
         """Read an array of class ids. InputError, naming the member, for a class that it does not have."""
-        if held_out.rows[key].dtype.kind != "U":
+        if held_out.rows[key].dtype.kind != "U" or held_out.rows[key].ndim != 1:
             raise InputError(f"{member}: the held-out array {key} is no array of class ids")
         return cls(positions(held_out.rows[key].tolist(), classes, member), held_out.dataset)
 

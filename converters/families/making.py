@@ -17,7 +17,7 @@ from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import DraftFile
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.family_file import FamilyFile
 
 BACKBONE: Literal["backbone"] = "backbone"
@@ -124,9 +124,15 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
 
     Args:
         separate: the heads' float32 graphs, in the same order.
+
+    Raises InputError where there is no head.
     """
     import numpy as np
 
+    if not work.asked.variants.fused:
+        return []
+    if not heads:
+        raise InputError("fused: there is no head to stack", "leave fused out of the variants")
     asked, rows = work.asked, embeddings[:EACH]
     index = np.repeat(np.arange(len(heads), dtype=np.int64), len(rows))
     feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}

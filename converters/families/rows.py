@@ -1,6 +1,7 @@
 """Rows of arrays on disk: `.npz` files without Python objects in them."""
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,15 @@ def read_arrays(path: Path, what: str) -> Rows:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+    except (
+        ValueError,
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise InputError(
             f"{what}: {path.name} is no .npz file of plain arrays", "a pickle is never read"
         ) from error

@@ -298,6 +298,26 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {},
         "the held-out array head:weed belongs to no head",
     ),
+    "species in two axes": (
+        lambda r: rows_of(r, "held-out.npz", species=np.array([["apple"]] * 60)),
+        {},
+        "backbone: the held-out array species is no array of class ids",
+    ),
+    "an array that is no archive": (
+        lambda r: (np.save(r / "x.npy", small.images(9, 1)), (r / "x.npy").rename(r / "held-out.npz")),
+        {},
+        "held-out.npz: held-out.npz is no .npz file",
+    ),
+    "a folder called as a file": (
+        lambda r: None,
+        {"heads": {"folder": "heads", "none": ["weed"], "file": layout.METADATA}},
+        "heads.file is onnx-metadata.json",
+    ),
+    "nothing to fuse": (
+        lambda r: [path.unlink() for path in (r / "heads").iterdir()],
+        {"heads": {"folder": "heads", "none": small.SPECIES}, "evaluation": None, "ood": None},
+        "fused: there is no head to stack",
+    ),
     "held-out rows without truth": (
         lambda r: np.savez(r / "held-out.npz", input=small.images(3, 0)),
         {},
@@ -332,6 +352,19 @@ def test_wrong_ids_are_refused(source: Path, tmp_path: Path, ids: list[str], mes
     with pytest.raises(InputError) as caught:
         export_family(small.document(), root, tmp_path / "work")
     assert caught.value.message == f"backbone: {message}"
+
+
+@pytest.mark.parametrize(
+    "labels", [{"0": "apple", "1": "bean", "2": "corn", "5": "weed"}, {"0": 1, "1": 2, "2": 3, "3": 4}]
+)
+def test_labels_that_are_no_list_of_texts_are_refused(
+    source: Path, tmp_path: Path, labels: dict[str, Any]
+) -> None:
+    root = small.copy(source, tmp_path / "source")
+    config = root / "swin" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"id2label": labels}))
+    with pytest.raises(InputError, match=r"backbone: id2label of its config\.json has no text for"):
+        export_family(small.document(), root, tmp_path / "work")
 
 
 def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> None:
