@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.families.detector import Detector
-from onnxreg.converters.families.evidence import Embedded, HeldOut
+from onnxreg.converters.families.detector import VERDICT, Detector
+from onnxreg.converters.families.evidence import Embedded, HeldOut, outputs_of
 from onnxreg.converters.families.statistics import Paired, wilson
 from onnxreg.converters.families.variants import Check, judge
 from onnxreg.schema.errors import InputError
@@ -78,25 +78,34 @@ def calibration(detector: Detector, dataset: str) -> Check:
     return judge(about, "false_rejection_rate", share)
 
 
+def rejected(session: Any, embeddings: Any) -> int:
+    """How many rows the graph of a detector, in a session, takes to be out of distribution."""
+    return int((~outputs_of(session, embeddings)[VERDICT]).sum())
+
+
 def detection(
-    detector: Detector,
+    detector: Any,
     backbone: str,
     held_out: Embedded | None,
     outliers: Embedded | None,
     limits: FamilyLimits,
 ) -> Iterator[Check]:
     """How often the detector rejects rows of the distribution, and rows that are not, by embeddings of the backbone in the
-    precision `backbone`, or stored ones."""
+    precision `backbone`, or stored ones.
+
+    Args:
+        detector: a session of its graph: what is recorded is what the file does.
+    """
     for found, name, metric, least in (
         (held_out, "false rejection", "false_rejection_rate", None),
         (outliers, "rejection of outliers", "true_positive_rate", limits.ood_true_positive),
     ):
         if found is not None:
             rows = len(found.embeddings)
-            rejected = int((detector.distances(found.embeddings) > detector.threshold).sum())
+            hits = rejected(detector, found.embeddings)
             what = name if found.stored else f"{name}, {backbone} backbone"
-            about = _about(what, rows, found.dataset, wilson(rejected, rows))
-            yield judge(about, metric, rejected / rows, least=least)
+            about = _about(what, rows, found.dataset, wilson(hits, rows))
+            yield judge(about, metric, hits / rows, least=least)
 
 
 def _about(name: str, samples: int, dataset: str, interval: tuple[float, float]) -> dict[str, Any]:

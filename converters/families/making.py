@@ -8,11 +8,11 @@ from typing import Any, Literal
 from onnxreg.converters.families import judging
 from onnxreg.converters.families.backbone import LOGITS, LoadedBackbone, export_backbone, subject_of
 from onnxreg.converters.families.checkpoints import Head
-from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors
+from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
 from onnxreg.converters.families.evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.variants import PLAIN, Check, Made, compare, derive, run, write
+from onnxreg.converters.families.variants import PLAIN, Made, compare, derive, judge, run, write
 from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
@@ -159,23 +159,33 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
     return made
 
 
-def make_detector(work: Work, detector: Detector, embeddings: Any, judged: Sequence[Check]) -> Made:
-    """The detector as a graph, and its float64 tensors beside it."""
+def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: Any) -> tuple[Detector, Made]:
+    """The detector as a graph, and its float64 tensors beside it; the detector with what that graph rejects of `calibration`.
+
+    Args:
+        embeddings: float32 `[n, width]` that the graph is held against float64 on.
+        calibration: the embeddings that gave the threshold.
+    """
     import json
 
     import numpy as np
     from safetensors.numpy import save_file
 
-    graph = detector_graph(detector, work.asked.opset)
+    graph = detector_graph(fitted, work.asked.opset)
     feeds = ({INPUT: embeddings},)
     outputs = run(graph, feeds, DETECTOR)
-    exact = detector.distances(embeddings)
-    expected = [{"distance": exact, "in_distribution": exact <= detector.threshold}]
+    exact = fitted.distances(embeddings)
+    inside = exact <= fitted.threshold
+    expected = [{DISTANCE: exact, VERDICT: inside}]
     limits = work.asked.limits
     checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
+    about = {key: checks[0][key] for key in ("samples", "dataset")} | {"name": f"parity of {VERDICT}"}
+    checks.append(judge(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
     checks += write(graph, work.workspace / "ood.onnx", limits, DETECTOR, PLAIN)
+    session = load_session(work.workspace / "ood.onnx")
+    detector = replace(fitted, rejected=judging.rejected(session, calibration))
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
     tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
     save_file(tensors, work.workspace / "ood.safetensors", note)
     sidecars = (DraftFile("detector", "ood.safetensors"),)
-    return Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, (*checks, *judged), sidecars=sidecars)
+    return detector, Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, tuple(checks), sidecars=sidecars)

@@ -147,6 +147,21 @@ def test_every_claim_is_a_check(family: Family) -> None:
     assert independent["dataset"] == family.checks(FP32, "accuracy")[0]["dataset"]
 
 
+def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> None:
+    detector = load_session(family.workspace / "ood.onnx")
+    backbone = load_session(family.workspace / FP32)
+    calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
+    record = json.loads((family.workspace / layout.METADATA).read_text())["ood"]
+    for file, check in (("calibrate.npz", calibration), ("held-out.npz", independent)):
+        (embeddings,) = backbone.run(["embedding"], {"input": small.rows(family.source, file, "input")})
+        (inside,) = detector.run(["in_distribution"], {"embedding": embeddings})
+        assert check["value"] == pytest.approx((~inside).mean(), abs=1 / len(inside))
+    assert record["false_rejection"] == pytest.approx(calibration["value"], abs=1e-6)
+    (parity,) = family.checks("ood.onnx", "agreement")
+    assert parity["name"] == "parity of in_distribution"
+    assert 0.9 < parity["value"] <= 1
+
+
 def test_the_draft_becomes_a_manifest_without_a_time_or_a_path(family: Family, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "home")
     published = registry.add(export_family(small.document(), family.source, tmp_path / "work").draft, "1.0.0")
