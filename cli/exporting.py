@@ -111,9 +111,10 @@ def check_options(given: Iterable[str], kind: str) -> None:
     for key in given:
         if key not in OPTIONS.get(kind, ()):
             kinds = [other for other, names in OPTIONS.items() if key in names]
+            there = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS.get(kind, ()))
             raise InputError(
-                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
-                "a recipe says such things itself",
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
+                f"--{kind} has {there}",
             )
 
 

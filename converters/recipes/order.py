@@ -19,7 +19,10 @@ from onnxreg.schema.ref import check_name
 
 @dataclass(frozen=True)
 class Order:
-    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's."""
+    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's.
+
+    `document` and `package` are those of another package's profile.
+    """
 
     recipe: RecipeFile
     name: str
@@ -29,6 +32,8 @@ class Order:
     outputs: list[AskedOutput]
     contract: Contract
     directory: Path = Path()
+    document: Path | None = None
+    package: str | None = None
 
     def recorded_as(self, origin: Source | None) -> "Order":
         """The same, its source recorded under another id and revision; the digest stays that of its files."""
@@ -52,7 +57,8 @@ class Order:
     def packages(self) -> dict[str, str | None]:
         """The packages of others that bring a pass, the task or the profile, with their versions."""
         parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
-        return {name: found for part in parts for name, found in _packages(part).items()}
+        found = {name: version for part in parts for name, version in _packages(part).items()}
+        return found if self.package is None else {**found, **package_versions([self.package])}
 
     def reads(self) -> list[Path] | None:
         """Every file that shapes the order, and each directory whose names do; None where the task does not say."""
@@ -62,7 +68,8 @@ class Order:
         named += [] if self.recipe.source is None else [self.recipe.source]
         beside = [self.directory / name for name in named]
         inside = [path for each in beside if each.is_dir() for path in each.glob("*.npz")]
-        return [*self.found.files, *beside, *inside]
+        own = [] if self.document is None else [self.document]
+        return [*self.found.files, *beside, *inside, *own]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""

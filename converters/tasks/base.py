@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.tasks.labelled import Labelled
+from onnxreg.schema.asked import refusal
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
 
@@ -91,9 +91,7 @@ class Task(ABC):
         try:
             self.options: Any = self.Options(**options)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise InputError(f"task {self.id}: option {where or '(top)'}: {first['msg']}") from error
+            raise refusal(error, f"task {self.id}: option", self.Options.model_fields) from error
 
     def record(self, found: Found) -> dict[str, Any]:
         """The options as a manifest has them: paths are replaced by the digests of what lay there."""

@@ -209,6 +209,17 @@ def test_step_names_that_the_program_has_too(run: Any) -> None:
     assert len(run({"steps": steps}).artifacts) == 3
 
 
+WHOLE = """<ir_version: 8, opset_import: ["" : 17]>
+whole (float[batch,64] x) => (int64[batch] y) { y = ArgMax <axis = 1, keepdims = 0> (x) }"""
+
+
+def test_a_limit_on_a_graph_that_gives_no_floats_is_not_taken_for_met(run: Any, home: Path) -> None:
+    onnx.save(onnx.parser.parse_model(WHOLE), home / "whole.onnx")
+    value = {"steps": [FIXED], "checks": [LIMIT]}
+    with pytest.raises(InputError, match=r"fixed\.onnx: min_cosine is not measured here"):
+        run(value, source="whole.onnx")
+
+
 def ran_steps(ran: list[str]) -> list[str]:
     return [each.removeprefix("running ") for each in ran if each.startswith("running ")]
 
