@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.exported import Request, cache_at
+from onnxreg.cli.exported import cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.cache import Cache
+    from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
@@ -68,7 +69,7 @@ def publish(
     order: "Order",
     version: "Version | None",
     report: Callable[[str], None],
-    request: Request | None = None,
+    request: "Repeatable | None" = None,
 ) -> "Published":
     """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
@@ -88,7 +89,7 @@ def _publish_cached(
     order: "Order",
     version: "Version | None",
     report: Callable[[str], None],
-    request: Request,
+    request: "Repeatable",
     workspace: Path,
 ) -> "Published":
     from onnxreg.converters.recipes import memo
@@ -102,7 +103,7 @@ def _publish_cached(
         published = add(registry, order, draft, version, report)
         memo.remember(cache, order, published.digest)
         cache.trim(limit)
-    memo.remember_request(cache, request.values, order, published.digest, request.documents)
+    memo.remember_request(cache, request, order, published.digest)
     return published
 
 

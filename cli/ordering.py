@@ -10,6 +10,7 @@ from onnxreg.cli.exporting import OPTIONS, check_options
 from onnxreg.schema.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
     from onnxreg.schema.recipe_file import RecipeFile
 
@@ -69,6 +70,13 @@ def place(asked: Asked) -> "Order":
     contract = None if profile is None else profile.contract({}, None)
     order = place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code, contract)
     return order if profile is None else replace(order, document=profile.document, package=profile.package)
+
+
+def repeatable(asked: Asked, request: Request) -> "Repeatable":
+    """A request with the way to place its order once more."""
+    from onnxreg.converters.recipes.memo import Repeatable
+
+    return Repeatable(request.values, request.documents, lambda: place(asked))
 
 
 def check(asked: Asked) -> str | None:

@@ -36,10 +36,6 @@ def from_value(value: Any, what: str) -> RecipeFile:
         value = olive.translate(value, what)
     elif "export" in value:
         return orchard.translate(value, what)
-    elif "translation" in value:
-        raise InputError(
-            f"{what} has a translation: that is written of other tools' documents only", "leave it out"
-        )
     return RecipeFile.from_json(value, what)
 
 

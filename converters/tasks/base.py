@@ -28,7 +28,8 @@ class Found:
     `digest` is over everything that shapes the graphs and does not stand in the recipe; `described` over what else a
     manifest is made of, such as a model card. `origin` is what a manifest says of the source, without a name for what
     has none of its own; `name` the model name that a hub id gives. `files` are all that was read of this machine, and
-    each directory whose names decide what is read; None where that cannot be said.
+    each directory whose names decide what is read; None where that cannot be said. `packages` are the installed ones
+    whose code is run, such as those that a factory imports.
     """
 
     where: Any
@@ -37,6 +38,7 @@ class Found:
     name: str | None = None
     described: Digest | None = None
     files: tuple[Path, ...] | None = None
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

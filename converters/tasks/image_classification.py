@@ -111,7 +111,8 @@ class ImageClassification(Task):
         files = {"checkpoint": place.checkpoint, **code}
         digest = directory_digest({name: digest_file(path) for name, path in files.items()})
         data = () if place.dataset is None else (place.dataset,)
-        return Found(place, digest, files=(place.checkpoint.parent, *files.values(), *data))
+        read = (place.checkpoint.parent, *files.values(), *data)
+        return Found(place, digest, files=read, packages=place.factory.packages)
 
     def _place(self, source: str) -> Place:
         asked = self.options

@@ -74,7 +74,10 @@ def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("- {source: a, name: x, profile: android, colour: red}", "row 1 is not valid at colour: there is no such key"),
+        (
+            "- {source: a, name: x, profile: android, colour: red}",
+            "row 1 is not valid at colour: there is no such key",
+        ),
         (
             "- {source: a, profile: android}\n- {source: b, name: X, profile: android}",
             "row 2 is not valid at name",

@@ -298,3 +298,29 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
     again = run({"steps": [INT8, FP16]}, cache)
     assert ran_steps(ran) == ["int8"]
     assert document(again) == document(first)
+
+
+@pytest.mark.parametrize("when", ["it is loaded", "a step reads it"])
+def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
+    run: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    from onnxreg.converters.recipes import execute
+    from onnxreg.converters.tasks.onnx_file import OnnxFile
+
+    model = onnx.load(home / "mlp.onnx")
+    model.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
+    owner, name = (OnnxFile, "load") if when == "it is loaded" else (execute, "make")
+    real = getattr(owner, name)
+
+    def changed_first(*given: Any) -> Any:
+        onnx.save(model, home / "mlp.onnx")
+        return real(*given)
+
+    before, cache = (home / "mlp.onnx").read_bytes(), Cache(tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, changed_first)
+        with pytest.raises(InputError, match="changed while it was read"):
+            run({"steps": [INT8]}, cache)
+    (home / "mlp.onnx").write_bytes(before)
+    kept, fresh = run({"steps": [INT8]}, cache), run({"steps": [INT8]})
+    assert kept.root.joinpath("int8.onnx").read_bytes() == fresh.root.joinpath("int8.onnx").read_bytes()
