@@ -12,7 +12,17 @@ from onnxreg.converters.families.detector import Detector, detector_graph, detec
 from onnxreg.converters.families.evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.variants import PLAIN, Check, Made, compare, derive, run, write
+from onnxreg.converters.families.variants import (
+    PLAIN,
+    Check,
+    Made,
+    Outputs,
+    compare,
+    compare_fused,
+    derive,
+    run,
+    write,
+)
 from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
@@ -29,7 +39,7 @@ SEEN = 32
 EACH = 4
 """Rows that the fused graph answers for each head."""
 EQUAL = 1e-5
-"""How far the fused graph may be from the separate heads, in parts of their largest logit (at least 1)."""
+"""How far the fused graph may be from each separate head, in parts of its largest logit (at least 1)."""
 
 
 @dataclass(frozen=True)
@@ -129,27 +139,30 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
     asked, rows = work.asked, embeddings[:EACH]
     index = np.repeat(np.arange(len(heads), dtype=np.int64), len(rows))
     feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}
-    columns = max(len(head.classes) for head in heads)
-    expected = np.zeros((len(index), columns), np.float32)
-    mask = np.ones_like(expected, bool)
-    for place, each in enumerate(separate):
-        logits = each.outputs[0][OUTPUT][: len(rows)]
-        at = slice(place * len(rows), (place + 1) * len(rows))
-        expected[at, : logits.shape[1]], mask[at, : logits.shape[1]] = logits, False
+    expected = [{OUTPUT: each.outputs[0][OUTPUT][: len(rows)]} for each in separate]
     made = []
     for precision in asked.variants.fused:
         graph = fused_graph(heads, asked.heads.activation, asked.opset, quantized=precision == "int8")
         (outputs,) = run(graph, [feed], FUSED)
-        got = outputs[OUTPUT]
-        if not (got[mask] == np.float32(MASKED)).all():
-            raise ConversionError("fused: a class that a head does not have is not masked")
-        answers = [{OUTPUT: np.where(mask, 0.0, got)}]
+        answers = _by_head(outputs[OUTPUT], heads)
         limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
-        checks = compare([{OUTPUT: expected}], answers, [feed], FUSED, limit, relative=True)
+        checks = compare_fused(expected, answers, feed, limit)
         path = f"{asked.heads.file}{SUFFIXES[precision]}.onnx"
         checks += write(graph, work.workspace / path, asked.limits, FUSED, precision)
         made.append(Made(FUSED, FUSED, precision, path, answers, tuple(checks)))
     return made
+
+
+def _by_head(logits: Any, heads: Sequence[Head]) -> Outputs:
+    """The logits of each head, its own rows and columns alone. ConversionError where the other columns are not masked."""
+    import numpy as np
+
+    found = []
+    for head, rows in zip(heads, np.split(logits, len(heads)), strict=True):
+        if not (rows[:, len(head.classes) :] == np.float32(MASKED)).all():
+            raise ConversionError("fused: a class that a head does not have is not masked")
+        found.append({OUTPUT: rows[:, : len(head.classes)]})
+    return found
 
 
 def make_detector(work: Work, detector: Detector, embeddings: Any, judged: Sequence[Check]) -> Made:
