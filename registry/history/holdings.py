@@ -20,6 +20,9 @@ from onnxreg.schema.version import Version
 Held = tuple[str, ...] | None
 """Paths of artifacts, sorted, or None for all."""
 
+NAMED = 5
+"""Members that a hint names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -179,8 +182,27 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
         held = held_artifacts(manifest, ours)
         raise NotFoundError(
             f"only {_told(held)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest; reg pull --format {held[0].format} takes what there is",
+            f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {_options(manifest, held)}",
         )
+
+
+def _options(manifest: Manifest, held: Sequence[Artifact]) -> str:
+    """The options of a pull that a holder of these artifacts can answer; of a family with the members that it can give whole,
+    or else in the format and precision of the first."""
+    first, here = held[0], {item.path for item in held}
+    narrow = f"--format {first.format} --precision {first.precision}"
+    if manifest.model_family is None:
+        return narrow
+    alike = {
+        item.path
+        for item in manifest.artifacts
+        if (item.format, item.precision) == (first.format, first.precision)
+    }
+    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
+    whole = [name for name, paths in members.items() if paths and paths <= here]
+    part = [name for name, paths in members.items() if alike & paths and alike & paths <= here]
+    options = [f"--member {name}" for name in (whole or part)[:NAMED]]
+    return " ".join(options if whole else [*options, narrow])
 
 
 def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:
