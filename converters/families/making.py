@@ -12,6 +12,7 @@ from onnxreg.converters.families.detector import Detector, detector_graph, detec
 from onnxreg.converters.families.evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
+from onnxreg.converters.families.paths import OOD, TENSORS, backbone_path, fused_path, head_path
 from onnxreg.converters.families.variants import (
     PLAIN,
     Check,
@@ -33,7 +34,6 @@ from onnxreg.schema.family_file import FamilyFile
 BACKBONE: Literal["backbone"] = "backbone"
 FUSED: Literal["fused"] = "fused"
 DETECTOR: Literal["ood"] = "ood"
-SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 SEEN = 32
 """Held-out images that the variants of a backbone are compared on."""
 EACH = 4
@@ -65,7 +65,7 @@ class Work:
 
 
 def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
-    """The backbone in float32 (first) and its other precisions. float16 has the plain name, as servers expect it."""
+    """The backbone in float32 (first) and its other precisions."""
     asked, subject = work.asked, subject_of(loaded)
     graph, step = export_backbone(subject, asked.opset)
     held_out = work.held_out
@@ -74,12 +74,11 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     limits = asked.limits
     expected = torch_model.run(subject, feeds)
     checks = compare(expected, outputs, feeds, BACKBONE, limits.parity.float32, relative=False)
-    path = f"{asked.backbone.file}-fp32.onnx"
+    path = backbone_path(asked, PLAIN)
     checks += write(graph, work.workspace / path, limits, BACKBONE, PLAIN)
     first = Made(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
-    paths = {"float16": f"{asked.backbone.file}.onnx", "int8": f"{asked.backbone.file}-int8.onnx"}
     made = [first] + [
-        derive(first, graph, precision, paths[precision], feeds, limits, work.workspace)
+        derive(first, graph, precision, backbone_path(asked, precision), feeds, limits, work.workspace)
         for precision in asked.variants.backbone
     ]
     return made if held_out is None else _judge(work, made, held_out.images, "species", loaded.classes)
@@ -108,8 +107,7 @@ def make_heads(
         outputs = run(graph, feeds, head.name)
         expected = [{OUTPUT: head.logits(embeddings, asked.heads.activation)}]
         checks = compare(expected, outputs, feeds, head.name, asked.limits.parity.float32, relative=False)
-        stem = f"{asked.heads.file}/{class_id}"
-        path = f"{stem}{SUFFIXES[PLAIN]}.onnx"
+        path = head_path(asked, class_id, PLAIN)
         checks += write(graph, work.workspace / path, asked.limits, "head", PLAIN)
         first = Made(head.name, "head", PLAIN, path, outputs, tuple(checks))
         made = [first] + [
@@ -117,7 +115,7 @@ def make_heads(
                 first,
                 graph,
                 precision,
-                f"{stem}{SUFFIXES[precision]}.onnx",
+                head_path(asked, class_id, precision),
                 feeds,
                 asked.limits,
                 work.workspace,
@@ -147,7 +145,7 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
         answers = _by_head(outputs[OUTPUT], heads)
         limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
         checks = compare_fused(expected, answers, feed, limit)
-        path = f"{asked.heads.file}{SUFFIXES[precision]}.onnx"
+        path = fused_path(asked, precision)
         checks += write(graph, work.workspace / path, asked.limits, FUSED, precision)
         made.append(Made(FUSED, FUSED, precision, path, answers, tuple(checks)))
     return made
@@ -179,9 +177,9 @@ def make_detector(work: Work, detector: Detector, embeddings: Any, judged: Seque
     expected = [{"distance": exact, "in_distribution": exact <= detector.threshold}]
     limits = work.asked.limits
     checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
-    checks += write(graph, work.workspace / "ood.onnx", limits, DETECTOR, PLAIN)
+    checks += write(graph, work.workspace / OOD, limits, DETECTOR, PLAIN)
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
     tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
-    save_file(tensors, work.workspace / "ood.safetensors", note)
-    sidecars = (DraftFile("detector", "ood.safetensors"),)
-    return Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, (*checks, *judged), sidecars=sidecars)
+    save_file(tensors, work.workspace / TENSORS, note)
+    sidecars = (DraftFile("detector", TENSORS),)
+    return Made(DETECTOR, DETECTOR, PLAIN, OOD, outputs, (*checks, *judged), sidecars=sidecars)
