@@ -14,6 +14,7 @@ from onnxreg.converters.families.evidence import Embedder, HeldOut
 from onnxreg.converters.families.intake import read_heads
 from onnxreg.converters.families.latency import Latency
 from onnxreg.converters.families.making import Work, make_backbone, make_detector, make_fused, make_heads
+from onnxreg.converters.families.paths import check_paths
 from onnxreg.converters.families.variants import PLAIN, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
@@ -54,6 +55,7 @@ def export_family(
     report("loading the backbone and the heads")
     loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
     heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
+    check_paths(asked, heads)
     if held_out is not None:
         held_out.check_heads([head.name for head in heads.values()])
     report("exporting the backbone")

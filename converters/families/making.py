@@ -12,7 +12,18 @@ from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, de
 from onnxreg.converters.families.evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.variants import PLAIN, Made, compare, derive, judge, run, write
+from onnxreg.converters.families.paths import OOD, TENSORS, backbone_path, fused_path, head_path
+from onnxreg.converters.families.variants import (
+    PLAIN,
+    Made,
+    Outputs,
+    compare,
+    compare_fused,
+    derive,
+    judge,
+    run,
+    write,
+)
 from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
@@ -23,13 +34,12 @@ from onnxreg.schema.family_file import FamilyFile
 BACKBONE: Literal["backbone"] = "backbone"
 FUSED: Literal["fused"] = "fused"
 DETECTOR: Literal["ood"] = "ood"
-SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 SEEN = 32
 """Held-out images that the variants of a backbone are compared on."""
 EACH = 4
 """Rows that the fused graph answers for each head."""
 EQUAL = 1e-5
-"""How far the fused graph may be from the separate heads, in parts of their largest logit (at least 1)."""
+"""How far the fused graph may be from each separate head, in parts of its largest logit (at least 1)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class Work:
 
 
 def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
-    """The backbone in float32 (first) and its other precisions. float16 has the plain name, as servers expect it."""
+    """The backbone in float32 (first) and its other precisions."""
     asked, subject = work.asked, subject_of(loaded)
     graph, step = export_backbone(subject, asked.opset)
     held_out = work.held_out
@@ -65,12 +75,11 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     limits = asked.limits
     expected = torch_model.run(subject, feeds)
     checks = compare(expected, outputs, feeds, BACKBONE, limits.parity.float32, relative=False)
-    path = f"{asked.backbone.file}-fp32.onnx"
+    path = backbone_path(asked, PLAIN)
     checks += write(graph, work.workspace / path, limits, BACKBONE, PLAIN)
     first = Made(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
-    paths = {"float16": f"{asked.backbone.file}.onnx", "int8": f"{asked.backbone.file}-int8.onnx"}
     made = [first] + [
-        derive(first, graph, precision, paths[precision], feeds, limits, work.workspace)
+        derive(first, graph, precision, backbone_path(asked, precision), feeds, limits, work.workspace)
         for precision in asked.variants.backbone
     ]
     return made if images is None else _judge(work, made, images, "species", loaded.classes)
@@ -99,8 +108,7 @@ def make_heads(
         outputs = run(graph, feeds, head.name)
         expected = [{OUTPUT: head.logits(embeddings, asked.heads.activation)}]
         checks = compare(expected, outputs, feeds, head.name, asked.limits.parity.float32, relative=False)
-        stem = f"{asked.heads.file}/{class_id}"
-        path = f"{stem}{SUFFIXES[PLAIN]}.onnx"
+        path = head_path(asked, class_id, PLAIN)
         checks += write(graph, work.workspace / path, asked.limits, "head", PLAIN)
         first = Made(head.name, "head", PLAIN, path, outputs, tuple(checks))
         made = [first] + [
@@ -108,7 +116,7 @@ def make_heads(
                 first,
                 graph,
                 precision,
-                f"{stem}{SUFFIXES[precision]}.onnx",
+                head_path(asked, class_id, precision),
                 feeds,
                 asked.limits,
                 work.workspace,
@@ -136,27 +144,30 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
     asked, rows = work.asked, embeddings[:EACH]
     index = np.repeat(np.arange(len(heads), dtype=np.int64), len(rows))
     feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}
-    columns = max(len(head.classes) for head in heads)
-    expected = np.zeros((len(index), columns), np.float32)
-    mask = np.ones_like(expected, bool)
-    for place, each in enumerate(separate):
-        logits = each.outputs[0][OUTPUT][: len(rows)]
-        at = slice(place * len(rows), (place + 1) * len(rows))
-        expected[at, : logits.shape[1]], mask[at, : logits.shape[1]] = logits, False
+    expected = [{OUTPUT: each.outputs[0][OUTPUT][: len(rows)]} for each in separate]
     made = []
     for precision in asked.variants.fused:
         graph = fused_graph(heads, asked.heads.activation, asked.opset, quantized=precision == "int8")
         (outputs,) = run(graph, [feed], FUSED)
-        got = outputs[OUTPUT]
-        if not (got[mask] == np.float32(MASKED)).all():
-            raise ConversionError("fused: a class that a head does not have is not masked")
-        answers = [{OUTPUT: np.where(mask, 0.0, got)}]
+        answers = _by_head(outputs[OUTPUT], heads)
         limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
-        checks = compare([{OUTPUT: expected}], answers, [feed], FUSED, limit, relative=True)
-        path = f"{asked.heads.file}{SUFFIXES[precision]}.onnx"
+        checks = compare_fused(expected, answers, feed, limit)
+        path = fused_path(asked, precision)
         checks += write(graph, work.workspace / path, asked.limits, FUSED, precision)
         made.append(Made(FUSED, FUSED, precision, path, answers, tuple(checks)))
     return made
+
+
+def _by_head(logits: Any, heads: Sequence[Head]) -> Outputs:
+    """The logits of each head, its own rows and columns alone. ConversionError where the other columns are not masked."""
+    import numpy as np
+
+    found = []
+    for head, rows in zip(heads, np.split(logits, len(heads)), strict=True):
+        if not (rows[:, len(head.classes) :] == np.float32(MASKED)).all():
+            raise ConversionError("fused: a class that a head does not have is not masked")
+        found.append({OUTPUT: rows[:, : len(head.classes)]})
+    return found
 
 
 def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: Any) -> tuple[Detector, Made]:
@@ -181,11 +192,11 @@ def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: An
     checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
     about = {key: checks[0][key] for key in ("samples", "dataset")} | {"name": f"parity of {VERDICT}"}
     checks.append(judge(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
-    checks += write(graph, work.workspace / "ood.onnx", limits, DETECTOR, PLAIN)
-    session = load_session(work.workspace / "ood.onnx")
+    checks += write(graph, work.workspace / OOD, limits, DETECTOR, PLAIN)
+    session = load_session(work.workspace / OOD)
     detector = replace(fitted, rejected=judging.rejected(session, calibration))
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
     tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
-    save_file(tensors, work.workspace / "ood.safetensors", note)
-    sidecars = (DraftFile("detector", "ood.safetensors"),)
-    return detector, Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, tuple(checks), sidecars=sidecars)
+    save_file(tensors, work.workspace / TENSORS, note)
+    sidecars = (DraftFile("detector", TENSORS),)
+    return detector, Made(DETECTOR, DETECTOR, PLAIN, OOD, outputs, tuple(checks), sidecars=sidecars)

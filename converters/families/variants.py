@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.families.heads import OUTPUT
 from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.converters.passes import base, graph, model, proof
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
@@ -104,6 +105,20 @@ def compare(
         if name.endswith("logits"):
             checks.append(judge(about, "argmax_agreement", found.argmax_agreement))
     return checks
+
+
+def compare_fused(expected: Outputs, got: Outputs, feed: Feed, limit: float | None) -> list[Check]:
+    """As `compare`, of logits that stand by head: `max_relative_diff` is that of the worst head, in parts of its own largest
+    logit (at least 1), so that a head of large logits hides nothing of the others."""
+    proof.compare(expected, got, "fused")
+    found = agreement(expected, got, OUTPUT)
+    each = [agreement([one], [other], OUTPUT) for one, other in zip(expected, got, strict=True)]
+    worst = max(head.max_abs_diff / head.scale for head in each)
+    about = {"name": f"parity of {OUTPUT}", "samples": found.positions, "dataset": str(digest([feed]))}
+    return [
+        judge(about, "max_relative_diff", worst, most=limit),
+        judge(about, "argmax_agreement", found.argmax_agreement),
+    ]
 
 
 def judge(

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from onnxreg.converters.families import layout
 from onnxreg.converters.families.export import ExportedFamily, export_family
 from onnxreg.converters.families.fused import MASKED
+from onnxreg.converters.families.paths import check_paths
 from onnxreg.converters.runtime import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.errors import GateError, InputError, NotFoundError, RegError
@@ -281,6 +282,26 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {"heads": {"folder": "heads", "none": ["weed", "rye"]}},
         "heads.none names rye",
     ),
+    "a backbone called as a head": (
+        lambda r: None,
+        {"backbone": {"checkpoint": "swin", "file": "disease-heads/apple"}},
+        "backbone and head:apple: paths collide",
+    ),
+    "a backbone called as the detector": (
+        lambda r: None,
+        {"backbone": {"checkpoint": "swin", "file": "ood"}},
+        "backbone and ood: paths collide",
+    ),
+    "a precision twice": (
+        lambda r: None,
+        {"variants": {"backbone": ["int8", "int8"]}},
+        "backbone: paths collide",
+    ),
+    "heads in a file": (
+        lambda r: None,
+        {"heads": {"folder": "heads", "none": ["weed"], "file": "onnx-metadata.json"}},
+        "layout and head:apple: path is both a file and a directory",
+    ),
     "no checkpoint": (
         lambda r: None,
         {"backbone": {"checkpoint": "none"}},
@@ -349,6 +370,11 @@ def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path
     with pytest.raises((InputError, NotFoundError)) as caught:
         export_family(small.document(**changes), root, tmp_path / "work")
     assert message in caught.value.message
+
+
+def test_ids_that_differ_in_case_alone_share_no_file() -> None:
+    with pytest.raises(InputError, match="head:apple and head:Apple: paths collide"):
+        check_paths(small.document(), ["apple", "Apple"])
 
 
 @pytest.mark.parametrize(
