@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from onnxreg.converters.families import layout
 from onnxreg.converters.families.checkpoints import SUFFIXES, Head, read_head
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.family_file import AskedHeads
@@ -28,10 +27,6 @@ def read_heads(asked: AskedHeads, directory: Path, classes: Sequence[str], width
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {asked.folder}")
     _check_named(asked, classes)
-    if asked.file.partition("/")[0] in (layout.LIST, layout.METADATA):
-        raise InputError(
-            f"heads.file is {asked.file}, and a file of that name is made", "name another folder"
-        )
     files = _files(folder, set(classes) - set(asked.none))
     heads = {}
     for class_id in classes:

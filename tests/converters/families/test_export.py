@@ -344,11 +344,6 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {},
         "held-out.npz: held-out.npz is no .npz file",
     ),
-    "a folder called as a file": (
-        lambda r: None,
-        {"heads": {"folder": "heads", "none": ["weed"], "file": layout.METADATA}},
-        "heads.file is onnx-metadata.json",
-    ),
     "nothing to fuse": (
         lambda r: [path.unlink() for path in (r / "heads").iterdir()],
         {"heads": {"folder": "heads", "none": small.SPECIES}, "evaluation": None, "ood": None},
