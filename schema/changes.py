@@ -129,9 +129,11 @@ def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterato
         yield at.delta("reordered", old, new)
 
 
-def match(
-    old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
-) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
+Matched = tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]
+"""Names with positions: the pairs, those that were removed, and those that were added."""
+
+
+def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Matched:
     """The pairs of positions, and those that stay alone on either side; the k-th of a name matches the k-th.
 
     Items are paired by the first namer, those that are left by the second, and so on.

@@ -3,13 +3,15 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from onnxreg.schema.changes import Delta, compare, match, same
-from onnxreg.schema.diff_rules import TABLES, Rule, Severity, rule_for
+from onnxreg.schema.changes import Delta, Matched, Named, Tables, compare, match, same
+from onnxreg.schema.diff_rules import TABLES, Rule, Severity, by_member, rule_for
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.model import Count, Document, First, Items, JsonValue
 
@@ -62,7 +64,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
     severity and message are of the direction.
     """
-    changes = [_change(delta) for delta in compare(old.to_json(), new.to_json(), TABLES)]
+    changes = [_change(delta) for delta in compare(old.to_json(), new.to_json(), _tables(old, new))]
     changes.sort(key=lambda change: (SEVERITIES.index(change.severity), change.path, change.kind))
     counts = Counter(change.severity for change in changes)
     return ManifestDiff(
@@ -76,34 +78,62 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     )
 
 
-def _members(changes: Sequence[Change], *sides: Manifest) -> dict[str, list[str]]:
-    """The kinds of changes by member: those of its entry in the family and of its artifacts, in the order of names."""
-    owners = {name: member for side in sides for name, member in _owners(side).items()}
+def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[str, list[str]]:
+    """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of routes
+    from or to it."""
+    owners = _owners(old, new)
     found: dict[str, list[str]] = {}
     for change in changes:
-        entry = _MEMBER.match(change.path)
-        member = entry[1] if entry else owners.get(change.artifact or "")
-        if member is not None and change.kind not in found.setdefault(member, []):
-            found[member].append(change.kind)
+        for member in _touched(change, owners):
+            if change.kind not in found.setdefault(member, []):
+                found[member].append(change.kind)
     return {member: found[member] for member in sorted(found)}
 
 
-def _owners(side: Manifest) -> dict[str, str]:
-    """The member of each artifact, by what the artifact is called in the changes' paths."""
-    namer = TABLES.lists["artifacts"].namers[0]
-    names = {
-        a.path: namer({"format": a.format, "precision": a.precision, "path": a.path}, 0)
-        for a in side.artifacts
-    }
+def _touched(change: Change, owners: Mapping[str, set[str]]) -> set[str]:
+    if entry := _MEMBER.match(change.path):
+        return {entry[1]}
+    if change.path.startswith("model_family.routing"):
+        return {head for head in (change.old, change.new) if isinstance(head, str)}
+    return owners.get(change.artifact or "", set())
+
+
+def _owners(old: Manifest, new: Manifest) -> dict[str, set[str]]:
+    """The member of each artifact, by what the artifact is called in the changes' paths; two, where it went to another."""
+    pairs, removed, added = _matched(old, new)
+    before, after = (_members_by_path(side) for side in (old, new))
+    found: dict[str, set[str]] = {}
+    for name, i in [*((name, i) for name, i, _ in pairs), *removed]:
+        found.setdefault(name, set()).add(before[old.artifacts[i].path])
+    for name, j in [*((name, j) for name, _, j in pairs), *added]:
+        found.setdefault(name, set()).add(after[new.artifacts[j].path])
+    return found
+
+
+def _members_by_path(side: Manifest) -> dict[str, str]:
     members = side.model_family.members if side.model_family else ()
-    return {names[path]: member.name for member in members for path in member.artifacts}
+    return {path: member.name for member in members for path in member.artifacts}
+
+
+def _tables(old: Manifest, new: Manifest) -> Tables:
+    """Of two families an artifact whose path changed stands for one of the same member, format and precision alone."""
+    if old.model_family is None or new.model_family is None:
+        return TABLES
+    before, after = _members_by_path(old), _members_by_path(new)
+    owners = {path: name for path, name in (before | after).items() if before.get(path, name) == name}
+    by_path, _, by_format = TABLES.lists["artifacts"].namers
+    named = Named((by_path, partial(by_member, owners), by_format))
+    return replace(TABLES, lists={**TABLES.lists, "artifacts": named})
+
+
+def _matched(old: Manifest, new: Manifest) -> Matched:
+    before, after = ([artifact.to_json() for artifact in side.artifacts] for side in (old, new))
+    return match(before, after, _tables(old, new).lists["artifacts"].namers)
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
     """The artifacts that stand for each other in both, each by the name that it has in the changes' paths."""
-    before, after = ([artifact.to_json() for artifact in side.artifacts] for side in (old, new))
-    pairs, _, _ = match(before, after, TABLES.lists["artifacts"].namers)
-    return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in pairs]
+    return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
 
 
 def _change(delta: Delta) -> Change:

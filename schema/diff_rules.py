@@ -10,6 +10,12 @@ from onnxreg.schema.changes import Delta, Named, Tables, same
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 Judge = Callable[[Delta], Severity]
 
+
+def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
+    """The name of an artifact of a family; `owners` are the members by path."""
+    return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
+
+
 TABLES = Tables(
     lists={
         "formats": Named((lambda item, _: str(item),)),

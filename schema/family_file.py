@@ -10,9 +10,9 @@
 Paths are relative to the file. What was done of it stands in the manifest's `recipe` and `model_family`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.family import ClassId
 from onnxreg.schema.frozen import FrozenDict
@@ -23,10 +23,6 @@ from onnxreg.schema.sizes import size
 Share = Annotated[float, Field(ge=0, le=1)]
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
-BACKBONE = {"float32": 120_000_000, "float16": 60_000_000, "int8": 32_000_000}
-"""The most bytes of a backbone: a little more than a Swin-T of 28 million parameters takes."""
-HEAD = dict.fromkeys(BACKBONE, 200_000)
-"""The most bytes of a head: what some 65 classes of a 768 wide embedding reach in float32."""
 
 
 class AskedBackbone(Strict):
@@ -84,13 +80,42 @@ class ParityLimits(Strict):
     int8: Above0 | None = 0.1
 
 
-class SizeLimits(Strict):
-    """The most bytes of one file, by role and precision; a number, or a text such as `32MB`."""
+class BackboneSizes(Strict):
+    """A little more than a Swin-T of 28 million parameters takes."""
 
-    backbone: Table[Bytes] = Field(default_factory=lambda: FrozenDict(BACKBONE))
-    head: Table[Bytes] = Field(default_factory=lambda: FrozenDict(HEAD))
-    ood: Table[Bytes] = Field(default_factory=FrozenDict)
-    fused: Table[Bytes] = Field(default_factory=FrozenDict)
+    float32: Bytes | None = 120_000_000
+    float16: Bytes | None = 60_000_000
+    int8: Bytes | None = 32_000_000
+
+
+class HeadSizes(Strict):
+    """What some 65 classes of a 768 wide embedding reach in float32."""
+
+    float32: Bytes | None = 200_000
+    float16: Bytes | None = 200_000
+    int8: Bytes | None = 200_000
+
+
+class DetectorSizes(Strict):
+    """The detector is in float32 only."""
+
+    float32: Bytes | None = None
+
+
+class FusedSizes(Strict):
+    """The precisions of the fused graph."""
+
+    float32: Bytes | None = None
+    int8: Bytes | None = None
+
+
+class SizeLimits(Strict):
+    """The most bytes of one file, by role and precision; a number, or a text such as `32MB`. null lifts those of a role."""
+
+    backbone: BackboneSizes | None = BackboneSizes()
+    head: HeadSizes | None = HeadSizes()
+    ood: DetectorSizes | None = DetectorSizes()
+    fused: FusedSizes | None = FusedSizes()
 
 
 class FamilyLimits(Strict):
@@ -121,3 +146,15 @@ class FamilyFile(Strict):
     evaluation: Text | None = None
     variants: AskedVariants = AskedVariants()
     limits: FamilyLimits = FamilyLimits()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        outliers = self.ood.outliers if self.ood else None
+        for name, rows, where in (
+            ("accuracy_loss", self.evaluation, "evaluation"),
+            ("ood_true_positive", outliers, "ood.outliers"),
+        ):
+            stated = name in self.limits.model_fields_set and getattr(self.limits, name) is not None
+            if stated and rows is None:
+                raise ValueError(f"limits.{name} is stated, and cannot be measured without {where}")
+        return self

@@ -50,7 +50,7 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
         raise NotFoundError(f"backbone: there is no checkpoint directory {directory.name}")
     model = _load(directory)
     config = model.config
-    trained = tuple(config.id2label[index] for index in range(len(config.id2label)))
+    trained = _labels(config.id2label)
     _check_classes(trained, classes)
     size = getattr(config, "image_size", None)
     if not isinstance(size, int):
@@ -76,6 +76,15 @@ def _load(directory: Path) -> Any:
     if not isinstance(getattr(model, "classifier", None), torch.nn.Linear):
         raise InputError("backbone: its classifier is not one linear layer over an embedding")
     return model
+
+
+def _labels(id2label: Mapping[int, Any]) -> tuple[str, ...]:
+    """The class ids in the order of the logits; InputError where one is left out or is no text."""
+    labels = [id2label.get(index) for index in range(len(id2label))]
+    for index, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise InputError(f"backbone: id2label of its config.json has no text for {index}")
+    return tuple(map(str, labels))
 
 
 def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:

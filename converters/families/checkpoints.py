@@ -115,9 +115,11 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
     except Exception as error:
         raise InputError(f"{name}: {path.name} holds more than tensors and was not loaded", HINT) from error
     state = found.get("state_dict", found) if isinstance(found, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
+    ):
         raise InputError(f"{name}: {path.name} is no state dict", HINT)
-    return {key: value.float().numpy() for key, value in state.items()}, found
+    return {key: value.detach().float().numpy() for key, value in state.items()}, found
 
 
 def _layers(tensors: Mapping[str, Any], name: str) -> tuple[Layer, ...]:
@@ -163,12 +165,21 @@ def _recorded(notes: Mapping[str, Any], name: str, columns: int) -> tuple[tuple[
         raise InputError(
             f"{name} has {columns} outputs, and {len(set(classes))} classes with {len(rows)} counts of rows recorded"
         )
+    if unusable := [each for each in classes if not _is_class_id(each)]:
+        raise InputError(
+            f"{name}: {ascii(unusable[0])[:80]} cannot be the id of a class", "1 to 200 characters"
+        )
     if empty := [each for each, count in zip(classes, rows, strict=True) if count < 1]:
         raise InputError(
             f"{name}: the class {empty[0]} has no training rows",
             "leave the class out and train the head again",
         )
     return tuple(classes), tuple(rows)
+
+
+def _is_class_id(text: str) -> bool:
+    """Whether a manifest can hold it as a `ClassId`."""
+    return 1 <= len(text) <= 200 and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _is_list(value: Any, kind: type[T]) -> TypeGuard[list[T]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.families.heads import BATCH, INPUT, Values, make_graph
-from onnxreg.converters.families.rows import check_finite
+from onnxreg.converters.families.rows import check_finite, shared_rows
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
 from onnxreg.schema.errors import InputError
 
@@ -67,8 +67,8 @@ def fit(rows: Any, held_out: Any, percentile: float, shrinkage: float | None = N
         percentile: of the held-out distances; above 50 and below 100.
         shrinkage: the share of the identity, 0 to 1; Ledoit and Wolf's where absent.
 
-    Raises InputError where there are too few rows of either kind, they hold NaN or infinity, a held-out row was fitted on, or the
-    covariance is singular.
+    Raises InputError where there are too few distinct rows of either kind, they hold NaN or infinity, a held-out row was fitted
+    on, or the covariance, once shrunk, is singular.
     """
     import numpy as np
 
@@ -92,18 +92,18 @@ def _check_rows(rows: Any, held_out: Any, percentile: float) -> None:
         raise InputError("the detector: rows and held-out rows are not embeddings of one width")
     check_finite(rows, "the detector: a row")
     check_finite(held_out, "the detector: a held-out row")
-    if len(rows) <= rows.shape[1]:
+    fitted, calibrating = (len({row.tobytes() for row in side}) for side in (rows, held_out))
+    if fitted <= rows.shape[1]:
         raise InputError(
-            f"the detector has {len(rows)} rows for {rows.shape[1]} dimensions: too few for a covariance",
+            f"the detector has {fitted} distinct rows for {rows.shape[1]} dimensions: too few for a covariance",
             "fit on more rows than there are dimensions, better ten times as many",
         )
-    if len(held_out) < (least := least_rows(percentile)):
+    if calibrating < (least := least_rows(percentile)):
         raise InputError(
-            f"the detector has {len(held_out)} held-out rows: too few for the {percentile:g}th percentile",
+            f"the detector has {calibrating} distinct held-out rows: too few for the {percentile:g}th percentile",
             f"hold out at least {least}",
         )
-    fitted = {row.tobytes() for row in rows}
-    if shared := sum(row.tobytes() in fitted for row in held_out):
+    if shared := shared_rows(held_out, rows):
         raise InputError(
             f"the detector was fitted on {shared} of its {len(held_out)} held-out rows",
             "a threshold from rows of the fit rejects far more than it says: hold out others",

@@ -1,7 +1,7 @@
 """A family exported: its members made and measured, held against the limits, and put together as one draft."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from onnxreg.converters.families.evidence import Embedder, HeldOut
 from onnxreg.converters.families.intake import read_heads
 from onnxreg.converters.families.latency import Latency
 from onnxreg.converters.families.making import Work, make_backbone, make_detector, make_fused, make_heads
-from onnxreg.converters.families.variants import PLAIN, Check, Made
+from onnxreg.converters.families.paths import check_paths
+from onnxreg.converters.families.variants import PLAIN, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
@@ -54,6 +55,9 @@ def export_family(
     report("loading the backbone and the heads")
     loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
     heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
+    check_paths(asked, heads)
+    if held_out is not None:
+        held_out.check_heads([head.name for head in heads.values()])
     report("exporting the backbone")
     backbone = make_backbone(work, loaded)
     judged_on = (
@@ -65,8 +69,7 @@ def export_family(
     report(f"exporting {len(heads)} heads")
     separate = list(make_heads(work, heads, rows, judged_on))
     fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
-    detector, found = _detect(asked, directory, workspace, backbone)
-    ood = [] if detector is None else [make_detector(work, detector, rows, found)]
+    detector, ood = _detect(work, directory, backbone, rows)
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
     report("measuring the latency")
     latencies = tuple(_time(work, backbone, separate, ood))
@@ -76,7 +79,7 @@ def export_family(
 
 
 def _embedded(backbone: Path, directory: Path, rows: str) -> Any:
-    return Embedder(load_session(backbone), directory).embed(rows)[1]
+    return Embedder(load_session(backbone), directory).embed_images(rows).embeddings
 
 
 def _drawn(width: int) -> Any:
@@ -87,24 +90,35 @@ def _drawn(width: int) -> Any:
 
 
 def _detect(
-    asked: FamilyFile, directory: Path, workspace: Path, backbone: Sequence[Made]
-) -> tuple[Detector | None, list[Check]]:
-    """The detector, fitted on embeddings in float32, and how often it rejects what, with each kind of backbone."""
+    work: Work, directory: Path, backbone: Sequence[Made], compared: Any
+) -> tuple[Detector | None, list[Made]]:
+    """The detector, fitted on embeddings in float32, and its graph, with how often it rejects what behind each kind of backbone.
+
+    Args:
+        compared: embeddings that its graph is held against float64 on.
+    """
+    asked = work.asked
     if asked.ood is None:
         return None, []
     embedders = {
-        each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
+        each.precision: Embedder(load_session(work.workspace / each.path), directory) for each in backbone
     }
-    full = embedders[PLAIN]
-    (_, rows), (_, calibration) = full.embed(asked.ood.fit), full.embed(asked.ood.calibrate)
-    detector = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
-    checks = [judging.calibration(detector)]
+    rows, calibration = (embedders[PLAIN].embed(path) for path in (asked.ood.fit, asked.ood.calibrate))
+    fitted = fit(rows.embeddings, calibration.embeddings, asked.ood.percentile, asked.ood.shrinkage)
+    calibration.check_apart(rows)
+    detector, made = make_detector(work, fitted, compared, calibration.embeddings)
+    session = load_session(work.workspace / made.path)
+    checks = [judging.calibration(detector, calibration.dataset)]
     for precision, embedder in embedders.items():
-        held_out, outliers = (
-            None if path is None else embedder.embed(path) for path in (asked.evaluation, asked.ood.outliers)
-        )
-        checks += judging.detection(detector, precision, held_out, outliers, asked.limits)
-    return detector, checks
+        held_out = None if asked.evaluation is None else embedder.embed_images(asked.evaluation)
+        outliers = None if asked.ood.outliers is None else embedder.embed(asked.ood.outliers)
+        for measured in (each for each in (held_out, outliers) if each is not None):
+            measured.check_apart(rows)
+            measured.check_apart(calibration)
+        if precision != PLAIN and outliers is not None and outliers.stored:
+            outliers = None
+        checks += judging.detection(session, precision, held_out, outliers, asked.limits)
+    return detector, [replace(made, checks=(*made.checks, *checks))]
 
 
 def _time(

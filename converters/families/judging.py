@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.converters.families.detector import Detector
-from onnxreg.converters.families.evidence import HeldOut
+from onnxreg.converters.families.detector import VERDICT, Detector
+from onnxreg.converters.families.evidence import Embedded, HeldOut, outputs_of
 from onnxreg.converters.families.statistics import Paired, wilson
 from onnxreg.converters.families.variants import Check, judge
 from onnxreg.schema.errors import InputError
@@ -22,7 +22,7 @@ class Truth:
     @classmethod
     def of(cls, held_out: HeldOut, key: str, classes: Sequence[str], member: str) -> "Truth":
         """Read an array of class ids. InputError, naming the member, for a class that it does not have."""
-        if held_out.rows[key].dtype.kind != "U":
+        if held_out.rows[key].dtype.kind != "U" or held_out.rows[key].ndim != 1:
             raise InputError(f"{member}: the held-out array {key} is no array of class ids")
         return cls(positions(held_out.rows[key].tolist(), classes, member), held_out.dataset)
 
@@ -71,35 +71,41 @@ def accuracy_loss(
     return [check, judge(tested, "mcnemar_p", pairs.mcnemar)]
 
 
-Embedded = tuple[str, Any]
-"""The digest of rows, and their embeddings `[n, d]`."""
-
-
-def calibration(detector: Detector) -> Check:
+def calibration(detector: Detector, dataset: str) -> Check:
     """How often the detector rejects the rows that gave its threshold."""
     share, interval = detector.false_rejection
-    about = {"name": "false rejection, calibration", "samples": detector.held_out, "interval": _six(interval)}
+    about = _about("false rejection, calibration", detector.held_out, dataset, interval)
     return judge(about, "false_rejection_rate", share)
 
 
+def rejected(session: Any, embeddings: Any) -> int:
+    """How many rows the graph of a detector, in a session, takes to be out of distribution."""
+    return int((~outputs_of(session, embeddings)[VERDICT]).sum())
+
+
 def detection(
-    detector: Detector,
+    detector: Any,
     backbone: str,
     held_out: Embedded | None,
     outliers: Embedded | None,
     limits: FamilyLimits,
 ) -> Iterator[Check]:
     """How often the detector rejects rows of the distribution, and rows that are not, by embeddings of the backbone in the
-    precision `backbone`."""
+    precision `backbone`, or stored ones.
+
+    Args:
+        detector: a session of its graph: what is recorded is what the file does.
+    """
     for found, name, metric, least in (
         (held_out, "false rejection", "false_rejection_rate", None),
         (outliers, "rejection of outliers", "true_positive_rate", limits.ood_true_positive),
     ):
         if found is not None:
-            dataset, rows = found
-            rejected = int((detector.distances(rows) > detector.threshold).sum())
-            about = _about(f"{name}, {backbone} backbone", len(rows), dataset, wilson(rejected, len(rows)))
-            yield judge(about, metric, rejected / len(rows), least=least)
+            rows = len(found.embeddings)
+            hits = rejected(detector, found.embeddings)
+            what = name if found.stored else f"{name}, {backbone} backbone"
+            about = _about(what, rows, found.dataset, wilson(hits, rows))
+            yield judge(about, metric, hits / rows, least=least)
 
 
 def _about(name: str, samples: int, dataset: str, interval: tuple[float, float]) -> dict[str, Any]:

@@ -8,28 +8,38 @@ from typing import Any, Literal
 from onnxreg.converters.families import judging
 from onnxreg.converters.families.backbone import LOGITS, LoadedBackbone, export_backbone, subject_of
 from onnxreg.converters.families.checkpoints import Head
-from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors
+from onnxreg.converters.families.detector import DISTANCE, VERDICT, Detector, detector_graph, detector_tensors
 from onnxreg.converters.families.evidence import HeldOut, outputs_of
 from onnxreg.converters.families.fused import INDEX, MASKED, fused_graph
 from onnxreg.converters.families.heads import INPUT, OUTPUT, head_graph
-from onnxreg.converters.families.variants import PLAIN, Check, Made, compare, derive, run, write
+from onnxreg.converters.families.paths import OOD, TENSORS, backbone_path, fused_path, head_path
+from onnxreg.converters.families.variants import (
+    PLAIN,
+    Made,
+    Outputs,
+    compare,
+    compare_fused,
+    derive,
+    judge,
+    run,
+    write,
+)
 from onnxreg.converters.passes import samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import DraftFile
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.family_file import FamilyFile
 
 BACKBONE: Literal["backbone"] = "backbone"
 FUSED: Literal["fused"] = "fused"
 DETECTOR: Literal["ood"] = "ood"
-SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 SEEN = 32
 """Held-out images that the variants of a backbone are compared on."""
 EACH = 4
 """Rows that the fused graph answers for each head."""
 EQUAL = 1e-5
-"""How far the fused graph may be from the separate heads, in parts of their largest logit (at least 1)."""
+"""How far the fused graph may be from each separate head, in parts of its largest logit (at least 1)."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +65,24 @@ class Work:
 
 
 def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
-    """The backbone in float32 (first) and its other precisions. float16 has the plain name, as servers expect it."""
+    """The backbone in float32 (first) and its other precisions."""
     asked, subject = work.asked, subject_of(loaded)
     graph, step = export_backbone(subject, asked.opset)
     held_out = work.held_out
-    feeds = samples.draw(graph) if held_out is None else ({"input": held_out.images[:SEEN]},)
+    images = None if held_out is None else held_out.images(loaded.shape)
+    feeds = samples.draw(graph) if images is None else ({"input": images[:SEEN]},)
     outputs = run(graph, feeds, BACKBONE)
     limits = asked.limits
     expected = torch_model.run(subject, feeds)
     checks = compare(expected, outputs, feeds, BACKBONE, limits.parity.float32, relative=False)
-    path = f"{asked.backbone.file}-fp32.onnx"
+    path = backbone_path(asked, PLAIN)
     checks += write(graph, work.workspace / path, limits, BACKBONE, PLAIN)
     first = Made(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
-    paths = {"float16": f"{asked.backbone.file}.onnx", "int8": f"{asked.backbone.file}-int8.onnx"}
     made = [first] + [
-        derive(first, graph, precision, paths[precision], feeds, limits, work.workspace)
+        derive(first, graph, precision, backbone_path(asked, precision), feeds, limits, work.workspace)
         for precision in asked.variants.backbone
     ]
-    return made if held_out is None else _judge(work, made, held_out.images, "species", loaded.classes)
+    return made if images is None else _judge(work, made, images, "species", loaded.classes)
 
 
 def _judge(work: Work, made: Sequence[Made], rows: Any, key: str, classes: Sequence[str]) -> list[Made]:
@@ -98,8 +108,7 @@ def make_heads(
         outputs = run(graph, feeds, head.name)
         expected = [{OUTPUT: head.logits(embeddings, asked.heads.activation)}]
         checks = compare(expected, outputs, feeds, head.name, asked.limits.parity.float32, relative=False)
-        stem = f"{asked.heads.file}/{class_id}"
-        path = f"{stem}{SUFFIXES[PLAIN]}.onnx"
+        path = head_path(asked, class_id, PLAIN)
         checks += write(graph, work.workspace / path, asked.limits, "head", PLAIN)
         first = Made(head.name, "head", PLAIN, path, outputs, tuple(checks))
         made = [first] + [
@@ -107,7 +116,7 @@ def make_heads(
                 first,
                 graph,
                 precision,
-                f"{stem}{SUFFIXES[precision]}.onnx",
+                head_path(asked, class_id, precision),
                 feeds,
                 asked.limits,
                 work.workspace,
@@ -123,52 +132,71 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
 
     Args:
         separate: the heads' float32 graphs, in the same order.
+
+    Raises InputError where there is no head.
     """
     import numpy as np
 
+    if not work.asked.variants.fused:
+        return []
+    if not heads:
+        raise InputError("fused: there is no head to stack", "leave fused out of the variants")
     asked, rows = work.asked, embeddings[:EACH]
     index = np.repeat(np.arange(len(heads), dtype=np.int64), len(rows))
     feed: Feed = {INPUT: np.tile(rows, (len(heads), 1)), INDEX: index}
-    columns = max(len(head.classes) for head in heads)
-    expected = np.zeros((len(index), columns), np.float32)
-    mask = np.ones_like(expected, bool)
-    for place, each in enumerate(separate):
-        logits = each.outputs[0][OUTPUT][: len(rows)]
-        at = slice(place * len(rows), (place + 1) * len(rows))
-        expected[at, : logits.shape[1]], mask[at, : logits.shape[1]] = logits, False
+    expected = [{OUTPUT: each.outputs[0][OUTPUT][: len(rows)]} for each in separate]
     made = []
     for precision in asked.variants.fused:
         graph = fused_graph(heads, asked.heads.activation, asked.opset, quantized=precision == "int8")
         (outputs,) = run(graph, [feed], FUSED)
-        got = outputs[OUTPUT]
-        if not (got[mask] == np.float32(MASKED)).all():
-            raise ConversionError("fused: a class that a head does not have is not masked")
-        answers = [{OUTPUT: np.where(mask, 0.0, got)}]
+        answers = _by_head(outputs[OUTPUT], heads)
         limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
-        checks = compare([{OUTPUT: expected}], answers, [feed], FUSED, limit, relative=True)
-        path = f"{asked.heads.file}{SUFFIXES[precision]}.onnx"
+        checks = compare_fused(expected, answers, feed, limit)
+        path = fused_path(asked, precision)
         checks += write(graph, work.workspace / path, asked.limits, FUSED, precision)
         made.append(Made(FUSED, FUSED, precision, path, answers, tuple(checks)))
     return made
 
 
-def make_detector(work: Work, detector: Detector, embeddings: Any, judged: Sequence[Check]) -> Made:
-    """The detector as a graph, and its float64 tensors beside it."""
+def _by_head(logits: Any, heads: Sequence[Head]) -> Outputs:
+    """The logits of each head, its own rows and columns alone. ConversionError where the other columns are not masked."""
+    import numpy as np
+
+    found = []
+    for head, rows in zip(heads, np.split(logits, len(heads)), strict=True):
+        if not (rows[:, len(head.classes) :] == np.float32(MASKED)).all():
+            raise ConversionError("fused: a class that a head does not have is not masked")
+        found.append({OUTPUT: rows[:, : len(head.classes)]})
+    return found
+
+
+def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: Any) -> tuple[Detector, Made]:
+    """The detector as a graph, and its float64 tensors beside it; the detector with what that graph rejects of `calibration`.
+
+    Args:
+        embeddings: float32 `[n, width]` that the graph is held against float64 on.
+        calibration: the embeddings that gave the threshold.
+    """
     import json
 
     import numpy as np
     from safetensors.numpy import save_file
 
-    graph = detector_graph(detector, work.asked.opset)
+    graph = detector_graph(fitted, work.asked.opset)
     feeds = ({INPUT: embeddings},)
     outputs = run(graph, feeds, DETECTOR)
-    exact = detector.distances(embeddings)
-    expected = [{"distance": exact, "in_distribution": exact <= detector.threshold}]
+    exact = fitted.distances(embeddings)
+    inside = exact <= fitted.threshold
+    expected = [{DISTANCE: exact, VERDICT: inside}]
     limits = work.asked.limits
     checks = compare(expected, outputs, feeds, DETECTOR, limits.parity.float32, relative=False)
-    checks += write(graph, work.workspace / "ood.onnx", limits, DETECTOR, PLAIN)
+    about = {key: checks[0][key] for key in ("samples", "dataset")} | {"name": f"parity of {VERDICT}"}
+    checks.append(judge(about, "agreement", float((outputs[0][VERDICT] == inside).mean())))
+    checks += write(graph, work.workspace / OOD, limits, DETECTOR, PLAIN)
+    session = load_session(work.workspace / OOD)
+    detector = replace(fitted, rejected=judging.rejected(session, calibration))
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
     tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
-    save_file(tensors, work.workspace / "ood.safetensors", note)
-    sidecars = (DraftFile("detector", "ood.safetensors"),)
-    return Made(DETECTOR, DETECTOR, PLAIN, "ood.onnx", outputs, (*checks, *judged), sidecars=sidecars)
+    save_file(tensors, work.workspace / TENSORS, note)
+    sidecars = (DraftFile("detector", TENSORS),)
+    return detector, Made(DETECTOR, DETECTOR, PLAIN, OOD, outputs, tuple(checks), sidecars=sidecars)

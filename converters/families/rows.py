@@ -1,6 +1,8 @@
 """Rows of arrays on disk: `.npz` files without Python objects in them."""
 
 import zipfile
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,15 @@ def read_arrays(path: Path, what: str) -> Rows:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+    except (
+        ValueError,
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise InputError(
             f"{what}: {path.name} is no .npz file of plain arrays", "a pickle is never read"
         ) from error
@@ -46,6 +56,27 @@ def check_finite(array: Any, what: str) -> None:
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         raise InputError(f"{what} holds NaN or infinity")
+
+
+def as_float32(array: Any, shape: Sequence[int], what: str) -> Any:
+    """An array of floats `[n, *shape]` with a row or more, as float32; InputError, naming `what`, where it is none."""
+    import numpy as np
+
+    if not np.issubdtype(array.dtype, np.floating) or array.shape[1:] != tuple(shape) or not len(array):
+        wanted = ", ".join(["n", *map(str, shape)])
+        raise InputError(
+            f"{what} is {array.dtype} {list(array.shape)}", f"it must be floats [{wanted}] with a row or more"
+        )
+    with np.errstate(over="ignore"):
+        found = array.astype(np.float32, copy=False)
+    check_finite(found, f"{what}, as float32,")
+    return found
+
+
+def shared_rows(rows: Any, others: Any) -> int:
+    """How many rows also stand among others."""
+    known = {row.tobytes() for row in others}
+    return sum(row.tobytes() in known for row in rows)
 
 
 def digest(rows: Rows) -> Digest:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.families.heads import OUTPUT
 from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.converters.passes import base, graph, model, proof
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
@@ -106,6 +107,20 @@ def compare(
     return checks
 
 
+def compare_fused(expected: Outputs, got: Outputs, feed: Feed, limit: float | None) -> list[Check]:
+    """As `compare`, of logits that stand by head: `max_relative_diff` is that of the worst head, in parts of its own largest
+    logit (at least 1), so that a head of large logits hides nothing of the others."""
+    proof.compare(expected, got, "fused")
+    found = agreement(expected, got, OUTPUT)
+    each = [agreement([one], [other], OUTPUT) for one, other in zip(expected, got, strict=True)]
+    worst = max(head.max_abs_diff / head.scale for head in each)
+    about = {"name": f"parity of {OUTPUT}", "samples": found.positions, "dataset": str(digest([feed]))}
+    return [
+        judge(about, "max_relative_diff", worst, most=limit),
+        judge(about, "argmax_agreement", found.argmax_agreement),
+    ]
+
+
 def judge(
     about: Mapping[str, Any],
     metric: str,
@@ -128,7 +143,7 @@ def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str
     path.parent.mkdir(parents=True, exist_ok=True)
     if len(model.save(made, path)) != 1:
         raise ConversionError(f"{path.name} does not fit into one file: a family holds graphs below 2 GB")
-    most = getattr(limits.size, role).get(precision)
+    most = getattr(getattr(limits.size, role), precision, None)
     loads = {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"}
     return [loads, judge({"name": "size"}, "bytes", path.stat().st_size, most=most)]
 

@@ -13,11 +13,15 @@ from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 from onnxreg.schema.events import Hold
+from onnxreg.schema.family import ModelFamily
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.version import Version
 
 Held = tuple[str, ...] | None
 """Paths of artifacts, sorted, or None for all."""
+
+NAMED = 5
+"""Members that a hint names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +40,51 @@ class Selection:
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> Held:
-        """The artifacts of a manifest that fit. NotFoundError, naming what there is, where a format or path has none."""
+        """The artifacts of a manifest that fit.
+
+        NotFoundError, naming what there is, where a format or path has none, or a member that is asked for none that fits.
+        """
         if self.paths:
             return self._at_paths(manifest, ref)
-        offered = self._of_members(manifest, ref)
-        fitting = [item for item in offered if self.precision in (None, item.precision)]
+        owners = self._of_members(manifest, ref) if self.members else {ref: manifest.artifacts}
+        fitting = [item for owner, offered in owners.items() for item in self._fitting(owner, offered)]
         found = {item.format for item in fitting}
-        if missing := [name for name in self.formats if name not in found] or ([] if found else ["artifact"]):
-            which = f"{missing[0]} of precision {self.precision}" if self.precision else missing[0]
-            raise NotFoundError(f"{ref} has no {which}", f"it has {_told(offered)}")
-        return join(
-            manifest, {item.path for item in fitting if not self.formats or item.format in self.formats}
-        )
+        if missing := [name for name in self.formats if name not in found]:
+            raise self._lacking(ref, missing[0], [item for each in owners.values() for item in each])
+        return join(manifest, {item.path for item in fitting})
 
-    def _of_members(self, manifest: Manifest, ref: str) -> Sequence[Artifact]:
-        if not self.members:
-            return manifest.artifacts
+    def _fitting(self, owner: str, offered: Sequence[Artifact]) -> list[Artifact]:
+        fitting = [
+            item
+            for item in offered
+            if (not self.formats or item.format in self.formats) and self.precision in (None, item.precision)
+        ]
+        if not fitting:
+            raise self._lacking(owner, next(iter(self.formats), "artifact"), offered)
+        return fitting
+
+    def _lacking(self, owner: str, what: str, offered: Sequence[Artifact]) -> NotFoundError:
+        which = f"{what} of precision {self.precision}" if self.precision else what
+        return NotFoundError(f"{owner} has no {which}", f"it has {_told(offered)}")
+
+    def _of_members(self, manifest: Manifest, ref: str) -> dict[str, list[Artifact]]:
+        """The artifacts of each member that is asked for."""
         family = manifest.model_family
         if family is None:
             raise NotFoundError(f"{ref} is no family, it has no members", "leave --member out")
-        wanted: set[str] = set()
+        known = {item.path: item for item in manifest.artifacts}
+        owners = {}
         for name in self.members:
             member = family.member(name)
             if member is None:
-                near = get_close_matches(name, [each.name for each in family.members], 3)
+                raise _no_member(ref, name, family)
+            if not member.artifacts:
                 raise NotFoundError(
-                    f"{ref} has no member {name[:80]}",
-                    f"did you mean {' or '.join(near)}?"
-                    if near
-                    else f"reg show {ref} --json lists them under model_family",
+                    f"{name} of {ref} has no artifacts, its files come with every pull",
+                    f"leave --member {name} out",
                 )
-            wanted.update(member.artifacts)
-        return [item for item in manifest.artifacts if item.path in wanted]
+            owners[f"{name} of {ref}"] = [known[path] for path in member.artifacts]
+        return owners
 
     def _at_paths(self, manifest: Manifest, ref: str) -> Held:
         if missing := set(self.paths) - {item.path for item in manifest.artifacts}:
@@ -78,6 +95,13 @@ class Selection:
 
 
 EVERYTHING = Selection()
+
+
+def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
+    near = get_close_matches(name, [each.name for each in family.members], 3)
+    listed = f"reg show {ref} --json lists them under model_family"
+    hint = f"did you mean {' or '.join(near)}?" if near else listed
+    return NotFoundError(f"{ref} has no member {name[:80]}", hint)
 
 
 def held_artifacts(manifest: Manifest, held: Held) -> list[Artifact]:
@@ -158,8 +182,27 @@ def check_held(source: Ledger, destination: Ledger, version: Version, selection:
         held = held_artifacts(manifest, ours)
         raise NotFoundError(
             f"only {_told(held)} of {ref} is held by the registry that it comes from",
-            f"reg pull {ref} there fetches the rest; reg pull --format {held[0].format} takes what there is",
+            f"reg pull {ref} there fetches the rest; or take what it has: reg pull {ref} {_options(manifest, held)}",
         )
+
+
+def _options(manifest: Manifest, held: Sequence[Artifact]) -> str:
+    """The options of a pull that a holder of these artifacts can answer; of a family with the members that it can give whole,
+    or else in the format and precision of the first."""
+    first, here = held[0], {item.path for item in held}
+    narrow = f"--format {first.format} --precision {first.precision}"
+    if manifest.model_family is None:
+        return narrow
+    alike = {
+        item.path
+        for item in manifest.artifacts
+        if (item.format, item.precision) == (first.format, first.precision)
+    }
+    members = {member.name: {*member.artifacts} for member in manifest.model_family.members}
+    whole = [name for name, paths in members.items() if paths and paths <= here]
+    part = [name for name, paths in members.items() if alike & paths and alike & paths <= here]
+    options = [f"--member {name}" for name in (whole or part)[:NAMED]]
+    return " ".join(options if whole else [*options, narrow])
 
 
 def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:

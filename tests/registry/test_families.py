@@ -1,5 +1,7 @@
 """A family in a registry: one head is pulled, one head is updated, and the index stays small."""
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from families import NAME, write_family
 from onnxreg.registry import Registry
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.holdings import Selection
+from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.version import Version
 
@@ -41,6 +44,64 @@ def test_members_and_formats_narrow_each_other(crops: Registry, other: Registry)
     wanted = Selection(("onnx-int8",), members=("backbone", "head:species001"))
     done = other.pull(ONE, str(crops.store.root), selection=wanted)
     assert done.held == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
+
+
+def test_a_member_without_what_is_asked_for_is_named(
+    crops: Registry, other: Registry, tmp_path: Path
+) -> None:
+    """And comes along by a pull of its own, beside what is here."""
+    draft = write_family(tmp_path / "plain", 2)
+    plain = only(draft, "head:species001", "heads/species001.onnx")
+    crops.add(plain, "2.0.0")
+    newest, url = f"{NAME}:2.0.0", str(crops.store.root)
+    both = Selection(("onnx-int8",), members=("backbone", "head:species001"))
+    with pytest.raises(NotFoundError, match=f"head:species001 of {newest} has no onnx-int8") as caught:
+        other.pull(newest, url, selection=both)
+    assert caught.value.hint == "it has onnx (float32)"
+    other.pull(newest, url, selection=replace(both, members=("backbone",)))
+    done = other.pull(newest, url, selection=Selection(members=("head:species001",)))
+    assert done.held == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
+
+
+@pytest.mark.parametrize(
+    ("held", "options"),
+    [
+        (Selection(members=("head:species001",)), "--member head:species001"),
+        (
+            Selection(("onnx-int8",), members=("backbone", "head:species001")),
+            "--member backbone --member head:species001 --format onnx-int8 --precision int8",
+        ),
+    ],
+    ids=["a whole member", "one format of two"],
+)
+def test_who_holds_a_part_says_what_can_be_pulled_of_it(
+    crops: Registry, other: Registry, tmp_path: Path, held: Selection, options: str
+) -> None:
+    other.pull(ONE, str(crops.store.root), selection=held)
+    third, url = Registry(tmp_path / "third"), str(other.store.root)
+    with pytest.raises(NotFoundError) as caught:
+        third.pull(ONE, url)
+    assert caught.value.hint.endswith(f": reg pull {ONE} {options}")
+    words = options.split()
+    given = [(key, value) for key, value in zip(words[::2], words[1::2], strict=True)]
+    members = tuple(value for key, value in given if key == "--member")
+    formats = tuple(value for key, value in given if key == "--format")
+    precision = dict(given).get("--precision")
+    assert third.pull(ONE, url, selection=Selection(formats, precision, members=members)).held
+
+
+def only(draft: Draft, member: str, path: str) -> Draft:
+    """With one artifact of a member alone."""
+    family = copy.deepcopy(dict(draft.fields["model_family"]))
+    (entry,) = (each for each in family["members"] if each["name"] == member)
+    gone, entry["artifacts"] = {*entry["artifacts"]} - {path}, [path]
+    kept = tuple(item for item in draft.artifacts if item.path not in gone)
+    return replace(draft, artifacts=kept, fields={**draft.fields, "model_family": family})
+
+
+def test_the_files_of_metadata_come_with_every_pull(crops: Registry, other: Registry) -> None:
+    with pytest.raises(NotFoundError, match=r"layout of .* its files come with every pull"):
+        other.pull(ONE, str(crops.store.root), selection=Selection(members=("layout",)))
 
 
 def test_a_member_that_is_not_there_is_named(crops: Registry, other: Registry) -> None:

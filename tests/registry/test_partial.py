@@ -346,7 +346,7 @@ def test_pulling_from_where_only_a_part_is(other: Registry, pull: Pull, tmp_path
             NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"
         ) as caught:
             third.pull(ONE, source, selection=selection)
-        assert "reg pull --format onnx-int8" in caught.value.hint
+        assert f"reg pull {ONE} --format onnx-int8" in caught.value.hint
     assert third.names() == []
     third.pull(ONE, source, selection=Selection(("onnx-int8",)))
     assert held(third) == (INT8,)

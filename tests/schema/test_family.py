@@ -1,6 +1,7 @@
 """A family in a manifest: what the document itself refuses, what an index says of it, and how two of them differ."""
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -265,3 +266,24 @@ def test_a_diff_lists_the_members_that_changed(family: dict[str, Any]) -> None:
     _retrained(new)
     found = diff(Manifest.from_json(family), Manifest.from_json(new))
     assert found.members == {"head:tomato": ["artifact-bytes-changed"], "fused": ["stacked-head-changed"]}
+
+
+def test_an_artifact_stands_for_one_of_its_own_member_alone(family: dict[str, Any]) -> None:
+    """Where a head went and another came, neither is the other under a new path."""
+    text = json.dumps(family).replace("potato", "zebra").replace("heads/tomato.onnx", "heads/tomato-2.onnx")
+    new = json.loads(text)
+    the_artifact(new, "heads/zebra.onnx")["digest"] = member(new, "fused")["heads"][1]["digest"] = sha(70)
+    ids = classes("species_logits", ["tomato", "zebra", "weed"])
+    member(new, "backbone")["classes"] = ids
+    found = diff(Manifest.from_json(family), Manifest.from_json(new))
+    assert found.members is not None
+    assert "artifact-path-changed" in found.members["head:tomato"]
+    assert set(found.members["head:potato"]) == {"artifact-removed", "member-removed", "route-removed"}
+    assert set(found.members["head:zebra"]) == {"artifact-added", "member-added", "route-added"}
+
+
+def test_a_route_is_of_the_heads_at_both_its_ends(family: dict[str, Any]) -> None:
+    new = copy.deepcopy(family)
+    new["model_family"]["routing"] |= {"tomato": "head:potato", "potato": "head:tomato"}
+    found = diff(Manifest.from_json(family), Manifest.from_json(new))
+    assert found.members == {"head:potato": ["route-changed"], "head:tomato": ["route-changed"]}

@@ -47,6 +47,11 @@ def images(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, 3, SIDE, SIDE)).astype(np.float32)
 
 
+def rows(root: Path, file: str, name: str) -> Any:
+    with np.load(root / file) as found:
+        return found[name]
+
+
 def write(root: Path) -> None:
     """Checkpoints and rows."""
     torch.manual_seed(0)

@@ -85,6 +85,18 @@ def test_a_module_in_a_pth_is_never_read(tmp_path: Path) -> None:
     refused(tmp_path / "tomato.pth", "more than tensors")
 
 
+def test_parameters_in_a_pth_are_read(tmp_path: Path) -> None:
+    state = dict(torch.nn.Linear(8, 2).named_parameters())
+    torch.save({"state_dict": state, **NOTES}, tmp_path / "tomato.pth")
+    head = read_head(tmp_path / "tomato.pth", NAME)
+    assert np.array_equal(head.layers[0].weight, state["weight"].detach().numpy())
+
+
+def test_a_pth_with_numbers_for_names_is_refused(tmp_path: Path) -> None:
+    torch.save({"state_dict": {0: torch.zeros(2, 8), 1: torch.zeros(2)}, **NOTES}, tmp_path / "tomato.pth")
+    refused(tmp_path / "tomato.pth", "is no state dict")
+
+
 WRONG: dict[str, tuple[Tensors, dict[str, Any], str]] = {
     "nan": ({"2.bias": np.full(4, np.nan, np.float32)}, {}, "2.bias holds NaN"),
     "infinity": ({"10.weight": np.full((2, 4), np.inf, np.float32)}, {}, "10.weight holds NaN or infinity"),
@@ -95,6 +107,9 @@ WRONG: dict[str, tuple[Tensors, dict[str, Any], str]] = {
     "no rows of a class": ({}, {"rows": [30, 0]}, "the class blight has no training rows"),
     "a class too many": ({}, {"classes": ["a", "b", "c"], "rows": [1, 1, 1]}, "2 outputs, and 3 classes"),
     "a class twice": ({}, {"classes": ["a", "a"]}, "2 outputs, and 1 classes"),
+    "a class without a name": ({}, {"classes": ["healthy", ""]}, "'' cannot be the id of a class"),
+    "a class of a long name": ({}, {"classes": ["healthy", "x" * 201]}, "xxx.* cannot be the id of a class"),
+    "half a character": ({}, {"classes": ["healthy", "\ud800"]}, "ud800' cannot be the id of a class"),
     "classes of another type": ({}, {"classes": [1, 2]}, "does not record its classes"),
 }
 

@@ -98,8 +98,19 @@ def broken() -> np.ndarray:
 
 Case = tuple[Callable[[], tuple[Any, ...]], str]
 REFUSED: dict[str, Case] = {
-    "too few rows": (lambda: (draw(DIMENSION, 1), draw(200, 2), 95.0), "32 rows for 32 dimensions: too few"),
-    "too few held out": (lambda: (draw(400, 1), draw(58, 2), 95.0), "58 held-out rows: too few"),
+    "too few rows": (
+        lambda: (draw(DIMENSION, 1), draw(200, 2), 95.0),
+        "32 distinct rows for 32 dimensions: too few",
+    ),
+    "too few held out": (lambda: (draw(400, 1), draw(58, 2), 95.0), "58 distinct held-out rows: too few"),
+    "few rows, repeated": (
+        lambda: (np.repeat(draw(6, 1), 50, axis=0), draw(200, 2), 95.0),
+        "6 distinct rows for 32 dimensions: too few",
+    ),
+    "one held-out row, repeated": (
+        lambda: (draw(400, 1), np.repeat(draw(1, 2), 59, axis=0), 95.0),
+        "1 distinct held-out rows: too few",
+    ),
     "its own held-out set": (
         lambda: (draw(400, 1), draw(400, 1), 95.0),
         "fitted on 400 of its 400 held-out rows",

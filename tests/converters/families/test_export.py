@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from onnxreg.converters.families import layout
 from onnxreg.converters.families.export import ExportedFamily, export_family
 from onnxreg.converters.families.fused import MASKED
+from onnxreg.converters.families.paths import check_paths
 from onnxreg.converters.runtime import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.errors import GateError, InputError, NotFoundError, RegError
@@ -134,13 +135,32 @@ def test_every_claim_is_a_check(family: Family) -> None:
     assert family.checks(FP32, "accuracy")[0]["samples"] == 60
     assert {check["metric"] for path in (HALF, INT8) for check in family.checks(path, "mcnemar_p")}
     outliers = family.checks("ood.onnx", "true_positive_rate")
-    assert {(check["samples"], check["limit"]) for check in outliers} == {(50, 0.9)}
-    assert [check["name"] for check in outliers] == [
-        f"rejection of outliers, {precision} backbone" for precision in ("float32", "float16", "int8")
+    assert [(check["name"], check["samples"], check["limit"]) for check in outliers] == [
+        ("rejection of outliers", 50, 0.9)
     ]
-    calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
+    calibration, *rejections = family.checks("ood.onnx", "false_rejection_rate")
+    independent = rejections[0]
+    assert [check["name"] for check in rejections] == [
+        f"false rejection, {precision} backbone" for precision in ("float32", "float16", "int8")
+    ]
+    assert calibration["dataset"] not in (None, independent["dataset"])
     assert calibration["interval"][0] <= calibration["value"] <= calibration["interval"][1]
     assert independent["dataset"] == family.checks(FP32, "accuracy")[0]["dataset"]
+
+
+def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> None:
+    detector = load_session(family.workspace / "ood.onnx")
+    backbone = load_session(family.workspace / FP32)
+    calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
+    record = json.loads((family.workspace / layout.METADATA).read_text())["ood"]
+    for file, check in (("calibrate.npz", calibration), ("held-out.npz", independent)):
+        (embeddings,) = backbone.run(["embedding"], {"input": small.rows(family.source, file, "input")})
+        (inside,) = detector.run(["in_distribution"], {"embedding": embeddings})
+        assert check["value"] == pytest.approx((~inside).mean(), abs=1 / len(inside))
+    assert record["false_rejection"] == pytest.approx(calibration["value"], abs=1e-6)
+    (parity,) = family.checks("ood.onnx", "agreement")
+    assert parity["name"] == "parity of in_distribution"
+    assert 0.9 < parity["value"] <= 1
 
 
 def test_the_draft_becomes_a_manifest_without_a_time_or_a_path(family: Family, tmp_path: Path) -> None:
@@ -262,6 +282,26 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         {"heads": {"folder": "heads", "none": ["weed", "rye"]}},
         "heads.none names rye",
     ),
+    "a backbone called as a head": (
+        lambda r: None,
+        {"backbone": {"checkpoint": "swin", "file": "disease-heads/apple"}},
+        "backbone and head:apple: paths collide",
+    ),
+    "a backbone called as the detector": (
+        lambda r: None,
+        {"backbone": {"checkpoint": "swin", "file": "ood"}},
+        "backbone and ood: paths collide",
+    ),
+    "a precision twice": (
+        lambda r: None,
+        {"variants": {"backbone": ["int8", "int8"]}},
+        "backbone: paths collide",
+    ),
+    "heads in a file": (
+        lambda r: None,
+        {"heads": {"folder": "heads", "none": ["weed"], "file": "onnx-metadata.json"}},
+        "layout and head:apple: path is both a file and a directory",
+    ),
     "no checkpoint": (
         lambda r: None,
         {"backbone": {"checkpoint": "none"}},
@@ -269,10 +309,45 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
     ),
     "no folder": (lambda r: None, {"heads": {"folder": "none"}}, "there is no folder of heads at none"),
     "its own held-out set": (same_rows, {}, "the detector was fitted on 200 of its 200 held-out rows"),
+    "held-out rows that were fitted on": (
+        lambda r: rows_of(r, "held-out.npz", input=small.rows(r, "fit.npz", "input")[:60]),
+        {},
+        "held-out.npz shares 60 of its 60 rows with fit.npz",
+    ),
+    "outliers that gave the threshold": (
+        lambda r: np.savez(r / "outliers.npz", input=small.rows(r, "calibrate.npz", "input")),
+        {},
+        "outliers.npz shares 100 of its 100 rows with calibrate.npz",
+    ),
     "a disease that was not trained": (
         lambda r: rows_of(r, "held-out.npz", **{"head:bean": np.array(["mildew"] * 60)}),
         {},
         "head:bean: a held-out row has the class 'mildew'",
+    ),
+    "held-out rows of a head that there is not": (
+        lambda r: rows_of(r, "held-out.npz", **{"head:aple": np.array(["scab"] * 60)}),
+        {},
+        "the held-out array head:aple belongs to no head",
+    ),
+    "held-out rows of a class without a head": (
+        lambda r: rows_of(r, "held-out.npz", **{"head:weed": np.array(["tall"] * 60)}),
+        {},
+        "the held-out array head:weed belongs to no head",
+    ),
+    "species in two axes": (
+        lambda r: rows_of(r, "held-out.npz", species=np.array([["apple"]] * 60)),
+        {},
+        "backbone: the held-out array species is no array of class ids",
+    ),
+    "an array that is no archive": (
+        lambda r: (np.save(r / "x.npy", small.images(9, 1)), (r / "x.npy").rename(r / "held-out.npz")),
+        {},
+        "held-out.npz: held-out.npz is no .npz file",
+    ),
+    "nothing to fuse": (
+        lambda r: [path.unlink() for path in (r / "heads").iterdir()],
+        {"heads": {"folder": "heads", "none": small.SPECIES}, "evaluation": None, "ood": None},
+        "fused: there is no head to stack",
     ),
     "held-out rows without truth": (
         lambda r: np.savez(r / "held-out.npz", input=small.images(3, 0)),
@@ -292,6 +367,11 @@ def test_bad_input_is_refused_with_the_members_name(source: Path, tmp_path: Path
     assert message in caught.value.message
 
 
+def test_ids_that_differ_in_case_alone_share_no_file() -> None:
+    with pytest.raises(InputError, match="head:apple and head:Apple: paths collide"):
+        check_paths(small.document(), ["apple", "Apple"])
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -308,6 +388,19 @@ def test_wrong_ids_are_refused(source: Path, tmp_path: Path, ids: list[str], mes
     with pytest.raises(InputError) as caught:
         export_family(small.document(), root, tmp_path / "work")
     assert caught.value.message == f"backbone: {message}"
+
+
+@pytest.mark.parametrize(
+    "labels", [{"0": "apple", "1": "bean", "2": "corn", "5": "weed"}, {"0": 1, "1": 2, "2": 3, "3": 4}]
+)
+def test_labels_that_are_no_list_of_texts_are_refused(
+    source: Path, tmp_path: Path, labels: dict[str, Any]
+) -> None:
+    root = small.copy(source, tmp_path / "source")
+    config = root / "swin" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"id2label": labels}))
+    with pytest.raises(InputError, match=r"backbone: id2label of its config\.json has no text for"):
+        export_family(small.document(), root, tmp_path / "work")
 
 
 def test_an_untrained_classifier_is_refused(source: Path, tmp_path: Path) -> None:

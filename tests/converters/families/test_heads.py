@@ -8,7 +8,8 @@ from seeded import WIDTH, MakeHead
 
 from onnxreg.converters.families.checkpoints import Head
 from onnxreg.converters.families.fused import MASKED, fused_graph
-from onnxreg.converters.families.heads import head_graph
+from onnxreg.converters.families.heads import OUTPUT, head_graph
+from onnxreg.converters.families.variants import compare_fused
 from onnxreg.converters.passes import model
 from onnxreg.schema.errors import InputError
 
@@ -85,3 +86,12 @@ def test_heads_that_cannot_be_stacked_are_named(make_head: MakeHead) -> None:
         fused_graph([first, make_head("head:b", 2, width=9)], "Relu", 18)
     with pytest.raises(InputError, match="head:b has 2 layers and head:a 1"):
         fused_graph([first, make_head("head:b", 2, 4)], "Relu", 18)
+
+
+def test_each_head_of_the_fused_graph_is_held_to_its_own_logits() -> None:
+    """A head of large logits does not widen what another may lose, and negative logits have an argmax of their own."""
+    large, small = np.array([[-900.0, -1000.0]]), np.array([[-1.0, -2.0, -3.0]])
+    expected, got = ([{OUTPUT: large}, {OUTPUT: each}] for each in (small, small[:, ::-1]))
+    relative, argmax = compare_fused(expected, got, {"embedding": ROWS}, 0.1)
+    assert (relative["value"], relative["verdict"]) == (pytest.approx(2 / 3, rel=1e-5), "fail")
+    assert argmax["value"] == 0.5

@@ -1,0 +1,61 @@
+"""The limits of a family file: what is stated changes one limit, and no other."""
+
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.errors import RegError
+from onnxreg.schema.family_file import FamilyFile, SizeLimits
+
+DOCUMENT: dict[str, Any] = {
+    "family": 1,
+    "name": "acme/crops",
+    "backbone": {"checkpoint": "swin"},
+    "heads": {"folder": "heads"},
+}
+
+
+def sizes(**stated: Any) -> SizeLimits:
+    return FamilyFile.from_json(DOCUMENT | {"limits": {"size": stated}}).limits.size
+
+
+def test_a_stated_size_leaves_the_others_at_their_defaults() -> None:
+    head, plain = sizes(head={"int8": "150kB"}).head, sizes().head
+    assert head is not None
+    assert plain is not None
+    assert (head.float32, head.float16, head.int8) == (plain.float32, plain.float16, 150_000)
+
+
+@pytest.mark.parametrize("stated", [None, {"float32": None, "float16": None, "int8": None}])
+def test_null_lifts_sizes(stated: Any) -> None:
+    head = sizes(head=stated).head
+    assert [getattr(head, precision, None) for precision in ("float32", "float16", "int8")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "stated", [{"head": {"INT8": "1B"}}, {"ood": {"int8": 1}}, {"fused": {"float16": 1}}, {"tail": {}}]
+)
+def test_a_size_of_what_there_is_not_is_refused(stated: dict[str, Any]) -> None:
+    with pytest.raises(RegError):
+        sizes(**stated)
+
+
+OOD = {"fit": "fit.npz", "calibrate": "calibrate.npz"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "without", "needed"),
+    [
+        ("accuracy_loss", {"ood": OOD | {"outliers": "far.npz"}}, {"evaluation": "held-out.npz"}),
+        ("ood_true_positive", {"evaluation": "held-out.npz"}, {"ood": OOD | {"outliers": "far.npz"}}),
+        ("ood_true_positive", {"ood": OOD}, {"ood": OOD | {"outliers": "far.npz"}}),
+    ],
+)
+def test_a_stated_limit_needs_what_it_is_measured_on(
+    limit: str, without: dict[str, Any], needed: dict[str, Any]
+) -> None:
+    FamilyFile.from_json(DOCUMENT | without)
+    FamilyFile.from_json(DOCUMENT | without | {"limits": {limit: None}})
+    FamilyFile.from_json(DOCUMENT | needed | {"limits": {limit: 0.5}})
+    with pytest.raises(RegError, match=f"limits.{limit} is stated, and cannot be measured"):
+        FamilyFile.from_json(DOCUMENT | without | {"limits": {limit: 0.5}})
