@@ -167,10 +167,12 @@ def command(
             families.check_options(source, given)
             families.export(session, family, recipe.parent, asked, output, as_json)
             return
-        order = ordering.place(Asked.of(source, **given))
+        typed = Asked.of(source, **given)
+        order = ordering.place(typed)
+        again = None if request is None else ordering.repeatable(typed, request)
         registry = session.open(create=True)
         with session.steps(as_json) as report:
-            published = exporting.publish(registry, order, asked, report, request)
+            published = exporting.publish(registry, order, asked, report, again)
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output)

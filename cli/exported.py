@@ -23,13 +23,16 @@ class Request:
 
     @classmethod
     def of(cls, source: str | None, **asked: Any) -> "Request":
-        """What was asked beside the defaults. Paths are documents, and made absolute; so is a source that is a path."""
+        """What was asked beside the defaults. Paths are documents, and made absolute; so is a source that is a path.
+
+        The working directory is part of it: the file of a factory such as `net.py:build` is looked for there.
+        """
         documents = [value for value in asked.values() if isinstance(value, Path)]
         values = {
             key: str(value.absolute()) if isinstance(value, Path) else value for key, value in asked.items()
         }
         local = source if source is None or not Path(source).exists() else str(Path(source).absolute())
-        return cls({**values, "source": local}, documents)
+        return cls({**values, "source": local, "directory": str(Path.cwd())}, documents)
 
 
 def cache_at(root: Path) -> "Cache":

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.exported import Request, cache_at
+from onnxreg.cli.exported import cache_at
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.sizes import parse_size
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.cache import Cache
+    from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
     from onnxreg.registry.facade import Published
@@ -68,7 +69,7 @@ def publish(
     order: "Order",
     version: "Version | None",
     report: Callable[[str], None],
-    request: Request | None = None,
+    request: "Repeatable | None" = None,
 ) -> "Published":
     """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
@@ -88,7 +89,7 @@ def _publish_cached(
     order: "Order",
     version: "Version | None",
     report: Callable[[str], None],
-    request: Request,
+    request: "Repeatable",
     workspace: Path,
 ) -> "Published":
     from onnxreg.converters.recipes import memo
@@ -102,7 +103,7 @@ def _publish_cached(
         published = add(registry, order, draft, version, report)
         memo.remember(cache, order, published.digest)
         cache.trim(limit)
-    memo.remember_request(cache, request.values, order, published.digest, request.documents)
+    memo.remember_request(cache, request, order, published.digest)
     return published
 
 
@@ -111,9 +112,10 @@ def check_options(given: Iterable[str], kind: str) -> None:
     for key in given:
         if key not in OPTIONS.get(kind, ()):
             kinds = [other for other, names in OPTIONS.items() if key in names]
+            there = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS.get(kind, ()))
             raise InputError(
-                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of a {kind}",
-                "a recipe says such things itself",
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
+                f"--{kind} has {there}",
             )
 
 

@@ -1,15 +1,16 @@
 """What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.exported import Request
 from onnxreg.cli.exporting import OPTIONS, check_options
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
     from onnxreg.schema.recipe_file import RecipeFile
 
@@ -59,12 +60,23 @@ def place(asked: Asked) -> "Order":
         from onnxreg.converters.android import order_android
         from onnxreg.converters.android.options import read_options
 
-        options = read_options({**asked.options, "trust_remote_code": asked.trust_remote_code})
+        options = read_options(asked.options, asked.trust_remote_code)
         return order_android(asked.source, asked.name, options)
+    from onnxreg.converters.profiles.catalog import find
     from onnxreg.converters.recipes.order import place_order
 
     recipe, directory = _recipe(asked)
-    return place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+    profile = None if asked.profile is None else find(asked.profile)
+    contract = None if profile is None else profile.contract({}, None)
+    order = place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code, contract)
+    return order if profile is None else replace(order, document=profile.document, package=profile.package)
+
+
+def repeatable(asked: Asked, request: Request) -> "Repeatable":
+    """A request with the way to place its order once more."""
+    from onnxreg.converters.recipes.memo import Repeatable
+
+    return Repeatable(request.values, request.documents, lambda: place(asked))
 
 
 def check(asked: Asked) -> str | None:
@@ -73,14 +85,25 @@ def check(asked: Asked) -> str | None:
         from onnxreg.converters.android.options import check_options, read_options
 
         check_options(read_options(asked.options))
-        return asked.name
+        return asked.name or _hub_name(asked.source)
     from onnxreg.converters.recipes import tree
     from onnxreg.converters.tasks import catalog
 
     recipe, directory = _recipe(asked)
     tree.outputs(recipe, tree.nodes(recipe, directory))
     catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
-    return asked.name or recipe.name
+    return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
+
+
+def _hub_name(source: str | None) -> str | None:
+    """The name that a model gets from a hub id; None for what lies on this machine."""
+    from onnxreg.converters.sourcefiles import hub_id
+
+    try:
+        found = None if source is None else hub_id(source)
+    except NotFoundError:
+        return None
+    return None if found is None else found.lower()
 
 
 def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
@@ -100,9 +123,14 @@ def _recipe(asked: Asked) -> "tuple[RecipeFile, Path]":
     from onnxreg.converters.profiles.catalog import find
 
     profile = find(asked.profile or "")
-    recipe = profile.recipe()
-    options = {**recipe.options, **asked.options}
-    return recipe.model_copy(update={"options": options}), profile.document.parent
+    return profile.recipe().with_options(**_absolute(asked.options)), profile.document.parent
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths as text that means the same file wherever the recipe lies."""
+    return {
+        key: str(value.absolute()) if isinstance(value, Path) else value for key, value in options.items()
+    }
 
 
 def _check_task_options(options: Mapping[str, Any]) -> None:

@@ -56,4 +56,4 @@ def show(
     if as_json:
         output.write_json(recipe.to_json())
     else:
-        context.obj.say(profile.document.read_text("utf-8").rstrip())
+        context.obj.say(profile.text())

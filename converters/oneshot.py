@@ -9,6 +9,8 @@ from typing import Any
 from onnxreg.converters.profiles.of_task import PATH, task_recipe
 from onnxreg.converters.recipes.execute import execute
 from onnxreg.converters.recipes.order import place_order
+from onnxreg.converters.tasks import catalog
+from onnxreg.converters.tasks.pooling import Pooling
 from onnxreg.converters.tasks.saved import save_objects
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft, DraftArtifact
@@ -46,7 +48,8 @@ def export(
     path = PATH if target is None or folder else target.name
     recipe = task_recipe(task, quantize, opset, path=path)
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_place(target)) as scratch:
-        source = _source(model, Path(scratch, "checkpoint"))
+        sentences = issubclass(catalog.find(task), Pooling)
+        source = _source(model, Path(scratch, "checkpoint"), sentences)
         workspace = Path(scratch, "made")
         workspace.mkdir()
         draft = execute(place_order(recipe, source, NAME), workspace)
@@ -58,13 +61,13 @@ def export(
     return where / last.path
 
 
-def _source(model: Any, directory: Path) -> str:
+def _source(model: Any, directory: Path, sentences: bool) -> str:
     if isinstance(model, tuple | list):
         if len(model) != 2:
             raise InputError(
                 f"a model comes with its tokenizer: (model, tokenizer), not {len(model)} objects"
             )
-        return str(save_objects(model[0], model[1], directory))
+        return str(save_objects(model[0], model[1], directory, sentences))
     return str(model)
 
 

@@ -15,6 +15,7 @@ SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 PICKLE_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 TOKENIZER = (
     "added_tokens.json",
+    "chat_template.jinja",
     "merges.txt",
     "sentencepiece.bpe.model",
     "special_tokens_map.json",

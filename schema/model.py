@@ -74,6 +74,10 @@ JsonObject = Annotated[Mapping[str, Any], AfterValidator(freeze)]
 """Any JSON object, frozen."""
 
 
+UNKNOWN = "extra_forbidden"
+"""What pydantic calls a key that a strict document does not have."""
+
+
 class Document(BaseModel):
     """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
 
@@ -111,10 +115,15 @@ class Document(BaseModel):
 
 
 def _first(error: ValidationError) -> str:
-    """` at artifacts.0.size: ...` for the first of the errors, printable and short whatever the document holds."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    """` at artifacts.0.size: ...` for the first of the errors, printable and short whatever the document holds.
+
+    An unknown key comes first: what is missing is what it was meant to be.
+    """
+    found = error.errors(include_url=False, include_input=False)
+    first = next((each for each in found if each["type"] == UNKNOWN), found[0])
     path = ".".join(str(part) for part in first["loc"])
     shown = path if path.isprintable() else repr(path)
     at = f" at {shown[:200]}" if path else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{at}: {first['msg'].removeprefix('Value error, ')}{more}"
+    what = "there is no such key" if first["type"] == UNKNOWN else first["msg"].removeprefix("Value error, ")
+    return f"{at}: {what}{more}"

@@ -112,7 +112,7 @@ class Benchmark(Strict):
 
 
 class Translated(Strict):
-    """What became of one field of another tool's document: `value` is the one given, or the field's default."""
+    """What became of one field of another tool's document: `value` is the one given, or the field's default; null where it is not used."""
 
     field: Text
     value: Any
@@ -122,7 +122,8 @@ class Translated(Strict):
 class RecipeFile(Strict):
     """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe.
 
-    `translation` is there where the recipe was another tool's document: what was done with each of its fields.
+    `translation` is there where the recipe was another tool's document: what was done with each of its fields. The
+    program alone says these three: in a file given to `reg export --recipe` they are an error.
     """
 
     recipe: First = 1

@@ -97,9 +97,14 @@ def _row(value: Any, what: str, directory: Path) -> JobRow:
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """A path from the job file's directory, where something lies there; else as it stands: it may be a hub id."""
-    path = directory / str(text)
-    return str(path) if path.exists() else str(text)
+    """A path from the job file's directory, where something lies there; else as it stands: it may be a hub id.
+
+    In `path/to/file.py:function` the path is what stands before the colon.
+    """
+    name = str(text)
+    file = name.rpartition(":")[0] or name
+    there = (directory / name).exists() or (directory / file).is_file()
+    return str(directory / name) if there else name
 
 
 def refuse_twins(jobs: Sequence[Job], names: Sequence[str], what: str) -> None:

@@ -76,7 +76,7 @@ def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) ->
     known = None if terms.registry is not None else _finished(registry, order, version, terms.to)
     if known is not None:
         return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
-    request = asked.request() if terms.cached else None
+    request = ordering.repeatable(asked, asked.request()) if terms.cached else None
     made = exporting.publish(registry, order, version, lambda step: check(), request)
     status: Status = "published" if made.new else "current"
     outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.evaluation.rule import Floors
@@ -14,34 +14,38 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe_file import RecipeFile
 
 DOCUMENT = Path(__file__).with_name("android.yaml")
+TRUST = "trust_remote_code"
 
 
 @dataclass(frozen=True)
 class AndroidOptions:
     """What may be asked of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures."""
 
-    opset: int = OPSET
-    int8: bool = True
-    int8_embeddings: bool = False
-    rewrite: bool = True
-    max_seq_length: int = 512
+    opset: StrictInt = OPSET
+    int8: StrictBool = True
+    int8_embeddings: StrictBool = False
+    rewrite: StrictBool = True
+    max_seq_length: StrictInt = 512
     trust_remote_code: bool = False
     eval_suite: Path | None = None
-    min_gold_chars: int = 200
-    min_parent_recall: float = 0.5
+    min_gold_chars: StrictInt = 200
+    min_parent_recall: StrictFloat = 0.5
 
     def floors(self) -> Floors:
         """What a label needs to be judged; InputError where that is out of range."""
         return Floors(self.min_gold_chars, self.min_parent_recall)
 
 
-def read_options(given: Mapping[str, Any]) -> AndroidOptions:
-    """The options in a mapping, such as a row of a job file; InputError for one that there is not, or of another type."""
-    known = [field.name for field in fields(AndroidOptions)]
+def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> AndroidOptions:
+    """The options in a mapping, such as a row of a job file, which has no say in whose code may run.
+
+    Raises InputError for an option that there is not, or of another type.
+    """
+    known = [field.name for field in fields(AndroidOptions) if field.name != TRUST]
     if strange := next((key for key in given if key not in known), None):
         raise InputError(f"the profile android has no option {strange[:80]!r}", f"one of: {', '.join(known)}")
     try:
-        return TypeAdapter(AndroidOptions).validate_python(dict(given))
+        return TypeAdapter(AndroidOptions).validate_python({**given, TRUST: trust_remote_code})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise InputError(f"option {first['loc'][0]} of the profile android: {first['msg']}") from error

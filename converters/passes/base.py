@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.asked import refusal
 from onnxreg.schema.recipe import Step
 
 In = TypeVar("In")
@@ -53,9 +53,7 @@ class Pass(ABC, Generic[In, Out]):
         try:
             return cls.Params(**params)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise InputError(f"pass {cls.id}: parameter {where or '(top)'}: {first['msg']}") from error
+            raise refusal(error, f"pass {cls.id}: parameter", cls.Params.model_fields) from error
 
     def requires(self, subject: In) -> None:
         """Raise InputError or ConversionError where the pass cannot work on `subject`. The default asks nothing."""

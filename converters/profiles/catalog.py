@@ -1,7 +1,7 @@
 """Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from onnxreg.converters.android.options import DOCUMENT
 from onnxreg.converters.android.recorded import contract_of
 from onnxreg.converters.recipes.contract import Contract
-from onnxreg.converters.recipes.reading import read_recipe
+from onnxreg.converters.recipes.reading import OURS_TO_SAY, from_value, read_document
 from onnxreg.schema.errors import HostError, NotFoundError
 from onnxreg.schema.recipe_file import RecipeFile
 
@@ -25,14 +25,22 @@ class Profile:
     """A recipe by name, and what it promises beyond.
 
     `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
-    where there was one.
+    where there was one. `name` and `package` are told by `find`: an entry point's, and the distribution that it is in.
     """
 
     document: Path
     contract: Callable[[Mapping[str, Any], Path | None], Contract] = _promises_nothing
+    name: str | None = None
+    package: str | None = None
+
+    def text(self) -> str:
+        """The document without what makes it a profile's: a recipe of one's own may begin with it."""
+        lines = self.document.read_text("utf-8").splitlines()
+        return "\n".join(line for line in lines if line.partition(":")[0] not in OURS_TO_SAY)
 
     def recipe(self) -> RecipeFile:
-        return read_recipe(self.document)
+        recipe = from_value(read_document(self.document), self.document.name)
+        return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
 BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, contract_of)}
@@ -57,5 +65,5 @@ def find(name: str) -> Profile:
             raise HostError(f"the profile {name} ({entry.value}) does not load: {error}") from error
         if not isinstance(found, Profile):
             raise HostError(f"{entry.value} is no profile", "its package has to mend that")
-        return found
+        return replace(found, name=name, package=None if entry.dist is None else entry.dist.name)
     raise NotFoundError(f"no profile is called {name[:80]!r}", f"one of: {', '.join(names())}")

@@ -12,12 +12,14 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import numpy_type, session_options
 from onnxreg.converters.toolchain import cpu_model, instruction_set
 from onnxreg.schema.benchmark import BenchmarkDocument
-from onnxreg.schema.draft import Draft
+from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.recipe_file import Benchmark
 
 WARM_UP = 10
+BATCH = "batch"
+"""How the axis is called whose size is asked for."""
 LENGTH = 32
 """Of a dynamic axis that is no batch, such as the tokens of a sentence."""
 
@@ -59,7 +61,7 @@ def measure(draft: Draft, asked: Benchmark) -> Benchmarked:
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
-    graphs = {item.path: _source(draft, item.path) for item in draft.artifacts}
+    graphs = {item.path: _source(draft, item) for item in draft.artifacts}
     runs = [run for path, graph in graphs.items() for run in _runs(draft.root, path, graph, asked)]
     times: Times = {}
     for turn in range(WARM_UP + asked.runs):
@@ -90,12 +92,12 @@ class Run:
         return 1000 * (time.perf_counter() - begin)
 
 
-def _source(draft: Draft, path: str) -> Path:
-    """The ONNX graph that says what an artifact takes: itself, or for ORT format the first of the draft."""
-    candidates = [path, *(item.path for item in draft.artifacts)]
-    found = next((each for each in candidates if each.endswith(".onnx")), None)
+def _source(draft: Draft, artifact: DraftArtifact) -> Path:
+    """The ONNX graph that says what an artifact takes: itself, or for ORT format its parent, or the first of the draft."""
+    candidates = [artifact.path, artifact.parent, *(item.path for item in draft.artifacts)]
+    found = next((each for each in candidates if each is not None and each.endswith(".onnx")), None)
     if found is None:
-        raise ConversionError(f"{path} cannot be timed: no ONNX graph says what it takes")
+        raise ConversionError(f"{artifact.path} cannot be timed: no ONNX graph says what it takes")
     return draft.root / found
 
 
@@ -107,12 +109,19 @@ def _runs(root: Path, path: str, graph: Path, asked: Benchmark) -> list[Run]:
     options = session_options(prepacking=True)
     options.intra_op_num_threads, options.inter_op_num_threads = asked.threads, 1
     session = ort.InferenceSession(str(root / path), options, providers=["CPUExecutionProvider"])
-    sizes = [{"batch": rows} for rows in asked.batches]
+    sizes = [{BATCH: rows} for rows in asked.batches]
     drawn = samples.draw(model.load(graph), sizes=sizes, lengths=[LENGTH] * len(sizes))
     types: Mapping[str, str] = {item.name: numpy_type(item.type) for item in session.get_inputs()}
     feeds = [{name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()} for feed in drawn]
-    found = {len(next(iter(feed.values()))): feed for feed in feeds}
+    counted = _counted(session)
+    found = {len(feed[counted]) if counted else 1: feed for feed in feeds}
     return [Run(path, rows, session, feed) for rows, feed in found.items()]
+
+
+def _counted(session: Any) -> str | None:
+    """The input whose first axis is the batch, else the first that is no scalar."""
+    axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
+    return next((name for name, axis in axes.items() if axis == BATCH), next(iter(axes), None))
 
 
 def _checks(rows: int, times: list[float]) -> list[dict[str, Any]]:

@@ -69,8 +69,8 @@ class Cache:
         return True
 
     def keep(self, kind: str, key: Key, source: Path) -> None:
-        """Keep the files below `source` under a key. A full disk is no error: then nothing is kept."""
-        with self._staged(kind, key) as staged:
+        """Keep the files below `source` under a key. Where nothing can be written, nothing is kept."""
+        with suppress(OSError), self._staged(kind, key) as staged:
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
             for path in files:
                 lend(source / path, staged / path)
@@ -86,8 +86,8 @@ class Cache:
         return entry.get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
-        """Keep a JSON value, in place of what was there. A full disk is no error: then nothing is kept."""
-        with self._staged(kind, key) as staged:
+        """Keep a JSON value, in place of what was there. Where nothing can be written, nothing is kept."""
+        with suppress(OSError), self._staged(kind, key) as staged:
             _write_entry(staged, key, value=value)
             shutil.rmtree(self._place(kind, key), ignore_errors=True)
 
@@ -125,8 +125,6 @@ class Cache:
             yield staged
             place.parent.mkdir(parents=True, exist_ok=True)
             staged.rename(place)
-        except OSError:
-            shutil.rmtree(staged, ignore_errors=True)
         except BaseException:
             shutil.rmtree(staged, ignore_errors=True)
             raise

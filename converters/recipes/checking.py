@@ -22,7 +22,7 @@ def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, on_label
     """Raise InputError for a limit on what nobody measures: it would hold whatever the graph is worth.
 
     Args:
-        on_sample: whether the graph is run on inputs of the task.
+        on_sample: whether the graph is run on inputs of the task, and gives floats.
         on_labels: whether it is run on inputs whose class is known.
     """
     measured = {"bytes", *(MEASURED if on_sample else ()), *(LABELLED if on_labels else ())}

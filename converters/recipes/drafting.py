@@ -17,6 +17,7 @@ from onnxreg.converters.recipes.contract import Output
 from onnxreg.converters.recipes.order import Order
 from onnxreg.converters.recipes.result import Result
 from onnxreg.converters.recipes.subjects import FILES
+from onnxreg.converters.recipes.tree import GOLDEN
 from onnxreg.converters.roles import role_of
 from onnxreg.converters.tasks.base import Subject
 from onnxreg.converters.toolchain import tool_versions
@@ -138,9 +139,10 @@ def _checks(
     order: Order, subject: Subject, result: Result, path: str, workspace: Path, files: list[str]
 ) -> Iterator[dict[str, Any]]:
     asked = checking.asked_of(order.recipe.checks, path)
-    checking.refuse_unmeasured(asked, bool(result.feeds), subject.labelled is not None, path)
+    first = result.expected[0] if result.feeds else {}
+    numbers = [name for name, array in first.items() if array.dtype.kind == "f"]
+    checking.refuse_unmeasured(asked, bool(numbers), subject.labelled is not None, path)
     if result.feeds:
-        numbers = [name for name, array in result.expected[0].items() if array.dtype.kind == "f"]
         found = {name: measuring.agreement(result.expected, result.outputs, name) for name in numbers}
         yield from checking.parity_checks(found, samples.digest(result.feeds), asked, path)
     if (data := subject.labelled) is not None:
@@ -162,7 +164,7 @@ def _write_golden(
     least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
     work = GoldenVectors(tolerance=tolerance, least=least)
     subject = Outputs(path, cases, result.golden)
-    return run(f"golden-{asked.step}", work, subject, asked.step)[1]
+    return run(f"{GOLDEN}{asked.step}", work, subject, asked.step)[1]
 
 
 def _fields(output: Output, result: Result) -> dict[str, Any]:

@@ -93,11 +93,14 @@ class Execution:
         self._report(f"running {node.name}")
         start = self._loaded().start if parent is None else None
         try:
-            return make(node, start, parent, directory, name, self._feed(node, before)), key
+            made = make(node, start, parent, directory, name, self._feed(node, before))
         except HostError as error:
             if not node.asked.optional:
                 raise
             return self._skipped(node, error.message), None
+        if isinstance(start, Path):
+            self._order.check_unchanged()
+        return made, key
 
     def _loaded(self) -> Subject:
         """The subject with its start, which what came out of the cache does not have. Both threads may ask."""

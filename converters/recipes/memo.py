@@ -6,7 +6,8 @@ of the time that importing what an export needs would take.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.converters.recipes.cache import Cache, digest_of
 from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, RegError
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.order import Order
@@ -28,6 +29,18 @@ class Known:
 
     name: str
     manifest: Digest
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """A request and the order that is made from it, which `place` makes once more.
+
+    `documents` are further files that are read for the request, such as the recipe.
+    """
+
+    values: Mapping[str, Any]
+    documents: Sequence[Path]
+    place: "Callable[[], Order]"
 
 
 def recall(cache: Cache, order: "Order") -> Digest | None:
@@ -54,20 +67,19 @@ def recall_request(cache: Cache, request: Mapping[str, Any]) -> Known | None:
     return known if known is not None and value["read"] == _state_of(value["read"]) else None
 
 
-def remember_request(
-    cache: Cache, request: Mapping[str, Any], order: "Order", manifest: Digest, documents: Sequence[Path]
-) -> None:
-    """Keep the manifest for `recall_request`; where a task does not say which files it read, nothing is kept.
+def remember_request(cache: Cache, request: Repeatable, order: "Order", manifest: Digest) -> None:
+    """Keep the manifest for `recall_request`.
 
-    Args:
-        documents: further files that were read for the request, such as the recipe.
+    Nothing is kept where a task does not say which files it read, nor where these gave another order than they do now.
     """
     read = order.reads()
     if read is not None:
-        files = dict.fromkeys(str(path.absolute()) for path in (*read, *documents))
+        files = dict.fromkeys(str(path.absolute()) for path in (*read, *request.documents))
         state = _state_of({"files": files, "packages": order.packages()})
         value = {"name": order.name, "manifest": str(manifest), "read": state}
-        cache.remember(REQUESTS, _request_key(request), value)
+        with suppress(RegError, OSError):
+            if request.place().key() == order.key():
+                cache.remember(REQUESTS, _request_key(request.values), value)
 
 
 def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ are others. What says nothing here (systems, caches, evaluators, a search) is le
 Format: https://microsoft.github.io/Olive/reference/options.html (olive-ai 0.13).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from onnxreg.converters.recipes.olive_passes import PASSES, REFUSED, OlivePass
+from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
 
 TASKS = {
@@ -69,9 +70,10 @@ def is_olive(value: Mapping[str, Any]) -> bool:
 def translate(value: Mapping[str, Any], what: str) -> dict[str, Any]:
     """A recipe, in its JSON form, out of Olive's document.
 
-    Raises InputError, naming the key, for what is not Olive's, for passes and parameters that are not here, and for
-    values that would have to be searched for.
+    Raises InputError, naming the key, for what is no JSON or not Olive's, for passes and parameters that are not here,
+    and for values that would have to be searched for.
     """
+    canonical.encode(value, what)
     if unknown := sorted(set(value) - {*OURS, *ENGINE}):
         raise InputError(f"{what}: Olive's documents have no key {unknown[0]!r}")
     notes = [_note(key, None, UNUSED) for key in value if key in ENGINE]
@@ -96,7 +98,7 @@ def _input(model: Mapping[str, Any], what: str, notes: list[Note]) -> dict[str, 
     given |= _mapping(model.get("config") or {}, f"{what}: input_model.config")
     path = given.pop("model_path", None)
     if isinstance(path, dict):
-        path = (path.get("config") or path).get("path")
+        path = _mapping(path.get("config") or path, f"{what}: input_model.model_path.config").get("path")
     if not isinstance(path, str):
         raise InputError(f"{what}: input_model names no model_path")
     if kind == "onnxmodel":
@@ -122,11 +124,13 @@ def _task(name: str, what: str) -> str:
 def _ordered(value: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The passes in the order in which they run."""
     passes = _mapping(value.get("passes") or {}, f"{what}: passes")
-    flows = value.get("pass_flows")
+    flows = value.get("pass_flows") or []
+    if not isinstance(flows, list) or not all(isinstance(flow, list) for flow in flows):
+        raise InputError(f"{what}: pass_flows is not a list of lists of names")
     if flows:
-        if len(flows) != 1 or not isinstance(flows[0], Sequence):
+        if len(flows) != 1:
             raise InputError(f"{what}: pass_flows has more than one flow", "export them one by one")
-        if missing := [name for name in flows[0] if name not in passes]:
+        if missing := [name for name in flows[0] if name not in list(passes)]:
             raise InputError(f"{what}: pass_flows names {missing[0]!r}, which is no pass there")
         passes = {name: passes[name] for name in flows[0]}
     if not passes:

@@ -56,7 +56,7 @@ class OlivePass:
                 params[name] = ours
                 told.append((key, value, f"{name}: {ours}"))
             elif key in self.unused:
-                told.append((key, value, self.unused[key]))
+                told.append((key, None, self.unused[key]))
             elif key in self.only:
                 _check_only(key, value, self.only[key], where)
                 told.append((key, value, "as it is here anyway"))

@@ -1,6 +1,7 @@
 """A recipe with everything that it needs found, hashed and checked, and nothing heavy loaded."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,11 @@ from onnxreg.schema.ref import check_name
 
 @dataclass(frozen=True)
 class Order:
-    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's."""
+    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's;
+    `start` the source as it was named.
+
+    `document` and `package` are those of another package's profile.
+    """
 
     recipe: RecipeFile
     name: str
@@ -28,7 +33,10 @@ class Order:
     nodes: dict[str, tree.Node]
     outputs: list[AskedOutput]
     contract: Contract
-    directory: Path = Path()
+    directory: Path
+    start: str
+    document: Path | None = None
+    package: str | None = None
 
     def recorded_as(self, origin: Source | None) -> "Order":
         """The same, its source recorded under another id and revision; the digest stays that of its files."""
@@ -50,9 +58,27 @@ class Order:
         }
 
     def packages(self) -> dict[str, str | None]:
-        """The packages of others that bring a pass, the task or the profile, with their versions."""
+        """The packages of others that bring a pass, the task, the profile or code of the source, with their versions."""
         parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
-        return {name: found for part in parts for name, found in _packages(part).items()}
+        brought = {name: found for part in parts for name, found in _packages(part).items()}
+        own = [] if self.package is None else [self.package]
+        return {**brought, **package_versions([*self.found.packages, *own])}
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """The task's options as they are recorded; what they name is hashed once, so all keys agree."""
+        return self.task.record(self.found)
+
+    def check_unchanged(self) -> None:
+        """InputError where the source, or what the options name, is no longer what was found; a hub's never changes."""
+        if self.found.files is None:
+            return
+        again = self.task.find(self.start)
+        found = replace(self.found, digest=again.digest, described=again.described)
+        if replace(self, found=found).subject_key() != self.subject_key():
+            raise InputError(
+                "the source was changed while it was read", "export again once nothing writes to it"
+            )
 
     def reads(self) -> list[Path] | None:
         """Every file that shapes the order, and each directory whose names do; None where the task does not say."""
@@ -62,27 +88,29 @@ class Order:
         named += [] if self.recipe.source is None else [self.recipe.source]
         beside = [self.directory / name for name in named]
         inside = [path for each in beside if each.is_dir() for path in each.glob("*.npz")]
-        return [*self.found.files, *beside, *inside]
+        own = [] if self.document is None else [self.document]
+        return [*self.found.files, *beside, *inside, *own]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""
         task = {
             "id": self.task.id,
             "version": self.task.version,
-            "options": self.task.record(self.found),
+            "options": self.options,
         }
         trusted = self.task.trust_remote_code
         origin = None if self.found.origin is None else self.found.origin.to_json()
         about = {"source": str(self.found.digest), "origin": origin, "name": self.name, "trusted": trusted}
         described = None if self.found.described is None else str(self.found.described)
-        return {"task": task, **about, "described": described, "tools": tools()}
+        packages = package_versions(self.found.packages)
+        return {"task": task, **about, "described": described, "packages": packages, "tools": tools()}
 
     def asked(self) -> dict[str, Any]:
         """The recipe as it is recorded: without what says where things lay, calibration data by digest."""
         value = self.recipe.to_json()
         value.pop("source", None)
         value.pop("name", None)
-        value["options"] = self.task.record(self.found)
+        value["options"] = dict(self.options)
         for step, node in zip(value["steps"], self.recipe.steps, strict=True):
             data = self.nodes[node.name].data
             if data is not None:
@@ -120,7 +148,8 @@ def place_order(
     called = name or recipe.name or found.name
     if called is None:
         raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
-    return Order(recipe, check_name(called), task, found, nodes, outputs, contract or Contract(), directory)
+    promised = contract or Contract()
+    return Order(recipe, check_name(called), task, found, nodes, outputs, promised, directory, start)
 
 
 def _check_metrics(recipe: RecipeFile, task: Task) -> None:

@@ -8,6 +8,8 @@ from onnxreg.converters.recipes import olive, orchard
 from onnxreg.schema.errors import InputError, NotFoundError, missing_extra
 from onnxreg.schema.recipe_file import RecipeFile
 
+OURS_TO_SAY = ("profile", "profile_version")
+"""Keys that the program writes, and nobody else."""
 MAX_BYTES = 4 * 2**20
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
@@ -16,9 +18,14 @@ FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 def read_recipe(path: Path) -> RecipeFile:
     """The recipe in a file. A document with `passes` is Olive's, one with `export` Orchard's.
 
-    Raises NotFoundError where there is no such file, InputError where it is no recipe.
+    Raises NotFoundError where there is no such file, InputError where it is no recipe, or calls itself a profile's.
     """
-    return from_value(read_document(path), path.name)
+    value = read_document(path)
+    if claimed := next((key for key in OURS_TO_SAY if isinstance(value, dict) and key in value), None):
+        raise InputError(
+            f"{path.name}: {claimed} is not for a recipe to say", "take it out: the program itself writes it"
+        )
+    return from_value(value, path.name)
 
 
 def from_value(value: Any, what: str) -> RecipeFile:
@@ -27,8 +34,12 @@ def from_value(value: Any, what: str) -> RecipeFile:
         raise InputError(f"{what} is no recipe: it holds no keys")
     if olive.is_olive(value):
         value = olive.translate(value, what)
-    if "export" in value:
+    elif "export" in value:
         return orchard.translate(value, what)
+    elif "translation" in value:
+        raise InputError(
+            f"{what}: translation is not for a recipe to say", "take it out: the program itself writes it"
+        )
     return RecipeFile.from_json(value, what)
 
 

@@ -21,19 +21,21 @@ NOTE, ARRAYS, FILES = "subject.json", "sample.npz", "files"
 def load(order: Order, directory: Path, cache: Cache | None) -> Subject:
     """The subject, its companions below `directory / "files"`. Out of the cache it has no `start` and nothing loaded.
 
-    Raises what the task's `load` raises.
+    Raises what the task's `load` raises, and InputError where the source was changed meanwhile.
     """
     directory.mkdir()
-    if cache is not None and cache.find("subjects", order.subject_key(), directory):
+    key = order.subject_key()
+    if cache is not None and cache.find("subjects", key, directory):
         (directory / FILES).mkdir(exist_ok=True)
         subject = _read(directory)
         return replace(subject, labelled=order.task.dataset(order.found, subject.got))
     (directory / FILES).mkdir()
     subject = order.task.load(order.found, order.name, directory / FILES)
+    order.check_unchanged()
     _refuse_no_numbers(subject.sample)
     if cache is not None:
         _write(subject, directory)
-        cache.keep("subjects", order.subject_key(), directory)
+        cache.keep("subjects", key, directory)
     return subject
 
 

@@ -11,7 +11,10 @@ from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.paths import check_distinct
-from onnxreg.schema.recipe_file import AskedOutput, AskedStep, RecipeFile
+from onnxreg.schema.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
+
+GOLDEN = "golden-"
+"""How the name of a step begins that writes the golden vectors of another."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,17 @@ class Node:
 
     def above(self) -> "list[Node]":
         """The steps from this one up to the source, this one first."""
-        return [self, *(self.parent.above() if self.parent else [])]
+        line = [self]
+        while (parent := line[-1].parent) is not None:
+            line.append(parent)
+        return line
 
 
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
     """The steps by name, parents before children, each otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated name, a parent that is not there, a cycle, a pass that is
-    unknown or whose parameters are not valid, and data that cannot be read.
+    Raises InputError, naming the step, for a repeated name or one of ours, a parent that is not there, a cycle, a pass
+    that is unknown or whose parameters are not valid, and data that cannot be read.
 
     Args:
         directory: what the paths of calibration data are relative to.
@@ -51,36 +57,38 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
     for step in recipe.steps:
         if step.name in asked:
             raise InputError(f"two steps are called {step.name}")
+        if step.name.startswith(GOLDEN):
+            raise InputError(f"step {step.name}: names that begin with {GOLDEN} are those of golden vectors")
         asked[step.name] = step
     found: dict[str, Node] = {}
     for step in recipe.steps:
-        _place(step, asked, found, directory, ())
+        for each in reversed(_line(step, asked, found)):
+            found[each.name] = _node(each, found, directory)
     return {
         step.name: found[step.name] for step in sorted(recipe.steps, key=lambda s: len(found[s.name].above()))
     }
 
 
-def _place(
-    step: AskedStep,
-    asked: Mapping[str, AskedStep],
-    found: dict[str, Node],
-    directory: Path,
-    below: tuple[str, ...],
-) -> Node:
-    if step.name in found:
-        return found[step.name]
-    if step.name in below:
-        raise InputError(f"steps are each other's input: {' <- '.join((*below, step.name))}")
-    parent = None
-    if step.input is not None:
-        if step.input not in asked:
-            raise InputError(
-                f"step {step.name}: there is no step called {step.input}", f"steps are {', '.join(asked)}"
-            )
-        parent = _place(asked[step.input], asked, found, directory, (*below, step.name))
+def _line(step: AskedStep, asked: Mapping[str, AskedStep], found: Mapping[str, Node]) -> list[AskedStep]:
+    """The steps that are not yet found, from this one up, this one first."""
+    line: dict[str, AskedStep] = {}
+    name: str | None = step.name
+    while name is not None and name not in found:
+        if name in line:
+            raise InputError(f"steps are each other's input: {' <- '.join((*line, name))}")
+        line[name] = asked[name]
+        above = asked[name].input
+        if above is not None and above not in asked:
+            raise InputError(f"step {name}: there is no step called {above}", f"steps are {', '.join(asked)}")
+        name = above
+    return list(line.values())
+
+
+def _node(step: AskedStep, found: Mapping[str, Node], directory: Path) -> Node:
+    parent = None if step.input is None else found[step.input]
     node = Node(step, _kind(step), parent, _data(step, directory))
     _check(node)
-    return found.setdefault(step.name, node)
+    return node
 
 
 def _kind(step: AskedStep) -> type[Pass[Any, Any]]:
@@ -115,7 +123,7 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
     """What to publish: what the recipe names, else the result of each step that no other one takes; with their paths.
 
     Raises InputError for a step that is not there or is named twice, a path that its pass cannot write or that two
-    outputs have, and a check of an output that is not there.
+    outputs have, a check of an output that is not there, and two checks of one metric of it.
     """
     asked = list(recipe.outputs)
     if not asked:
@@ -132,12 +140,19 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
     found = [output.model_copy(update={"path": _path(steps[output.step], output)}) for output in asked]
     paths = [str(output.path) for output in found]
     _check_paths(paths)
-    for check in recipe.checks:
-        if check.output not in ("*", *paths):
-            raise InputError(
-                f"a check is about {check.output}, which is no output", f"outputs are {', '.join(paths)}"
-            )
+    _check_limits(recipe.checks, paths)
     return found
+
+
+def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
+    limited = [(check.output, check.metric) for check in checks]
+    for output, metric in limited:
+        if output not in ("*", *paths):
+            raise InputError(
+                f"a check is about {output}, which is no output", f"outputs are {', '.join(paths)}"
+            )
+        if limited.count((output, metric)) > 1:
+            raise InputError(f"two checks limit {metric} of {output}", "state one limit")
 
 
 def file_name(node: Node, output: AskedOutput | None = None) -> str:

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.tasks.labelled import Labelled
+from onnxreg.schema.asked import refusal
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
-from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
 
@@ -28,7 +28,8 @@ class Found:
     `digest` is over everything that shapes the graphs and does not stand in the recipe; `described` over what else a
     manifest is made of, such as a model card. `origin` is what a manifest says of the source, without a name for what
     has none of its own; `name` the model name that a hub id gives. `files` are all that was read of this machine, and
-    each directory whose names decide what is read; None where that cannot be said.
+    each directory whose names decide what is read; None where that cannot be said. `packages` are the installed ones
+    whose code is run, such as those that a factory imports.
     """
 
     where: Any
@@ -37,6 +38,7 @@ class Found:
     name: str | None = None
     described: Digest | None = None
     files: tuple[Path, ...] | None = None
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,7 @@ class Task(ABC):
         try:
             self.options: Any = self.Options(**options)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise InputError(f"task {self.id}: option {where or '(top)'}: {first['msg']}") from error
+            raise refusal(error, f"task {self.id}: option", self.Options.model_fields) from error
 
     def record(self, found: Found) -> dict[str, Any]:
         """The options as a manifest has them: paths are replaced by the digests of what lay there."""

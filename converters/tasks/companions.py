@@ -75,6 +75,10 @@ def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) ->
         tokens = {key: value[key] for key in ("added_tokens_decoder",) if key in value}
         cleaned, _ = scrub(_without_local_keys(value, tokens.keys()), name, checkpoint.directory)
         _write(config, {**cleaned, **tokens})
+    template = directory / "chat_template.jinja"
+    if template.is_file():
+        cleaned, _ = scrub(template.read_text("utf-8"), name, checkpoint.directory)
+        template.write_text(cleaned, "utf-8")
     return names
 
 

@@ -1,5 +1,6 @@
 """`module:function`: a function that makes a torch module, found and hashed without running it."""
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,13 @@ class Factory:
     def name(self) -> str:
         """As it is published: no directory is in it."""
         return f"{self.module}:{self.function}"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages that its files import by name; a file that is no Python has none."""
+        installed = packages_distributions()
+        imported = {top for path in self.files.values() for top in _imports(path)}
+        return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
 
     @property
     def covered(self) -> set[Path]:
@@ -99,6 +108,19 @@ def _installed(top: str) -> ModuleSpec | None:
         return None
 
 
+def _imports(path: Path) -> Iterator[str]:
+    """The first names of what a Python file imports."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            names = [node.module]
+        yield from (name.partition(".")[0] for name in names)
+
+
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
 
@@ -142,10 +164,9 @@ def _from_file(file: Path) -> Any:
 
 
 def _imported(factory: Factory) -> Any:
-    """The module; another one of the same name that was imported from another place is not taken for it."""
+    """The module as its files are now: whatever was imported under its name before, and is not installed, goes first."""
     top = factory.module.partition(".")[0]
-    origin = getattr(sys.modules.get(top), "__file__", None)
-    if origin is not None and Path(origin).resolve() not in factory.covered:
+    if not _is_installed(factory.file.resolve()):
         for name in [name for name in sys.modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     return importlib.import_module(factory.module)
@@ -154,13 +175,14 @@ def _imported(factory: Factory) -> Any:
 @contextmanager
 def _importing(factory: Factory) -> Iterator[None]:
     """Imports are looked for in the factory's places first, and those that its digest does not cover are refused."""
-    before, known = list(sys.path), set(sys.modules)
+    before, known, writes_none = list(sys.path), set(sys.modules), sys.dont_write_bytecode
     sys.path[:0] = factory.paths
+    sys.dont_write_bytecode = True
     try:
         yield
-        strangers = {name: path for name, path in _beside(factory) if name not in known}
+        strangers = {name: path for name, path in _not_covered(factory) if name not in known}
     finally:
-        sys.path[:] = before
+        sys.path[:], sys.dont_write_bytecode = before, writes_none
     if strangers:
         for name in strangers:
             del sys.modules[name]
@@ -171,15 +193,20 @@ def _importing(factory: Factory) -> Iterator[None]:
         )
 
 
-def _beside(factory: Factory) -> Iterator[tuple[str, Path]]:
-    """Modules that lie in the factory's places, and are none of its files."""
+def _not_covered(factory: Factory) -> Iterator[tuple[str, Path]]:
+    """Modules that are neither the factory's files, nor installed, nor ours."""
     covered = factory.covered
-    prefixes = tuple(Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
-    places = tuple(Path(place) for place in factory.paths)
     for name, module in list(sys.modules.items()):
         origin = getattr(module, "__file__", None)
         path = Path(origin).resolve() if origin else None
-        if path is None or path in covered or any(path.is_relative_to(prefix) for prefix in prefixes):
+        if path is None or path in covered or name.partition(".")[0] == "onnxreg":
             continue
-        if any(path.is_relative_to(place) for place in places):
+        if not _is_installed(path):
             yield name, path
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a file is of Python itself or of a package that was installed: such do not change under a version."""
+    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
+        return True
+    return any(path.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from onnxreg.converters.scrub import scrub
 from onnxreg.converters.sourcefiles import digest_file
 from onnxreg.converters.tasks import factory, image_sample, labelled, torch_weights
 from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
@@ -63,6 +64,10 @@ class Options(TaskOptions):
             raise ValueError(f"{self.samples} samples take {size >> 20} MiB, the most is {MAX_BYTES >> 20}")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
+        if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
+            raise ValueError(
+                f"{local[0]} names a place on this machine, and would be published: a factory finds a file from its own"
+            )
         try:
             self.bound()
         except InputError as error:
@@ -106,7 +111,8 @@ class ImageClassification(Task):
         files = {"checkpoint": place.checkpoint, **code}
         digest = directory_digest({name: digest_file(path) for name, path in files.items()})
         data = () if place.dataset is None else (place.dataset,)
-        return Found(place, digest, files=(place.checkpoint.parent, *files.values(), *data))
+        read = (place.checkpoint.parent, *files.values(), *data)
+        return Found(place, digest, files=read, packages=place.factory.packages)
 
     def _place(self, source: str) -> Place:
         asked = self.options

@@ -11,7 +11,7 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
 HEAD = "ForCausalLM"
-SETTINGS = ("chat_template.jinja", "generation_config.json")
+SETTINGS = "generation_config.json"
 """What generates text beside the config, the weights and the tokenizer, where it is there."""
 
 
@@ -28,7 +28,7 @@ class TextGeneration(Task):
         directory = location.directory
         _check(directory)
         names = taking_part(directory, code=False)
-        names += [name for name in SETTINGS if (directory / name).is_file()]
+        names += [SETTINGS] if (directory / SETTINGS).is_file() else []
         digest = digest_files(directory, names)
         described = digest_files(directory, [CARD]) if (directory / CARD).is_file() else None
         if location.hub_id is None:

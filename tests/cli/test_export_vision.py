@@ -146,6 +146,24 @@ def test_a_second_export_runs_nothing(export: Reg, reg: Reg) -> None:
     assert "running" not in again.err
 
 
+def test_a_factory_of_another_working_directory_is_another_request(
+    reg: Reg, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"name": "acme/digits", "options": {"input": [1, 8, 8]}, "export": {}}
+    (project / "recipes").mkdir()
+    (project / "recipes" / "orchard.yaml").write_text(json.dumps(document), "utf-8")
+    words = ("export", "net.py:build", "--recipe", project / "recipes" / "orchard.yaml")
+    words = (*words, "--checkpoint", project / "best.pth", "--json")
+    other = project / "other"
+    other.mkdir()
+    first = reg(*words)
+    (other / "net.py").write_text(NET.replace("ReLU()", "GELU()"), "utf-8")
+    monkeypatch.chdir(other)
+    assert reg(*words).json["version"] == "0.1.1"
+    monkeypatch.chdir(project)
+    assert reg(*words, "--version", "0.1.0").json["digest"] == first.json["digest"]
+
+
 def test_the_file_has_the_opset_that_was_asked_for(export: Reg) -> None:
     for opset in (13, 17, 21, 26):
         done = export({"opset_version": opset})

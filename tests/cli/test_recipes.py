@@ -271,6 +271,26 @@ def test_another_file_is_another_request(reg: Reg, here: Path, change: Callable[
     assert second.json["digest"] != first.json["digest"]
 
 
+@pytest.mark.parametrize("change", [change_source, change_recipe])
+def test_a_file_that_is_edited_during_an_export_is_another_request(
+    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    from onnxreg.cli import exporting
+
+    real = exporting.add
+
+    def edited_first(*given: Any) -> Any:
+        change(here)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "add", edited_first)
+        first = export(reg, "m.onnx", "int8.yaml", "--json")
+    second = export(reg, "m.onnx", "int8.yaml", "--json")
+    assert (first.json["version"], second.json["version"]) == ("0.1.0", "0.1.1")
+    assert second.json["digest"] != first.json["digest"]
+
+
 def test_what_the_registry_no_longer_has_is_published_again(reg: Reg, here: Path) -> None:
     export(reg, "m.onnx")
     assert reg("--registry", "r", "yank", "acme/x:0.1.0", "--reason", "test").status == 0

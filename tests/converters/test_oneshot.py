@@ -12,7 +12,7 @@ import pytest
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import catalog
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -174,6 +174,54 @@ def test_a_tuple_is_pooled_as_its_directory_says(make_checkpoint: Make) -> None:
     loaded = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     states = outputs(export(loaded, "default"))[0]
     np.testing.assert_allclose(outputs(export(loaded, "pooling"))[0], states[:, 0], atol=1e-5)
+
+
+def cls_beside(directory: Path) -> Path:
+    (directory / "1_Pooling").mkdir(parents=True)
+    (directory / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return directory
+
+
+def test_a_model_built_in_memory_takes_nothing_from_the_working_directory(
+    objects: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects[0].name_or_path = ""
+    monkeypatch.chdir(cls_beside(tmp_path / "here"))
+    states = outputs(export(objects, "default"))[0]
+    np.testing.assert_allclose(outputs(export(objects, "pooling"))[0], states.mean(axis=1), atol=1e-5)
+
+
+def test_a_tuple_is_pooled_as_its_hub_id_says(
+    objects: tuple[Any, Any], make_checkpoint: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = cls_beside(make_checkpoint("bert", task=""))
+    asked = set()
+
+    def download(name: str, revision: str | None = None, **_: Any) -> str:
+        asked.add((name, revision))
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    objects[0].name_or_path, objects[0].config._commit_hash = "acme/encoder", "0123abcd"
+    states = outputs(export(objects, "default"))[0]
+    assert not asked
+    np.testing.assert_allclose(outputs(export(objects, "pooling"))[0], states[:, 0], atol=1e-5)
+    assert ("acme/encoder", "0123abcd") in asked
+
+
+@pytest.mark.parametrize("name", ["acme/encoder", "./gone/encoder"])
+def test_what_says_how_to_pool_cannot_be_had(
+    name: str, objects: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import errors
+
+    def download(*_: Any, **__: Any) -> str:
+        raise errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    objects[0].name_or_path = name
+    with pytest.raises(RemoteError if name == "acme/encoder" else NotFoundError):
+        export(objects, "pooling")
 
 
 @pytest.mark.parametrize("task", ["text-classification", "question-answering", "token-classification"])

@@ -132,6 +132,11 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
             "row 2: the profile android has no option 'colour'",
         ),
         ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "row 1: option max_seq_length of the profile"),
+        ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: option int8 of the profile android"),
+        (
+            [{**ROWS[1], "options": {"trust_remote_code": True}}],
+            "row 1: the profile android has no option 'trust_remote_code'",
+        ),
         ([{**ROWS[1], "options": {"opset": 9}}], "row 1: the android profile has opset 18"),
         ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
         ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "row 1: there is no recipe at none.yaml"),
@@ -218,6 +223,30 @@ def test_two_recipes_that_name_the_same_model(
     )
     assert done.status == 2
     assert "rows 1 and 2 both are acme/own" in done.err
+
+
+@pytest.mark.parametrize("what", ["profile", "task", "recipe"])
+def test_two_rows_without_a_name_of_one_hub_id(
+    what: str, reg: Reg, given: Given, outcomes: dict[int, Any], tmp_path: Path
+) -> None:
+    recipe = {
+        "source": "Acme/MiniLM",
+        "task": "pooling",
+        "steps": [{"name": "fp32", "pass": "OnnxConversion"}],
+    }
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe))
+    about = {
+        "profile": None,
+        **{"profile": {"profile": "android"}, "task": {"task": "pooling"}}.get(what, {}),
+    }
+    rows = [{**about, "source": source} for source in ("Acme/MiniLM", "acme/minilm@main")]
+    if what == "recipe":
+        rows = [{"profile": None, "recipe": "own.yaml"}, {**rows[1], "recipe": "own.yaml"}]
+    done = reg(*RUN, given(*rows))
+    assert done.status == 2
+    assert "rows 1 and 2 both are acme/minilm" in done.err
+    versions = ({**row, "version": f"1.{minor}.0"} for minor, row in enumerate(rows))
+    assert reg(*RUN, given(*versions)).status == 0
 
 
 @pytest.fixture

@@ -50,6 +50,20 @@ def test_paths_start_at_the_file_and_hub_ids_stay(fleet: Path) -> None:
     assert third.recipe == str(fleet / "recipes" / "own.yaml")
 
 
+def test_a_factory_in_a_file_lies_beside_the_job_file(fleet: Path) -> None:
+    (fleet / "nets").mkdir()
+    (fleet / "nets" / "small.py").write_text("")
+    rows = "".join(
+        f"- {{source: '{source}', recipe: r.yaml}}\n"
+        for source in ("nets/small.py:build", "nets/none.py:build", "nets.small:build")
+    )
+    assert [job.asked.source for job in read_jobs(write(fleet, rows))] == [
+        str(fleet / "nets" / "small.py:build"),
+        "nets/none.py:build",
+        "nets.small:build",
+    ]
+
+
 def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
     (fleet / "golden.jsonl").write_text("")
     row = "- {source: a, name: b, profile: android, options: {eval_suite: golden.jsonl}}"
@@ -60,7 +74,10 @@ def test_a_suite_lies_beside_the_file_too(fleet: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("- {source: a, name: x, profile: android, colour: red}", "row 1 is not valid at colour: Extra"),
+        (
+            "- {source: a, name: x, profile: android, colour: red}",
+            "row 1 is not valid at colour: there is no such key",
+        ),
         (
             "- {source: a, profile: android}\n- {source: b, name: X, profile: android}",
             "row 2 is not valid at name",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ class Ordered:
     name: str
     source: str
     contract: Contract = field(default_factory=Contract)
+    recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None))
 
     @property
     def found(self) -> Found:

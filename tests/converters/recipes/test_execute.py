@@ -209,6 +209,17 @@ def test_step_names_that_the_program_has_too(run: Any) -> None:
     assert len(run({"steps": steps}).artifacts) == 3
 
 
+WHOLE = """<ir_version: 8, opset_import: ["" : 17]>
+whole (float[batch,64] x) => (int64[batch] y) { y = ArgMax <axis = 1, keepdims = 0> (x) }"""
+
+
+def test_a_limit_on_a_graph_that_gives_no_floats_is_not_taken_for_met(run: Any, home: Path) -> None:
+    onnx.save(onnx.parser.parse_model(WHOLE), home / "whole.onnx")
+    value = {"steps": [FIXED], "checks": [LIMIT]}
+    with pytest.raises(InputError, match=r"fixed\.onnx: min_cosine is not measured here"):
+        run(value, source="whole.onnx")
+
+
 def ran_steps(ran: list[str]) -> list[str]:
     return [each.removeprefix("running ") for each in ran if each.startswith("running ")]
 
@@ -287,3 +298,29 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
     again = run({"steps": [INT8, FP16]}, cache)
     assert ran_steps(ran) == ["int8"]
     assert document(again) == document(first)
+
+
+@pytest.mark.parametrize("when", ["it is loaded", "a step reads it"])
+def test_a_source_that_changes_while_it_is_read_is_refused_and_not_cached(
+    run: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    from onnxreg.converters.recipes import execute
+    from onnxreg.converters.tasks.onnx_file import OnnxFile
+
+    model = onnx.load(home / "mlp.onnx")
+    model.graph.initializer[0].raw_data = np.ones((64, 32), np.float32).tobytes()
+    owner, name = (OnnxFile, "load") if when == "it is loaded" else (execute, "make")
+    real = getattr(owner, name)
+
+    def changed_first(*given: Any) -> Any:
+        onnx.save(model, home / "mlp.onnx")
+        return real(*given)
+
+    before, cache = (home / "mlp.onnx").read_bytes(), Cache(tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, changed_first)
+        with pytest.raises(InputError, match="changed while it was read"):
+            run({"steps": [INT8]}, cache)
+    (home / "mlp.onnx").write_bytes(before)
+    kept, fresh = run({"steps": [INT8]}, cache), run({"steps": [INT8]})
+    assert kept.root.joinpath("int8.onnx").read_bytes() == fresh.root.joinpath("int8.onnx").read_bytes()

@@ -1,5 +1,6 @@
 """Olive's documents: what becomes of each part, and what is refused."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -121,6 +122,7 @@ def test_parameters_of_olive_alone_are_told() -> None:
                 "type": "OrtMixedPrecision",
                 "atol": 1e-6,
                 "save_as_external_data": True,
+                "external_data_name": "/home/somebody/weights.bin",
                 "op_block_list": None,
             }
         }
@@ -128,6 +130,7 @@ def test_parameters_of_olive_alone_are_told() -> None:
     assert dict(recipe.steps[0].params) == {"keep_io_types": False}
     assert told(recipe)["passes.mixed.atol"].startswith("not used: Olive asks with it whether")
     assert told(recipe)["passes.mixed.save_as_external_data"].startswith("not used")
+    assert "somebody" not in str(recipe.to_json())
 
 
 def test_the_order_is_that_of_a_flow_where_there_is_one() -> None:
@@ -139,6 +142,29 @@ def test_the_order_is_that_of_a_flow_where_there_is_one() -> None:
     for flows, said in (([["a"], ["b"]], "more than one flow"), ([["c"]], "names 'c'")):
         with pytest.raises(InputError, match=said):
             read(passes, pass_flows=flows)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    {
+        "flows of a number": ({"pass_flows": 5}, "pass_flows is not a list"),
+        "flows of an object": ({"pass_flows": {"a": 1}}, "pass_flows is not a list"),
+        "a flow of text": ({"pass_flows": ["a"]}, "pass_flows is not a list"),
+        "a flow of lists": ({"pass_flows": [[["a"]]]}, "which is no pass there"),
+        "a path of text": (
+            {"input_model": {**ONNX, "model_path": {"config": "x"}}},
+            r"input_model\.model_path\.config is not a JSON object",
+        ),
+        "a path of a number": ({"input_model": {**ONNX, "model_path": 5}}, "names no model_path"),
+        "a key that is no text": ({5: 1}, "olive.json"),
+        "a nested one": ({"input_model": {**ONNX, 5: 1}}, "olive.json"),
+        "a date": ({"engine": date(2026, 1, 1)}, "olive.json"),
+    }.values(),
+)
+def test_a_clumsy_document_is_an_error_that_names_it(given: dict[Any, Any], said: str) -> None:
+    document = {"input_model": ONNX, "passes": {"a": {"type": "OnnxFloatToFloat16"}}, **given}
+    with pytest.raises(InputError, match=said):
+        from_value(document, "olive.json")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,13 @@ def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
         read_document(tmp_path / "a.yaml")
 
 
+@pytest.mark.parametrize("claim", ["profile: android", "profile_version: 2", "translation: []"])
+def test_no_file_says_what_the_program_alone_says(tmp_path: Path, claim: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"{RECIPE}{claim}\n")
+    with pytest.raises(InputError, match=rf"a\.yaml: {claim.partition(':')[0]} is not for a recipe to say"):
+        read_recipe(tmp_path / "a.yaml")
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no recipe at"):
         read_recipe(tmp_path / "a.yaml")

@@ -36,10 +36,18 @@ def test_without_outputs_every_result_that_no_step_takes_is_published() -> None:
     assert read([INT8, DECODER])[1] == ["int8.onnx", "model.onnx"]
 
 
+@pytest.mark.parametrize("turn", [1, -1], ids=["parents first", "children first"])
+def test_a_chain_as_long_as_a_recipe_may_have(turn: int) -> None:
+    chain: list[dict[str, Any]] = [{**FP16, "name": "s0"}]
+    chain += [{**FP16, "name": f"s{index}", "input": f"s{index - 1}"} for index in range(1, 1000)]
+    assert read(chain[::turn]) == ([step["name"] for step in chain], ["s999.onnx"])
+
+
 @pytest.mark.parametrize(
     ("steps", "said"),
     {
         "repeated name": ([INT8, INT8], "two steps are called int8"),
+        "a name of ours": ([{**INT8, "name": "golden-v"}], "step golden-v: names that begin with golden-"),
         "missing parent": ([{**INT8, "input": "fp23"}], "step int8: there is no step called fp23"),
         "itself": ([{**INT8, "input": "int8"}], "each other's input: int8 <- int8"),
         "cycle": (
@@ -114,6 +122,18 @@ def test_a_check_of_no_output_is_a_mistake() -> None:
         read([INT8], checks=[check])
 
 
+@pytest.mark.parametrize("output", ["*", "int8.onnx"])
+def test_two_limits_on_one_metric_of_one_output_are_a_mistake(output: str) -> None:
+    first = {"output": output, "metric": "max_abs_diff", "max": 0.0001}
+    with pytest.raises(InputError, match="two checks limit max_abs_diff of"):
+        read([INT8], checks=[first, {**first, "max": 1000.0}])
+
+
+def test_a_limit_of_one_output_beside_that_of_all() -> None:
+    first = {"metric": "max_abs_diff", "max": 0.0001}
+    read([INT8], checks=[first, {**first, "output": "int8.onnx"}, {"metric": "min_cosine", "min": 0.9}])
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -126,6 +146,11 @@ def test_a_check_of_no_output_is_a_mistake() -> None:
         {"task": "onnx", "steps": [INT8], "checks": [{"metric": "min_cosine", "max": 1}]},
         {"task": "onnx", "steps": [INT8], "checks": [{"metric": "bytes"}]},
         {"task": "onnx", "steps": [{**INT8, "name": "../x"}]},
+        {
+            "task": "onnx",
+            "steps": [INT8],
+            "translation": [{"field": "a", "value": "/home/x/y", "became": "b"}],
+        },
     ],
 )
 def test_a_document_that_is_no_recipe(value: Any) -> None:

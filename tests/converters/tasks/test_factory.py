@@ -131,6 +131,37 @@ def test_code_that_the_digest_does_not_cover_is_refused(tmp_path: Path) -> None:
             factory.make(factory.find("net.py:build", tmp_path), {})
 
 
+def test_code_of_another_place_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "helper_under_test.py").write_text("WIDTH = 3\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "net.py").write_text(
+        "import torch\nfrom helper_under_test import WIDTH\n"
+        "def build():\n    return torch.nn.Linear(WIDTH, 1)\n",
+        "utf-8",
+    )
+    with pytest.raises(InputError, match=r"net\.py imports helper_under_test\.py, which its digest does not"):
+        factory.make(factory.find("net.py:build", tmp_path / "here"), {})
+
+
+def test_installed_packages_that_are_imported_are_known(project: Path) -> None:
+    text = "import torch.nn as nn, json\nfrom numpy.random import default_rng\nfrom . import parts\n"
+    (project / "kit_under_test" / "parts.py").write_text(text, "utf-8")
+    assert factory.find("kit_under_test.nets.small:build", Path()).packages == ("numpy", "torch")
+    (project / "kit_under_test" / "parts.py").write_text("def (:\n", "utf-8")
+    assert factory.find("kit_under_test.nets.small:build", Path()).packages == ("torch",)
+
+
+def test_a_module_that_was_edited_is_imported_anew_and_leaves_nothing_beside_it(project: Path) -> None:
+    source = "kit_under_test.nets.small:build"
+    for width in (2, 3):
+        text = f"import torch\ndef part(_):\n    return torch.nn.Linear({width}, 1)\n"
+        (project / "kit_under_test" / "parts.py").write_text(text, "utf-8")
+        assert factory.make(factory.find(source, Path()), {}).in_features == width
+    assert list(project.rglob("__pycache__")) == []
+
+
 def test_what_a_factory_prints_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "f.py").write_text(
         "import torch\ndef build():\n    print('building')\n    return torch.nn.ReLU()\n", "utf-8"

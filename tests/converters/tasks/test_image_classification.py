@@ -114,6 +114,19 @@ def test_options_are_recorded_without_paths(project: Path, save: Save) -> None:
     assert recorded["dataset"].startswith("sha256:")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({"weights": "/home/jane/best.pth"}, "arguments.weights"),
+        ({"like": [{"file": "see C:\\Users\\jane\\a.txt"}]}, "arguments.like.0.file"),
+        ({"/home/jane/a.txt": 1}, "arguments.a.txt"),
+    ],
+)
+def test_arguments_name_no_place_on_this_machine(arguments: Any, place: str, project: Path) -> None:
+    with pytest.raises(InputError, match=f"{place} names a place on this machine"):
+        ImageClassification(project, input=INPUT, arguments=arguments)
+
+
 def test_a_run_directory_brings_its_best_checkpoint(project: Path, save: Save) -> None:
     save(file="run/checkpoints/best_mini_cnn.pth")
     source = str(project / "run")

@@ -142,6 +142,26 @@ def test_companions_and_fields(make_checkpoint: Make, tmp_path: Path) -> None:
         assert ("id2label" in json.loads((draft.root / "config.json").read_text())) is labelled
 
 
+def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
+    make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint("bert", task="")
+    template = source / "chat_template.jinja"
+    found = []
+    for role in ("user", "system"):
+        template.write_text(f"{{# by {source}/train.py, /home/jane/chat.py #}}{role}: {{{{ messages }}}}")
+        order = place_order(task_recipe("default"), str(source), "acme/x")
+        workspace = tmp_path / role
+        workspace.mkdir()
+        draft = execute(order, workspace)
+        assert template.name in {file.path for file in draft.companions}
+        told = (draft.root / template.name).read_text()
+        assert told == f"{{# by train.py, chat.py #}}{role}: {{{{ messages }}}}"
+        found.append(order.found)
+    assert found[0].digest != found[1].digest
+    assert template in (found[0].files or ())
+
+
 def test_int8_has_full_precision_as_its_parent(make_checkpoint: Make, tmp_path: Path) -> None:
     draft = draft_of(make_checkpoint("bert", task=""), "pooling", tmp_path / "work", quantize=True, opset=17)
     full, small = draft.artifacts
