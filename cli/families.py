@@ -58,7 +58,8 @@ def export(
         with session.steps(as_json) as report:
             done = export_family(asked, directory, workspace, report)
         published = registry.add(done.draft, version)
-    registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
+    if published.new:
+        registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
     if output is not None:
         registry.write_out(Ref(published.name, digest=published.digest), output)
     announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])

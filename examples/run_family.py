@@ -43,7 +43,12 @@ class Family:
         self._head = cache(self._load)
 
     def ask(self, image: Any) -> Answer:
-        """What an image is, float32 `[channels, height, width]`."""
+        """What an image is, float32 `[channels, height, width]`; ValueError for another one."""
+        shape = self._backbone.get_inputs()[0].shape[1:]
+        if image.dtype != np.float32 or list(image.shape) != shape:
+            raise ValueError(
+                f"the image is {image.dtype} {list(image.shape)}, the family reads float32 {shape}"
+            )
         logits, embedding = self._backbone.run(["species_logits", "embedding"], {"input": image[None]})
         species = self._species[int(logits[0].argmax())]
         verdict, distance = None, None
@@ -63,9 +68,11 @@ class Family:
 
     def _load(self, member: str, threads: int = 1) -> Any:
         files = self._members[member]["files"]
+        path = self._directory / files.get(self._precision, files["float32"])
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is not there: reg pull with --member {member} fetches it")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
-        path = self._directory / files.get(self._precision, files["float32"])
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
@@ -77,7 +84,10 @@ if __name__ == "__main__":
     parser.add_argument("image", type=Path, help="float32 [channels, height, width] in a .npy file")
     parser.add_argument("--precision", default="int8", choices=["float32", "float16", "int8"])
     given = parser.parse_args()
-    answer = Family(given.directory, given.precision).ask(np.load(given.image, allow_pickle=False))
+    try:
+        answer = Family(given.directory, given.precision).ask(np.load(given.image, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     print(f"species          {answer.species}")
     print(f"disease          {answer.disease or 'no head'}")
     print(f"in distribution  {answer.in_distribution} (distance {answer.distance})")

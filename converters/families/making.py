@@ -50,17 +50,13 @@ class Work:
     workspace: Path
     held_out: HeldOut | None = None
 
-    def judged(self, made: Made, rows: Any, key: str, classes: Sequence[str], full: Any = None) -> Made:
-        """With how well its logits are for these rows; of a reduced precision, against the logits `full`."""
-        assert self.held_out is not None
-        logits = outputs_of(load_session(self.workspace / made.path), rows)
-        name = LOGITS if LOGITS in logits else OUTPUT
-        truth = judging.Truth.of(self.held_out, key, classes, made.member)
-        hits = judging.right(logits[name], truth)
+    def judged(self, made: Made, logits: Any, output: str, truth: judging.Truth, full: Any = None) -> Made:
+        """With how well its logits are, the output `output`; of a reduced precision, against the logits `full`."""
+        hits = judging.right(logits, truth)
         if full is None:
-            return replace(made, checks=(*made.checks, *judging.accuracy(hits, name, truth)))
+            return replace(made, checks=(*made.checks, *judging.accuracy(hits, output, truth)))
         before = judging.right(full, truth)
-        found = judging.accuracy_loss(before, hits, name, truth, self.asked.limits)
+        found = judging.accuracy_loss(before, hits, output, truth, self.asked.limits)
         return replace(made, checks=(*made.checks, *found))
 
 
@@ -86,11 +82,19 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
 
 
 def _judge(work: Work, made: Sequence[Made], rows: Any, key: str, classes: Sequence[str]) -> list[Made]:
-    """The variants of a member, the first one in float32, with how well they answer."""
-    logits = outputs_of(load_session(work.workspace / made[0].path), rows)
-    full = logits.get(LOGITS, logits.get(OUTPUT))
-    first = work.judged(made[0], rows, key, classes)
-    return [first, *(work.judged(each, rows, key, classes, full) for each in made[1:])]
+    """The variants of a member, the first one in float32, with how well they answer; each runs once."""
+    assert work.held_out is not None
+    truth = judging.Truth.of(work.held_out, key, classes, made[0].member)
+    output = LOGITS if made[0].role == BACKBONE else OUTPUT
+    full, *others = (outputs_of(load_session(work.workspace / each.path), rows)[output] for each in made)
+    first = work.judged(made[0], full, output, truth)
+    return [
+        first,
+        *(
+            work.judged(each, found, output, truth, full)
+            for each, found in zip(made[1:], others, strict=True)
+        ),
+    ]
 
 
 def make_heads(
@@ -179,7 +183,6 @@ def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: An
     """
     import json
 
-    import numpy as np
     from safetensors.numpy import save_file
 
     graph = detector_graph(fitted, work.asked.opset)
@@ -196,7 +199,6 @@ def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: An
     session = load_session(work.workspace / OOD)
     detector = replace(fitted, rejected=judging.rejected(session, calibration))
     note = {"record": json.dumps(detector.record(), sort_keys=True)}
-    tensors = {name: np.ascontiguousarray(array) for name, array in detector_tensors(detector).items()}
-    save_file(tensors, work.workspace / TENSORS, note)
+    save_file(detector_tensors(detector), work.workspace / TENSORS, note)
     sidecars = (DraftFile("detector", TENSORS),)
     return detector, Made(DETECTOR, DETECTOR, PLAIN, OOD, outputs, tuple(checks), sidecars=sidecars)
