@@ -14,7 +14,7 @@ from onnxreg.cli.batch.pool import each
 from onnxreg.schema.errors import HostError
 
 sys.path.insert(0, str(Path(__file__).parent))
-import pieces
+import pool_work
 
 
 def results(work: Callable[[Any], Any], items: list[Any], count: int) -> dict[Any, Any]:
@@ -22,20 +22,20 @@ def results(work: Callable[[Any], Any], items: list[Any], count: int) -> dict[An
 
 
 def test_every_item_is_done_once() -> None:
-    assert results(pieces.double, list(range(20)), 3) == {number: 2 * number for number in range(20)}
+    assert results(pool_work.double, list(range(20)), 3) == {number: 2 * number for number in range(20)}
 
 
 def test_a_process_does_one_piece_after_the_other() -> None:
-    found = set(results(pieces.pid, list(range(8)), 2).values())
+    found = set(results(pool_work.pid, list(range(8)), 2).values())
     assert 1 <= len(found) <= 2
 
 
 def test_no_items_no_processes() -> None:
-    assert results(pieces.double, [], 3) == {}
+    assert results(pool_work.double, [], 3) == {}
 
 
 def test_what_dies_fails_its_own_work_only() -> None:
-    found = results(pieces.double_unless_odd, list(range(7)), 2)
+    found = results(pool_work.double_unless_odd, list(range(7)), 2)
     for number, result in found.items():
         if number % 2:
             assert isinstance(result, HostError)
@@ -46,11 +46,11 @@ def test_what_dies_fails_its_own_work_only() -> None:
 
 
 def test_a_process_that_leaves_is_told_by_its_status() -> None:
-    assert results(pieces.leave, [3], 1)[3].message == "its worker died: it ended with status 3"
+    assert results(pool_work.leave, [3], 1)[3].message == "its worker died: it ended with status 3"
 
 
 def test_stdout_belongs_to_the_process_that_started_it(capfd: pytest.CaptureFixture[str]) -> None:
-    assert results(pieces.print_much, [1], 1) == {1: True}
+    assert results(pool_work.print_much, [1], 1) == {1: True}
     assert capfd.readouterr().out == ""
 
 
@@ -70,12 +70,12 @@ def begin(work: Callable[[Path], None], directory: Path) -> None:
 
 
 def test_closing_lets_workers_clear_away(tmp_path: Path) -> None:
-    begin(pieces.clear_away, tmp_path / "begun")
+    begin(pool_work.clear_away, tmp_path / "begun")
     assert list((tmp_path / "begun").iterdir()) == []
 
 
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PATIENCE", 0.2)
-    begin(pieces.refuse_to_end, tmp_path / "begun")
+    begin(pool_work.refuse_to_end, tmp_path / "begun")
     for path in (tmp_path / "begun").iterdir():
         assert not Path("/proc", path.name).exists() or sys.platform != "linux"
