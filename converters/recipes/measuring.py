@@ -42,13 +42,17 @@ def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
 
     Raises ConversionError, naming the file, where it does not load or run.
     """
-    session = load_session(path)
-    return [proof.outputs(session, feed, path.name) for feed in feeds]
+    return run_session(load_session(path), feeds, path.name)
 
 
-def fits(path: Path, feeds: Sequence[Feed]) -> bool:
-    """Whether a graph takes inputs of these names and shapes."""
-    takes = {item.name: item.shape for item in load_session(path).get_inputs()}
+def run_session(session: Any, feeds: Sequence[Feed], what: str) -> Outputs:
+    """The same of a graph that is loaded (`onnxruntime.InferenceSession`); errors call it `what`."""
+    return [proof.outputs(session, feed, what) for feed in feeds]
+
+
+def fits(session: Any, feeds: Sequence[Feed]) -> bool:
+    """Whether a graph that is loaded takes inputs of these names and shapes."""
+    takes = {item.name: item.shape for item in session.get_inputs()}
     return all(
         feed.keys() == takes.keys() and all(map(_fits, feed.values(), map(takes.get, feed))) for feed in feeds
     )

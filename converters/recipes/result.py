@@ -8,6 +8,7 @@ from typing import Any
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.recipes import measuring
 from onnxreg.converters.recipes.making import Made
+from onnxreg.converters.runtime import load_session
 from onnxreg.converters.tasks.base import Sample
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.recipe import Step
@@ -36,7 +37,12 @@ class Result:
     @cached_property
     def takes_sample(self) -> bool:
         feeds = self.sample.feeds
-        return bool(feeds) and measuring.fits(self.made.main, feeds)
+        return bool(feeds) and measuring.fits(self._session, feeds)
+
+    @cached_property
+    def _session(self) -> Any:
+        """The graph, loaded once; given back when it has run."""
+        return load_session(self.made.main)
 
     @cached_property
     def feeds(self) -> Sequence[Feed]:
@@ -49,7 +55,9 @@ class Result:
     def _given(self) -> tuple[measuring.Outputs, measuring.Outputs]:
         """The outputs for the feeds, and those for the golden inputs: one session for both."""
         golden = list(self.sample.golden.values()) if self.takes_sample else []
-        found = measuring.run(self.made.main, [*self.feeds, *golden])
+        feeds = [*self.feeds, *golden]
+        found = measuring.run_session(self._session, feeds, self.made.main.name)
+        del self.__dict__["_session"]
         return found[: len(self.feeds)], found[len(self.feeds) :]
 
     @cached_property
@@ -83,7 +91,7 @@ class Result:
         Raises ConversionError where it does not run, gives NaN, or is not its parent's; see `proof.compare`.
         """
         recorded = self.made.step.to_json()
-        if not self.is_there or not self.feeds or "parity" in recorded.get("result", {}):
+        if not self.is_there or "parity" in recorded.get("result", {}) or not self.feeds:
             return self.made.step
         what = self.made.step.pass_
         found = measuring.parity(self._parents, self.outputs, self.feeds, what, self.tolerance)
