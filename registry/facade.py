@@ -55,7 +55,7 @@ from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.policy import audited, unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, hold_against_known, watched
+from onnxreg.registry.trust.watched import Watched, hold_against_known, recheck, watched
 from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
@@ -422,7 +422,7 @@ class Registry:
 
     def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
-        hold_against_known(place, name, index, self.heads, before)
+        recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""

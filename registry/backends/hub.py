@@ -158,6 +158,11 @@ class HubRemote:
         data = self._head.read(index_path(name), known.data if known else None)
         return None if data is None else IndexFile(data, token_of(data))
 
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """As `read_index`, at the newest commit, which is pinned from here on."""
+        self._head.refresh()
+        return self.read_index(name)
+
     def names(self) -> Iterator[str]:
         paths = [entry.path for entry in self._head.refresh().tree("index") if entry.path.endswith(".jsonl")]
         names = (path.removeprefix("index/").removesuffix(".jsonl") for path in paths)

@@ -78,8 +78,17 @@ def check_version(source: Source, found: "Found") -> None:
 def read_checked(
     source: Source, name: str, known: IndexFile | None, check: Callable[[IndexFile | None], object]
 ) -> IndexFile | None:
-    """An index file that was checked. Where that fails and caches lie in between, the server itself is asked once more."""
-    found = source.read_index(name, known)
+    """An index file that was checked, as `recheck` does."""
+    return recheck(source, name, source.read_index(name, known), check)
+
+
+def recheck(
+    source: Source, name: str, found: IndexFile | None, check: Callable[[IndexFile | None], object]
+) -> IndexFile | None:
+    """The index file that passes a check: the one that was read, or the newest, where that one may have been older.
+
+    A cache in between, or a commit that was pinned before another writer's, is no going back in time.
+    """
     try:
         check(found)
     except IntegrityError:

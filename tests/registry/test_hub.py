@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub.utils import close_session
@@ -21,11 +23,12 @@ from onnxreg.registry.backends.hubclient import Place
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
-from onnxreg.registry.history.commit import read_condemned
+from onnxreg.registry.history.commit import load, read_condemned
 from onnxreg.registry.moving.mirror import mirror, open_both
-from onnxreg.registry.remotes import open_url
-from onnxreg.registry.storage import BlobKey, IndexFile
+from onnxreg.registry.remotes import Remotes, open_url
+from onnxreg.registry.storage import BlobKey, IndexFile, Remote, Source
 from onnxreg.registry.testing import RemoteContract, put
+from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import (
@@ -434,6 +437,34 @@ def test_processes_that_push_to_one_model_lose_nothing(hub: Hub, tmp_path: Path,
     lines = Registry(tmp_path / "copy").log("acme/busy")
     assert len(lines) == processes * each == len({line.event.id for line in lines})
     assert set(map(str, Registry(tmp_path / "copy").state("acme/busy").versions)) == versions
+
+
+def test_a_commit_pinned_before_another_push_is_no_going_back(
+    hub: Hub, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer shares this user's known heads, and pushes after the pin and before these are asked."""
+    registry.add(make_draft(), "1.0.0")
+    registry.push("acme/pii:1.0.0", URL)
+    other = Registry(shutil.copytree(registry.store.root, registry.store.root.parent / "other"))
+    registry.add(make_draft(), "2.0.0")
+    other.add(make_draft(), "3.0.0")
+    pinned = open_hub(URL)
+    assert pinned.registry_id
+    opened = Remotes.open
+
+    def seen(place: Source) -> set[str]:
+        return set(map(str, load(Watched(place, registry.heads), "acme/pii")[0].entries))
+
+    def overtaken(*args: Any, **kwargs: Any) -> Remote:
+        found = opened(*args, **kwargs)
+        monkeypatch.setattr(Remotes, "open", opened)
+        other.push("acme/pii:3.0.0", URL)
+        assert seen(open_hub(URL)) == {"1.0.0", "3.0.0"}
+        return found
+
+    monkeypatch.setattr(Remotes, "open", overtaken)
+    registry.push("acme/pii:2.0.0", URL)
+    assert seen(pinned) == {"1.0.0", "2.0.0", "3.0.0"}
 
 
 # Faults
