@@ -10,7 +10,6 @@ from onnxreg.converters.families.heads import BATCH
 from onnxreg.converters.passes import base, torch_model
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.sourcefiles import CONFIG, weight_files
 from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
@@ -34,7 +33,6 @@ class LoadedBackbone:
     shape: tuple[int, int, int]
     width: int
     model_type: str
-    files: tuple[Path, ...]
 
 
 def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> LoadedBackbone:
@@ -55,10 +53,9 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     size = getattr(config, "image_size", None)
     if not isinstance(size, int):
         raise InputError("backbone: its config does not say one image_size")
-    files = tuple(directory / name for name in (CONFIG, *weight_files(directory)))
     shape = (int(config.num_channels), size, size)
     return LoadedBackbone(
-        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type, files
+        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type
     )
 
 
