@@ -12,7 +12,7 @@ from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.heads import IMAGES
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
@@ -41,11 +41,8 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     Args:
         classes: the class ids that are asked for, in order; the checkpoint's config must say the same.
 
-    Raises NotFoundError where there is no directory, and InputError where it is no complete image classifier with a square
-    input, or its classes are others.
+    Raises InputError where it is no complete image classifier with a square input, or its classes are others.
     """
-    if not directory.is_dir():
-        raise NotFoundError(f"backbone: there is no checkpoint directory {directory.name}")
     model = _load(directory)
     config = model.config
     trained = _labels(config.id2label)

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.families.intake import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.recipes.cache import digest_of
 from onnxreg.converters.recipes.reading import read_document
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.family_file import FamilyFile
 
@@ -27,12 +29,11 @@ def read(path: Path, name: str | None = None) -> FamilyFile | None:
 
 
 def source_digest(asked: FamilyFile, directory: Path) -> Digest:
-    """Over every file of the backbone's checkpoint and of the folder of heads that takes part."""
-    checkpoint, folder = directory / asked.backbone.checkpoint, directory / asked.heads.folder
+    """Over every file of the backbone's checkpoint and of the folder of heads that takes part; NotFoundError without either."""
+    checkpoint = checkpoint_of(asked.backbone, directory)
     files = {f"backbone/{name}": checkpoint / name for name in (CONFIG, *weight_files(checkpoint))}
-    heads = (path for path in folder.iterdir() if not path.name.startswith("."))
-    files |= {f"heads/{path.stem}": path for path in heads}
-    return directory_digest({path: digest_of(file) for path, file in files.items()})
+    files |= {f"heads/{path.stem}": path for path in head_files(asked.heads, directory)}
+    return directory_digest({path: digest_of(file) for path, file in files.items() if file.is_file()})
 
 
 def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
@@ -47,4 +48,5 @@ def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
     for place, key in places:
         if place[key] is not None:
             place[key] = str(digest([read_rows(directory / place[key])]))
-    return value
+    recorded: dict[str, Any] = canonical.decode(canonical.encode(value))
+    return recorded

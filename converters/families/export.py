@@ -12,7 +12,7 @@ from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, load_backbon
 from onnxreg.converters.families.detector import Detector, fit
 from onnxreg.converters.families.document import record, source_digest
 from onnxreg.converters.families.evidence import Embedder, HeldOut
-from onnxreg.converters.families.intake import read_heads
+from onnxreg.converters.families.intake import checkpoint_of, read_heads
 from onnxreg.converters.families.latency import Latency
 from onnxreg.converters.families.making import (
     Work,
@@ -86,7 +86,7 @@ def make_family(
     held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
     work = Work(asked, workspace, held_out)
     report("loading the backbone and the heads")
-    loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
+    loaded = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
     heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
     check_paths(asked, heads)
     if held_out is not None:
