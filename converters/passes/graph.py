@@ -191,24 +191,6 @@ def _read(node: Any) -> list[str]:
     return names
 
 
-def drop_notes(model: Any) -> None:
-    """Drop doc strings and metadata of the model and everything in it, in place: exporters write paths there."""
-    for message in _noted(model):
-        for field in ("doc_string", "metadata_props"):
-            if field in message.DESCRIPTOR.fields_by_name:
-                message.ClearField(field)
-
-
-def _noted(model: Any) -> Iterator[Any]:
-    yield model
-    for body in containers(model):
-        yield body
-        yield from body.node
-        yield from body.value_info
-        if hasattr(body, "initializer"):
-            yield from (*body.initializer, *body.input, *body.output)
-
-
 def second_names(model: Any) -> dict[str, str]:
     """The stored tensors of the main graph that an Identity gives a second name, by that name.
 
