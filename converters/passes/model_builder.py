@@ -99,7 +99,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
         asked = self.params
-        options = [f"int4_block_size={asked.int4_block_size}"]
+        options = ["hf_remote=false", f"int4_block_size={asked.int4_block_size}"]
         if asked.int4_accuracy_level is not None:
             options.append(f"int4_accuracy_level={asked.int4_accuracy_level}")
         paths = ["-i", str(checkpoint.absolute()), "-o", str(target), "-c", str(cache)]
