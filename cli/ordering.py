@@ -87,19 +87,22 @@ def repeatable(asked: Asked, request: Request) -> "Repeatable":
 
 
 def check(asked: Asked) -> str | None:
-    """Read all that can be read without the source: recipe or profile, and options. Returns the model's name, if told."""
+    """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
     if asked.profile == ANDROID:
-        from onnxreg.converters.android.options import check_options, read_options
+        from onnxreg.converters.android.export import check_here
+        from onnxreg.converters.android.options import read_options
 
-        check_options(read_options(asked.options))
+        check_here(asked.source or "", read_options(asked.options))
         return asked.name or _hub_name(asked.source)
     from onnxreg.converters.recipes import tree
+    from onnxreg.converters.recipes.order import start_of
     from onnxreg.converters.tasks import catalog
 
     recipe, directory = _recipe(asked)
     with about(asked.document):
         tree.outputs(recipe, tree.nodes(recipe, directory))
-        catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+        task = catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+    task.seek(start_of(recipe, asked.source, directory))
     return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
 
 

@@ -583,11 +583,13 @@ class Registry:
     ) -> Transferred:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
+        Where there is no registry here yet, one is made as soon as there is something to put into it.
+
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
         `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """
-        parsed = _ref(ref)
-        remote = self.remotes.open(source)
+        parsed, remotes = _ref(ref), self.remotes
+        remote = remotes.reach(source)
         _check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(Watched(remote, self.heads), tracking)
@@ -604,6 +606,11 @@ class Registry:
             held = ledger.channels[tag]
             holder = lookup.Found(parsed.name, held.version, ledger.entries[held.version], held)
             belief.check_believed(tracked, Ref(parsed.name, tag), holder, index, self.heads, ask)
+        if not self.store.is_there:
+            self._begin(tracked, versions, selection)
+        remotes.remember(source, remote)
+        if index is not None:
+            tracking.keep(parsed.name, index)
         wish = Wish(
             parsed.name,
             [each.version for each in versions],
@@ -616,6 +623,13 @@ class Registry:
         with suppress(HostError):
             tracking.keep_log(ledger, relied_on(ledger))
         return done
+
+    def _begin(self, place: Source, versions: Collection[lookup.Found], selection: Selection) -> None:
+        """Make the registry, once it is known that there is something to put into it."""
+        for each in versions:
+            manifest = each.entry.manifest
+            selection.of(read_manifest(read_blob(place, manifest), manifest, each.name), str(each.ref))
+        LocalRemote.create(self.store.root, self.store.disk)
 
     def _versions(self, name: str) -> Collection[Version]:
         """The versions that are here, as far as the index file has them."""

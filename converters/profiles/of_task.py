@@ -28,7 +28,7 @@ def task_recipe(
         opset: 14 where absent.
         max_seq_length: in tokens; the task's own where absent.
     """
-    kind = catalog.find(task)
+    kind = catalog.find(task, TextTask)
     if not issubclass(kind, TextTask):
         raise InputError(
             f"the task {kind.id} has no recipe of its own: it must be told what to do",

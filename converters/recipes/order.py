@@ -141,11 +141,7 @@ def place_order(
         nodes = tree.nodes(recipe, directory)
         outputs = tree.outputs(recipe, nodes)
         task = catalog.find(recipe.task)(directory, trust_remote_code, **recipe.options)
-    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
-    if start is None:
-        raise InputError(
-            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
-        )
+    start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     found = task.find(start)
     called = name or recipe.name or found.name
@@ -162,6 +158,16 @@ def _check_metrics(recipe: RecipeFile, task: Task) -> None:
         raise InputError(
             f"a check of {asked} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
         )
+
+
+def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
+    """The source as it is named by a person, else by the recipe; InputError where neither does."""
+    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
+    if start is None:
+        raise InputError(
+            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
+        )
+    return start
 
 
 def _beside(source: str, directory: Path) -> str:
