@@ -7,7 +7,7 @@ from onnxreg.converters.families.intake import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.recipes.cache import digest_of
-from onnxreg.converters.recipes.reading import read_document
+from onnxreg.converters.recipes.reading import located, read_document
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
@@ -25,7 +25,8 @@ def read(path: Path, name: str | None = None) -> FamilyFile | None:
     value = read_document(path)
     if not isinstance(value, dict) or "family" not in value:
         return None
-    return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
+    with located(path):
+        return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
 
 
 def source_digest(asked: FamilyFile, directory: Path) -> Digest:

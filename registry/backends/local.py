@@ -64,7 +64,7 @@ class LocalRemote:
         InputError where the directory holds something else.
         """
         remote = cls(root, disk)
-        if not (root / "registry.json").exists():
+        if not remote.is_there:
             more = {"mirror": True} if mirror_of else {}
             remote._initialise(new_identity(mirror_of, **more))
         _ = remote.registry_id
@@ -77,7 +77,7 @@ class LocalRemote:
             self._refuse_strangers()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
-                if (self.root / "registry.json").exists():
+                if self.is_there:
                     return
                 self._refuse_strangers()
                 self.write_file("registry.json", identity)
@@ -117,6 +117,11 @@ class LocalRemote:
                     "somebody else may have prepared it: look at it before you write there",
                 )
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a registry yet."""
+        return (self.root / "registry.json").exists()
+
     @cached_property
     def registry_id(self) -> str:
         return str(self._identity["id"])
@@ -133,7 +138,7 @@ class LocalRemote:
             except FileNotFoundError:
                 raise NotFoundError(
                     f"there is no registry in {self.root}",
-                    "check the path; `reg add` and `reg export` make a new one",
+                    "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
                 raise InputError(f"{self.root} is not a directory") from None
