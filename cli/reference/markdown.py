@@ -50,7 +50,7 @@ def _contents(verbs: Sequence[Verb]) -> Iterator[str]:
 
 def _section(verb: Verb) -> Iterator[str]:
     yield f"### reg {verb.name}\n"
-    yield f"```text\n{verb.usage}\n```\n"
+    yield f"`{verb.usage}`\n"
     yield from (f"{_escaped(paragraph)}\n" for paragraph in verb.help)
     yield _table((*verb.arguments, *verb.options))
     yield "\n".join(
