@@ -6,14 +6,11 @@ from inspect import getdoc
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from onnxreg.cli.app import OTHERS, PANELS, build
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
+from onnxreg.cli.helping import flowing, kind_of
 from onnxreg.schema.errors import RegError
-
-PLACEHOLDERS = {"path": "PATH", "int": "N", "int range": "N", "float": "X"}
-"""What stands for a value of a type; for any other, the last word of the option."""
 
 ENVIRONMENT = {
     "REG_HOME": "The default registry's directory.",
@@ -100,8 +97,8 @@ def _verb(application: Any, name: str, command: Any) -> Verb:
         name,
         application.commands[name.partition(" ")[0]].rich_help_panel,
         " ".join(("reg", name, "[OPTIONS]", *pieces)),
-        tuple(_plain(paragraph) for paragraph in command.help.split("\n\n")),
-        tuple(Parameter(_placeholder(each), _plain(each.help)) for each in arguments),
+        tuple(flowing(command.help).split("\n\n")),
+        tuple(Parameter(_placeholder(each), flowing(each.help)) for each in arguments),
         _options(command),
         examples(command),
     )
@@ -109,16 +106,12 @@ def _verb(application: Any, name: str, command: Any) -> Verb:
 
 def _options(command: Any) -> tuple[Parameter, ...]:
     options = [each for each in command.params if each.param_type_name == "option"]
-    return tuple(Parameter(_option(each), _plain(each.help)) for each in options)
+    return tuple(Parameter(_option(each), flowing(each.help)) for each in options)
 
 
 def _option(option: Any) -> str:
-    names: str = "/".join((*option.opts, *option.secondary_opts))
-    if option.is_flag:
-        return names
-    kind = option.display_type(None).strip("<>").removeprefix("list[").removesuffix("]")
-    placeholder = PLACEHOLDERS.get(kind, names.rpartition("-")[2].upper())
-    return f"{names} {option.metavar or placeholder}"
+    names = "/".join(name for name in (*option.opts, *option.secondary_opts) if name.strip())
+    return names if option.is_flag else f"{names} {option.metavar or kind_of(option.display_type(None))}"
 
 
 def _placeholder(argument: Any) -> str:
@@ -129,8 +122,3 @@ def _placeholder(argument: Any) -> str:
 def _in_usage(argument: Any) -> str:
     name = _placeholder(argument) + ("..." if argument.nargs != 1 else "")
     return name if argument.required else f"[{name}]"
-
-
-def _plain(text: str) -> str:
-    """A paragraph of help without markup and line breaks."""
-    return " ".join(Text.from_markup(text).plain.split())

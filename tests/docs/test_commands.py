@@ -77,7 +77,7 @@ def test_what_the_prose_names_exists(page: Path) -> None:
     [
         ("```sh\nreg ls --nowhere\n```", "nowhere"),
         ("```sh\nreg lst\n```", "lst"),
-        ("```console\n$ reg schema nothing\n```", "exit status 3"),
+        ("```console\n$ reg schema nothing\n```", "exit status 2"),
         ("```sh\nfalse\n```", "exit status 1"),
         ("```console\n$ reg schema\nmanifest-v9\n...\n```", "but the page says"),
         ("```console\n$ reg --version\nerror: none\n```", "exit status 0"),
