@@ -27,7 +27,7 @@ from onnxreg.converters.families.variants import PLAIN, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import GateError
+from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.family_file import FamilyFile
 
 Report = Callable[[str], None]
@@ -105,6 +105,11 @@ def make_family(
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
     report("describing what was made")
     draft = assemble(asked, replace(parts, detector=detector), made, workspace)
+    if (record(asked, directory), source_digest(asked, directory)) != (parts.document, parts.source):
+        raise InputError(
+            "a checkpoint or a file of rows was changed while it was read",
+            "export again once nothing writes to them",
+        )
     return Family(draft, backbone, separate, ood, made)
 
 
