@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxreg.converters.arrays import read_rows
 from onnxreg.converters.inspection.onnx_graph import graph_inputs
+from onnxreg.converters.runtime import numpy_type
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
@@ -61,6 +62,27 @@ def draw(
         }
         for named, length in zip(sizes, lengths, strict=True)
     )
+
+
+def taken_by(session: Any) -> Any:
+    """What a loaded graph takes, for `draw`: an `onnx.ModelProto` with its inputs alone.
+
+    Raises InputError for an input that is no tensor of numbers.
+
+    Args:
+        session: `onnxruntime.InferenceSession`, of a file in either format.
+    """
+    import numpy as np
+    import onnx
+
+    model = onnx.ModelProto()
+    for item in session.get_inputs():
+        try:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(f"the input {item.name} is no tensor of numbers: {item.type}") from error
+        model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
+    return model
 
 
 def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:

@@ -6,7 +6,6 @@ all share. Artifacts are named by path; None means all of them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.stamp import stamp
@@ -15,6 +14,7 @@ from onnxreg.schema.errors import IntegrityError, NotFoundError
 from onnxreg.schema.events import Hold
 from onnxreg.schema.family import ModelFamily
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.version import Version
 
 Held = tuple[str, ...] | None
@@ -98,9 +98,8 @@ EVERYTHING = Selection()
 
 
 def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    near = get_close_matches(name, [each.name for each in family.members], 3)
-    listed = f"reg show {ref} --json lists them under model_family"
-    hint = f"did you mean {' or '.join(near)}?" if near else listed
+    listed = f"`reg show {ref} --json` lists them under model_family"
+    hint = suggest(name, [each.name for each in family.members], listed)
     return NotFoundError(f"{ref} has no member {name[:80]}", hint)
 
 
