@@ -1,10 +1,10 @@
 """A family of 320 heads in three precisions at a remote: what its push costs, and that of one updated head. The table in
 docs/families.md.
 
-    python tests/benchmarks/families.py
+    python tests/benchmarks/family_push.py
 
 Seconds are of whole processes, medians of three pairs in turn with `aws s3 cp --recursive` (SeaweedFS) and `hf upload` (the
-emulator of the Hub) of the same files; requests are counted in between. The peers live below `.cache/bench`, as those of remotes.py.
+emulator of the Hub) of the same files; requests are counted in between. The peers live below `.cache`, as those of remotes.py.
 """
 
 import os
@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from clients import REG
 from measure import Row, Run, pairs, row, run, table
-from remotes import REG, installed
+from peers import installed
 
 from onnxreg.registry import Registry
 
@@ -30,6 +32,9 @@ from faults import proxy
 
 HEADS, SIZE, PAIRS = 320, 15_000, 3
 CACHE = Path(__file__).parents[2] / ".cache"
+Env = dict[str, str]
+Upload = Callable[[Path, str], Run]
+"""How a peer sends a directory to a place."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ def compare(
     peer: str,
     made: Input,
     place: Callable[[], str],
-    upload: Callable[[Path, str], Run],
-    env: dict[str, str],
+    upload: Upload,
+    env: Env,
 ) -> Iterator[Row]:
     """Both pushes against the peer's upload of the same files, each time where nothing or the first version is."""
     first = pairs(lambda: made.push(place(), "1.0.0", env), lambda: upload(made.files, place()), PAIRS)
@@ -79,32 +84,41 @@ def compare(
     yield row(f"{what}, one head", peer, [(a.wall, b.wall) for a, b in later], "s", "")
 
 
+def count(
+    what: str, peer: str, made: Input, place: Callable[[], str], upload: Upload, env: Env, seen: list[Any]
+) -> Iterator[Row]:
+    """The requests of both, one after the other: all files, then those of one head."""
+
+    def asked(work: Callable[[], Run]) -> float:
+        before = len(seen)
+        work()
+        return float(len(seen) - before)
+
+    there = place()
+    ours = [asked(lambda: made.push(there, "1.0.0", env)), asked(lambda: made.push(there, "1.1.0", env))]
+    there = place()
+    theirs = [asked(lambda: upload(made.files, there)), asked(lambda: upload(made.update, there))]
+    for part, each in zip(("all", "one head"), zip(ours, theirs, strict=True), strict=True):
+        yield row(f"{what}, {part}", peer, [each], "requests", "")
+
+
 def at_s3(made: Input) -> Iterator[Row]:
-    program = installed(CACHE, "aws")
+    program = installed(CACHE, "aws") / "aws"
     with tempfile.TemporaryDirectory() as directory, s3servers.seaweedfs(Path(directory)) as server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         env |= server.environment | {"AWS_DEFAULT_REGION": "us-east-1"}
-        copy = [program, "s3", "cp", "--recursive", "--only-show-errors"]
-        yield from compare(
-            "S3", "aws s3 cp", made, server.fresh, lambda files, place: run([*copy, files, place], env), env
-        )
+
+        def upload(files: Path, place: str) -> Run:
+            return run([program, "s3", "cp", "--recursive", "--only-show-errors", files, place], env)
+
+        yield from compare("S3", "aws s3 cp", made, server.fresh, upload, env)
         with proxy(server.endpoint) as between:
             env["AWS_ENDPOINT_URL"] = between.url
-            there, elsewhere = server.fresh(), server.fresh()
-            for version, files in (("1.0.0", made.files), ("1.1.0", made.update)):
-                counts = []
-                for work in (
-                    lambda version=version: made.push(there, version, env),
-                    lambda files=files: run([*copy, files, elsewhere], env),
-                ):
-                    before = len(between.seen)
-                    work()
-                    counts.append(len(between.seen) - before)
-                yield row(f"S3, {version}, requests", "aws s3 cp", [(counts[0], counts[1])], "", "")
+            yield from count("S3", "aws s3 cp", made, server.fresh, upload, env, between.seen)
 
 
 def at_the_hub(made: Input) -> Iterator[Row]:
-    program = installed(CACHE, "hf")
+    program = installed(CACHE, "hf") / "hf"
     with tempfile.TemporaryDirectory() as directory, hub.running(Path(directory) / "lfs") as server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         env |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HOME": f"{directory}/home"}
@@ -118,17 +132,10 @@ def at_the_hub(made: Input) -> Iterator[Row]:
             return f"hf://acme/{secrets.token_hex(6)}"
 
         def upload(files: Path, place: str) -> Run:
-            return run([program, "upload", place.removeprefix("hf://"), str(files), "--quiet"], env)
+            return run([program, "upload", place.removeprefix("hf://"), files, "--quiet"], env)
 
         yield from compare("Hub", "hf upload", made, fresh, upload, env)
-        there, elsewhere = fresh(), f"hf://acme/{secrets.token_hex(6)}"
-        for version, files in (("1.0.0", made.files), ("1.1.0", made.update)):
-            counts = []
-            for ours in (True, False):
-                server.requests.clear()
-                made.push(there, version, env) if ours else upload(files, elsewhere)
-                counts.append(len(server.requests))
-            yield row(f"Hub, {version}, requests", "hf upload", [(counts[0], counts[1])], "", "")
+        yield from count("Hub", "hf upload", made, fresh, upload, env, server.requests)
 
 
 def main() -> None:
