@@ -52,14 +52,18 @@ class Input:
 @contextmanager
 def make_input() -> Iterator[Input]:
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        made = Input(*(Path(directory) / name for name in ("home", "files", "update")))
-        registry = Registry(made.home)
-        registry.add(write_family(made.files, HEADS, size=SIZE), "1.0.0")
-        draft = write_family(Path(directory) / "next", HEADS, {"species001": "b"}, size=SIZE)
-        for path in (path for path in draft.paths() if "species001" in path):
-            (made.update / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(draft.root / path, made.update / path)
-        registry.add(draft, "1.1.0")
+        root = Path(directory)
+        made, registry = (
+            Input(*(root / name for name in ("home", "files", "update"))),
+            Registry(root / "home"),
+        )
+        for version, seeds in (("1.0.0", {}), ("1.1.0", {"species001": "b"})):
+            draft = write_family(root / version, HEADS, seeds, size=SIZE)
+            for path in (path for path in draft.paths() if not seeds or "species001" in path):
+                target = (made.update if seeds else made.files) / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(draft.root / path, target)
+            registry.add(draft, version)
         yield made
 
 
