@@ -126,7 +126,7 @@ class Hub:
         self.api = HfApi(endpoint=endpoint, library_name="onnxreg")
         self._names: dict[str, Any] = {"repo_id": place.repo, "repo_type": place.repo_type}
         _quieten()
-        IteratorByteStream.CHUNK_SIZE = CHUNK  # in blocks of 64 KiB, sending costs a quarter more processor time
+        IteratorByteStream.CHUNK_SIZE = CHUNK  # sending blocks of 64 KiB costs a quarter more
 
     def file_url(self, path: str, revision: str | None = None) -> str:
         """Where a file is fetched by a client that knows nothing of registries."""
