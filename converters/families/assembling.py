@@ -12,7 +12,7 @@ from onnxreg.converters.families.detector import Detector
 from onnxreg.converters.families.heads import INPUT, OUTPUT
 from onnxreg.converters.families.making import BACKBONE, FUSED
 from onnxreg.converters.families.variants import Made, artifact
-from onnxreg.converters.recipes.cache import digest_of
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.toolchain import tool_versions
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
@@ -84,7 +84,7 @@ def _member(name: str, parts: Parts, made: Sequence[Made], workspace: Path) -> d
     if name == FUSED:
         files = {each.member: each.path for each in reversed(made) if each.role == "head"}
         value["heads"] = [
-            {"member": head.name, "digest": str(digest_of(workspace / files[head.name]))}
+            {"member": head.name, "digest": str(digest_file(workspace / files[head.name]))}
             for head in parts.heads.values()
         ]
     return value
@@ -96,7 +96,7 @@ def _classes(output: str, ids: Sequence[str]) -> dict[str, Any]:
 
 def _source(parts: Parts) -> Digest:
     """Over one line `<sha256>  <path>` for each file that took part, sorted by path."""
-    files = {f"backbone/{path.name}": digest_of(path).hex for path in parts.backbone.files}
+    files = {f"backbone/{path.name}": digest_file(path).hex for path in parts.backbone.files}
     files |= {f"heads/{class_id}": head.file.hex for class_id, head in parts.heads.items()}
     return Digest.of("".join(f"{digest}  {path}\n" for path, digest in sorted(files.items())).encode())
 
