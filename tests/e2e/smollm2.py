@@ -26,7 +26,11 @@ READERS = ("gguf==0.19.0", "accelerate==1.15.0")
 CONVERT = """
 import sys, torch, transformers
 source, name, target = sys.argv[1:]
-transformers.AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32).save_pretrained(target)
+read = transformers.AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+plain = type(read)(read.config)
+plain.load_state_dict(read.state_dict())
+del plain.config.quantization_config
+plain.save_pretrained(target)
 transformers.AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(target)
 """
 
