@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.exported import Request
 from onnxreg.cli.exporting import OPTIONS, check_options
 from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.nearest import suggest
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.memo import Repeatable
@@ -137,7 +138,7 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
     known = OPTIONS["task"]
     for key, value in options.items():
         if key not in known:
-            raise InputError(f"a task has no option {key[:80]!r}", f"one of: {', '.join(known)}")
+            raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
         if type(value) is not (bool if key == "quantize" else int):
             raise InputError(
                 f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}"

@@ -13,6 +13,7 @@ from onnxreg.registry.storage import IndexFile, Source, UnlistedError, innermost
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
@@ -79,21 +80,13 @@ def unknown(name: str, remote: Source) -> NotFoundError:
         known = list(remote.names())
     where = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
     return NotFoundError(
-        f"there is no model {name} in {where}", _nearest(name, known, otherwise=FINISH if is_copy else LIST)
+        f"there is no model {name} in {where}", suggest(name, known, FINISH if is_copy else LIST)
     )
 
 
 def named_copy(copy: Source) -> str:
     """What a mirror, an archive or a memory says of itself where something is not there."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
-
-
-def _nearest(name: str, known: list[str], least: float = 0.6, otherwise: str = LIST) -> str:
-    """A hint at the names that are most alike: at least so much, of 1."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=3, cutoff=least)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def matching(remote: Source, patterns: Collection[str]) -> list[str]:
@@ -108,7 +101,9 @@ def matching(remote: Source, patterns: Collection[str]) -> list[str]:
         names = {name for name in known if fnmatchcase(name, pattern)}
         if not names:
             plain = "".join(char for char in pattern if char not in PATTERN)
-            raise NotFoundError(f"no model matches {pattern} in {remote.url}", _nearest(plain, known, 0.4))
+            raise NotFoundError(
+                f"no model matches {pattern} in {remote.url}", suggest(plain, known, LIST, 0.4)
+            )
         found |= names
     return sorted(found)
 

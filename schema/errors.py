@@ -20,13 +20,13 @@ class RegError(Exception):
 
 
 class InputError(RegError):
-    """The request itself is wrong: an option, a name, a document, a file that was handed in."""
+    """The request itself is wrong: an option, a name that the program gives (a verb, pass, profile, task, ...), a document."""
 
     family = "input"
 
 
 class NotFoundError(RegError):
-    """A model, version, artifact or remote does not exist."""
+    """What was asked for by its own name is not there: a model, version, artifact or remote, or a file."""
 
     family = "not-found"
 

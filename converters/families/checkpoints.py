@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-from onnxreg.converters.families.rows import check_finite, read_arrays
+from onnxreg.converters.arrays import check_finite, read_arrays
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError
 
@@ -85,7 +85,7 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     if path.suffix == ".safetensors":
         return _read_safetensors(path, name)
     if path.suffix == ".npz":
-        arrays = read_arrays(path, name)
+        arrays = read_arrays(path, f"{name}: {path.name}")
         notes: dict[str, Any] = {
             key: arrays.pop(key).tolist() for key in ("classes", "rows") if key in arrays
         }

@@ -9,7 +9,7 @@ from onnxreg.converters.passes import catalog, samples
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
 
@@ -94,7 +94,7 @@ def _node(step: AskedStep, found: Mapping[str, Node], directory: Path) -> Node:
 def _kind(step: AskedStep) -> type[Pass[Any, Any]]:
     try:
         return catalog.find(step.pass_)
-    except NotFoundError as error:
+    except InputError as error:
         raise InputError(f"step {step.name}: {error.message}", error.hint) from error
 
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.tasks.labelled import Labelled
-from onnxreg.schema.asked import refusal
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
+from onnxreg.schema.invalid import refusal
 from onnxreg.schema.manifest import Source
 
 

@@ -17,6 +17,7 @@ from onnxreg.converters.tasks.text import (
 )
 from onnxreg.converters.tasks.text_generation import TextGeneration
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import suggest
 
 ALIASES = {
     "default": "feature-extraction",
@@ -40,7 +41,7 @@ def find(name: str) -> type[Task]:
     """The task of this name; InputError where there is none."""
     known = ALIASES.get(name, name)
     if known not in TASKS:
-        raise InputError(f"no task is called {name[:80]!r}", f"one of: {', '.join([*TASKS, *ALIASES])}")
+        raise InputError(f"no task is called {name[:80]!r}", suggest(name, [*TASKS, *ALIASES]))
     return TASKS[known]
 
 

@@ -6,38 +6,21 @@ environments of their own below `.cache/peers`; Optimum's holds the transformers
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from measure import Command, Row, Run, pairs, rows, run
+from peers import installed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
 
-PINS = Path(__file__).parents[2] / "constraints.txt"
 REG = Path(sys.executable).with_name("reg")
-COMMON = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
-PEERS: dict[str, tuple[str, ...]] = {
-    "txtai": ("-c", str(PINS), "txtai", "onnxmltools", "skl2onnx", *COMMON),
-    "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
-    "olive": ("-c", str(PINS), "olive-ai", "requests", *COMMON),
-}
+PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
     "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
 )
-
-
-def installed(cache: Path, peer: str) -> Path:
-    """The programs of a peer's environment."""
-    home = cache / "peers" / peer
-    done = home / ".installed"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
-        done.touch()
-    return home / "bin"
 
 
 def command(peer: str, programs: Path, checkpoint: Path, output: Path) -> Command:

@@ -1,6 +1,7 @@
 """Whole processes, timed in pairs: ours and the peer's in turn, so that a drift of the machine hits both alike."""
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -40,6 +41,36 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def cost(self) -> tuple[float, float, float]:
+        """The ratio, least and most, turned round for rates: below 1 we are ahead."""
+        if self.unit.endswith("/s"):
+            return 1 / self.ratio, 1 / self.most, 1 / self.least
+        return self.ratio, self.least, self.most
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one step costs as its input grows: `values` at `sizes`, both ascending, and of what a size counts."""
+
+    what: str
+    size: str
+    sizes: list[int]
+    values: list[float]
+    unit: str
+
+    def slope(self) -> float:
+        """The exponent between the ends of the curve, on logarithmic axes: 1 is linear, 0 is flat."""
+        return steepness(self.sizes[0], self.values[0], self.sizes[-1], self.values[-1])
+
+    def steepest(self) -> float:
+        """The exponent of its last third, where a step that is worse than linear shows first."""
+        start = max(0, len(self.sizes) - 1 - len(self.sizes) // 3)
+        return steepness(self.sizes[start], self.values[start], self.sizes[-1], self.values[-1])
+
+
+def steepness(small: float, cheap: float, large: float, dear: float) -> float:
+    return math.log(max(dear, 1) / max(cheap, 1)) / math.log(large / small)
 
 
 LAUNCHER = """

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 from onnxreg.cli.app import OTHERS, PANELS, build
+from onnxreg.cli.helping import folded
 
 Reg = Callable[..., Any]
 ROOT: Any = typer.main.get_command(build())
@@ -54,7 +56,7 @@ def test_every_verb_has_help_and_examples_that_parse(name: str, reg: Reg) -> Non
     shown = reg(*name.split(), "--help")
     assert shown.status == 0
     assert f"Usage: reg {name} " in shown.out
-    assert f"$ {examples(command)[0]}" in " ".join(shown.out.split())
+    assert f"$ {examples(command)[0]}" in " ".join(shown.out.replace("\\\n", "").split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -76,6 +78,32 @@ def test_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch, reg: Reg) -> None
     monkeypatch.setenv("COLUMNS", "80")
     for words in ([], *(name.split() for name in COMMANDS)):
         assert max(map(len, reg(*words, "--help").out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_paragraphs_flow(width: int, monkeypatch: pytest.MonkeyPatch, reg: Reg) -> None:
+    """No line of a paragraph ends while the next word would have fitted."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in COMMANDS:
+        prose = reg(*name.split(), "--help").out.partition("╭")[0].splitlines()
+        for line, below in pairwise(prose):
+            if line.strip() and below.strip():
+                assert len(line.rstrip()) + 1 + len(below.split()[0]) > width - 1, (name, line)
+
+
+def test_what_stands_in_brackets_is_shown(reg: Reg) -> None:
+    assert "benchmarks: [document]" in reg("show", "--help").out
+    assert "[@sha256:...]" in reg("pull", "--help").out
+
+
+def test_an_example_that_is_too_long_can_still_be_copied() -> None:
+    example = "$ reg query --where 'opset <= 18 and not yanked' --format onnx-int8 --remote origin"
+    lines = folded(example, 40).splitlines()
+    assert lines == [
+        "$ reg query \\",
+        "      --where 'opset <= 18 and not yanked' \\",
+        "      --format onnx-int8 --remote origin",
+    ]
 
 
 def test_the_shell_completes_verbs_and_models(home: Path) -> None:

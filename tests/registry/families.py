@@ -36,8 +36,11 @@ def classes(output: str, ids: list[str]) -> dict[str, Any]:
     return {"output": output, "ids": ids, "digest": str(classes_digest(ids))}
 
 
-def write_family(root: Path, heads: int, seeds: Mapping[str, str] | None = None) -> Draft:
-    """A backbone and so many heads in three variants each; `seeds` are those of heads with other bytes, by class id."""
+def write_family(
+    root: Path, heads: int, seeds: Mapping[str, str] | None = None, folder: str = "heads"
+) -> Draft:
+    """A backbone and so many heads in three variants each, which lie in `folder`; `seeds` are those of heads with other bytes, by
+    class id."""
     root.mkdir()
     species = [f"species{number:03}" for number in range(heads)]
     embedding = tensor("embedding", 16)
@@ -48,7 +51,7 @@ def write_family(root: Path, heads: int, seeds: Mapping[str, str] | None = None)
     members: list[dict[str, Any]] = [backbone | {"classes": classes("species_logits", species)}]
     for class_id in species:
         seed = (seeds or {}).get(class_id, "a")
-        made = artifacts(root, f"heads/{class_id}", seed, [embedding], [tensor("disease_logits", 2)])
+        made = artifacts(root, f"{folder}/{class_id}", seed, [embedding], [tensor("disease_logits", 2)])
         found += made
         head = {"name": f"head:{class_id}", "role": "head", "artifacts": [item.path for item in made]}
         members.append(head | {"classes": classes("disease_logits", CLASSES)})
