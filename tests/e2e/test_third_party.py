@@ -90,7 +90,9 @@ def test_its_pass_and_its_profile_are_listed_and_run(reg: Reg, package: Path, tm
 def suite(package: Path, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(package)]
     command = [sys.executable, "-m", "pytest", *options, str(package)]
-    return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=package / "tests", env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_it_keeps_the_contracts(package: Path, environment: dict[str, str]) -> None:
