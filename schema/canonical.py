@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from onnxreg.schema.errors import InputError
@@ -85,19 +86,41 @@ def _check_tree(value: Any, what: str) -> None:
                 below.extend(item.values())
             elif isinstance(item, list | tuple):
                 below.extend(item)
-            elif isinstance(item, int | float):
-                _check_number(item, what)
+            elif isinstance(item, int | float) and (reason := _beyond(item)):
+                raise InputError(f"{what} holds a {reason}{_at(value, item)}")
         if not below:
             return
         level = below
     raise InputError(f"{what} is nested deeper than {MAX_DEPTH} levels")
 
 
-def _check_number(number: float, what: str) -> None:
-    """A float that is whole and below 1e21 is written without a point (ECMA-262), so it is held to the same limit."""
+def _beyond(number: float) -> str:
+    """What is wrong with a number, or nothing: a float that is whole and below 1e21 is written without a point (ECMA-262), so
+    it is held to the same limit."""
     if isinstance(number, float) and not math.isfinite(number):
-        raise InputError(f"{what} holds a number out of range: {number}")
+        return f"number out of range: {number}"
     whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())
     if whole and not -MAX_INTEGER <= number <= MAX_INTEGER:
         text = f"{number:.0f}" if isinstance(number, float) else "beyond 2**53 - 1"
-        raise InputError(f"{what} holds a whole number out of range: {text}")
+        return f"whole number out of range: {text}"
+    return ""
+
+
+def _at(value: Any, wanted: float) -> str:
+    """` at limits.parity.int8`, where a number stands in a value; nothing where that is all there is."""
+    level: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while level:
+        if found := next((path for path, item in level if item is wanted), None):
+            keys, path = [], found
+            while path:
+                path, key = path
+                keys.append(ascii(key).strip("'")[:80])
+            return f" at {'.'.join(reversed(keys))[:200]}"
+        level = [((path, key), item) for path, each in level for key, item in _items(each)]
+    return ""
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,28 @@ def export(reg: Reg, source: str, recipe: str = "int8.yaml", *more: str) -> Any:
     return reg("--registry", "r", "export", source, "--recipe", recipe, "--name", "acme/x", *more)
 
 
-def left(root: Path) -> list[str]:
-    """What a registry holds beside its cache."""
-    names = ("registry.json", "policy.jsonl")
-    found = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
-    return [str(path) for path in found if path.parts[0] != "local" and path.name not in names]
+@pytest.fixture
+def unchanged(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Whether a command left nothing: no version, no scratch, no temporary file, every file beside as it was."""
+    (here / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here / "temp"))
+
+    def files() -> dict[str, bytes]:
+        found = [
+            path for path in here.rglob("*") if path.is_file() and "r" not in path.relative_to(here).parts
+        ]
+        return {str(path): path.read_bytes() for path in found}
+
+    def look() -> bool:
+        kept = [
+            path for part in ("blobs", "index", "local/tmp", "gc") for path in (here / "r" / part).rglob("*")
+        ]
+        return not [path for path in kept if path.is_file()] and files() == before.setdefault(
+            "files", files()
+        )
+
+    before: dict[str, dict[str, bytes]] = {}
+    return look
 
 
 def truncated(model: onnx.ModelProto, path: Path) -> None:
@@ -98,13 +116,32 @@ def nothing(model: onnx.ModelProto, path: Path) -> None:
     }.values(),
 )
 def test_a_graph_that_cannot_be_used(
-    reg: Reg, here: Path, write: Callable[[onnx.ModelProto, Path], None], status: int, said: str
+    reg: Reg,
+    here: Path,
+    unchanged: Callable[[], bool],
+    write: Callable[[onnx.ModelProto, Path], None],
+    status: int,
+    said: str,
 ) -> None:
     write(mlp(), here / "bad.onnx")
+    assert unchanged()
     done = export(reg, "bad.onnx")
     assert (done.status, said in done.err) == (status, True), done.err
     assert "Traceback" not in done.err
-    assert not Path("r").exists() or left(Path("r")) == []
+    assert unchanged()
+
+
+@pytest.mark.parametrize(
+    "write", [truncated, outside("../outside.bin"), outside("/etc/passwd"), outside("weights.bin"), nothing]
+)
+def test_a_graph_that_cannot_be_added(
+    reg: Reg, here: Path, unchanged: Callable[[], bool], write: Callable[[onnx.ModelProto, Path], None]
+) -> None:
+    write(mlp(), here / "bad.onnx")
+    assert unchanged()
+    done = reg("--registry", "r", "add", "bad.onnx", "--name", "acme/x")
+    assert (done.status, "bad.onnx" in done.err) == (2, True), done.err
+    assert unchanged()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +154,23 @@ def test_a_graph_that_cannot_be_used(
             2,
             "a <- b <- a",
         ),
+        "missing parent": (
+            TASK + "  - {name: int8, pass: OnnxDynamicQuantization, input: fp16}\n",
+            2,
+            "there is no step called fp16",
+        ),
+        "unknown pass": (
+            TASK + "  - {name: int8, pass: OnnxQuantize}\n",
+            2,
+            "step int8: no pass is called 'OnnxQuantize'",
+        ),
+        "unknown parameter": (
+            TASK + "  - {name: int8, pass: OnnxDynamicQuantization, params: {bits: 4}}\n",
+            2,
+            "bits",
+        ),
+        "key twice": (INT8 + "task: onnx\n", 2, "task"),
+        "nothing to do": (TASK + "  - {name: a, pass: OnnxIODataTypeConverter}\n", 2, "logits"),
         "limit": (
             INT8 + "checks:\n  - {metric: max_abs_diff, max: 0.0001}\n",
             7,
@@ -136,12 +190,14 @@ def test_a_graph_that_cannot_be_used(
         "sample": (INT8 + "options: {data: rows.npz}\n", 2, "there is no data at rows.npz"),
     }.values(),
 )
-def test_a_recipe_that_cannot_be_run(reg: Reg, here: Path, recipe: str, status: int, said: str) -> None:
+def test_a_recipe_that_cannot_be_run(
+    reg: Reg, here: Path, unchanged: Callable[[], bool], recipe: str, status: int, said: str
+) -> None:
     (here / "bad.yaml").write_text(recipe)
+    assert unchanged()
     done = export(reg, "m.onnx", "bad.yaml")
     assert (done.status, said in done.err) == (status, True), done.err
-    assert not Path("r").exists() or left(Path("r")) == []
-    assert not Path("r/local/tmp").exists() or list(Path("r/local/tmp").iterdir()) == []
+    assert unchanged()
 
 
 def test_a_source_that_is_not_there(reg: Reg, here: Path) -> None:
