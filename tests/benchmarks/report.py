@@ -28,7 +28,11 @@ GROWTH = """
 ## Cost of growth
 
 Counted: calls of functions (up to a size of 1,000), requests, bytes, files opened, syncs; seconds of processor time are beside
-them for what no count shows. 1 is linear, 0 is flat; the grey band is linear. No step may be worse than linear: `tests/registry/test_growth.py` holds them to it.
+them for what no count shows. The tables have the cost at the largest size, and the exponent of the last step to it: 1 is
+linear (in the chart the grey band), 0 is flat. No step is worse than linear, and `tests/registry/test_growth.py` holds them to it,
+but for one: who pushes to one model at the same moment as others loses races, waits and tries again, n log n requests in all; and each
+writes the lines of the others too, until 64 of them are sealed. An index file has at most 64 lines, so that what
+reads it alone goes up and down with the number of versions.
 
 ![What each step costs as its input grows](images/growth.svg)
 """
