@@ -128,8 +128,8 @@ def test_updating_one_head_sends_its_files_and_a_manifest(
 def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched(
     registry: Registry, other: Registry, tmp_path: Path
 ) -> None:
-    """Two hundred characters a path; the whole version is told without naming them."""
-    draft = write_family(tmp_path / "draft", 320, folder="h" * 200)
+    """Six hundred characters a path; the whole version is told without naming them."""
+    draft = write_family(tmp_path / "draft", 120, folder="/".join(["h" * 200] * 3))
     registry.add(draft, "1.0.0")
     with pytest.raises(InputError, match="the hold event on acme/crops would have") as caught:
         other.pull(ONE, str(registry.store.root), selection=Selection(("onnx-int8",)))

@@ -210,6 +210,22 @@ def test_the_same_files_give_the_same_bytes(family: Family, tmp_path: Path) -> N
         assert (tmp_path / "work" / path).read_bytes() == (family.workspace / path).read_bytes(), path
 
 
+@pytest.mark.parametrize("changed", ["calibrate.npz", "heads/bean.safetensors"])
+def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
+    source = small.copy(family.source, tmp_path / "source")
+
+    def change(step: str) -> None:
+        if step == "describing what was made":
+            small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
+            np.savez(source / "calibrate.npz", input=small.images(100, 99))
+            for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
+                (source / path).write_bytes((family.source / path).read_bytes())
+
+    plain = small.document(variants={"head": [], "backbone": []})
+    with pytest.raises(InputError, match="was changed while it was read"):
+        export_family(plain, source, tmp_path / "work", change)
+
+
 def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:
     """Without a fused graph, which is made of every head."""
     asked = small.document(variants={"head": ["int8"]})
