@@ -228,6 +228,12 @@ class Remotes:
 
         A registry that was there before and is gone is not made again: its disk may just not be mounted.
         """
+        remote = self.reach(place, create, mirror_of)
+        self.remember(place, remote)
+        return remote
+
+    def reach(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
+        """As `open`; nothing is written here."""
         url = self.url_of(place)
         pinned = self.pins.get(url)
         try:
@@ -239,16 +245,20 @@ class Remotes:
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
                 "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
             ) from error
-        if pinned is None:
+        if pinned not in (None, remote.registry_id):
+            raise other_registry(remote.url, remote.registry_id, pinned)
+        return remote
+
+    def remember(self, place: str | None, remote: Remote) -> None:
+        """Which registry is there, and what is proven of it; where nothing can be written here, that is no failure."""
+        url = self.url_of(place)
+        if url not in self.pins:
             with suppress(HostError, OSError), self._changing() as known:
                 known.pins[url] = remote.registry_id
-        elif pinned != remote.registry_id:
-            raise other_registry(remote.url, remote.registry_id, pinned)
         if not isinstance(remote, LocalRemote):
             from onnxreg.registry.backends.proven import remember
 
             remember(remote, self.registry)
-        return remote
 
     def read(
         self,

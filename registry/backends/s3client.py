@@ -19,7 +19,7 @@ from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
 
 if TYPE_CHECKING:
-    from onnxreg.registry.backends.s3direct import Direct
+    from onnxreg.registry.backends.s3bare import Bare
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
 """Seconds."""
@@ -172,7 +172,7 @@ class S3Client:
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
     def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3direct`."""
+        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
         return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
 
     def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
@@ -180,7 +180,7 @@ class S3Client:
         status, tag = 0, None
         with suppress(RemoteError), self._errors(doing):
             check_stop()
-            status, tag = self._direct.put(**parameters)
+            status, tag = self._bare.put(**parameters)
         if status == 412:
             raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
         return {"ETag": tag} if status == 200 and tag else None
@@ -198,13 +198,13 @@ class S3Client:
     def read_range(self, doing: str, key: str, start: int, stop: int, tag: str = "") -> Range:
         """An object's bytes from one offset up to another, or to its end; with a `tag` of that very object.
 
-        It is asked for by a request of `s3direct`; where the server refuses that, in the usual way, and that answer counts.
+        It is asked for by a request of `s3bare`; where the server refuses that, in the usual way, and that answer counts.
         """
         wanted = {"Range": f"bytes={start}-{stop - 1}"}
 
         def attempt() -> Range | None:
             with self._errors(doing):
-                answer = self._direct.get(key, wanted | ({"If-Match": tag} if tag else {}))
+                answer = self._bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
                 with closing(answer.raw):
                     if answer.status_code != 206 or "ETag" not in answer.headers:
                         return None
@@ -285,11 +285,11 @@ class S3Client:
         return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
 
     @cached_property
-    def _direct(self) -> "Direct":
-        from onnxreg.registry.backends.s3direct import Direct
+    def _bare(self) -> "Bare":
+        from onnxreg.registry.backends.s3bare import Bare
 
         credentials = None if self.place.flag("anonymous") else self._session.get_credentials()
-        return Direct(self._boto, credentials, self.place.bucket)
+        return Bare(self._boto, credentials, self.place.bucket)
 
     @cached_property
     def _session(self) -> Any:

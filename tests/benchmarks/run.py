@@ -15,6 +15,7 @@ import adding
 import durability
 import encoders
 import export
+import growth
 import oci
 import peers
 import remotes
@@ -53,25 +54,29 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
 
+GROWTH = {f"growth {kind}": partial(growth.benchmark, kind) for kind in growth.KINDS}
+
 
 def main(wanted: list[str]) -> None:
     CACHE.mkdir(exist_ok=True)
     for name in _chosen(wanted):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        found = BENCHMARKS[name]()
-        print(table(found), flush=True)
-        results = report.load()
-        results["groups"][name] = [asdict(row) for row in found]
-        report.save({**results, "peers": peers.versions(CACHE)})
-        report.write(report.load())
+        if name in GROWTH:
+            curves = GROWTH[name]()
+            report.save("growth", name, [asdict(curve) for curve in curves], peers.versions(CACHE))
+        else:
+            found = BENCHMARKS[name]()
+            print(table(found), flush=True)
+            report.save("groups", name, [asdict(row) for row in found], peers.versions(CACHE))
     report.write(report.load())
 
 
 def _chosen(wanted: list[str]) -> list[str]:
     """A group is wanted by its whole name or by the first word of it."""
+    known = [*BENCHMARKS, *GROWTH]
     if wanted == ["page"]:
         return []
-    return [name for name in BENCHMARKS if not wanted or name in wanted or name.split()[0] in wanted]
+    return [name for name in known if not wanted or name in wanted or name.split()[0] in wanted]
 
 
 if __name__ == "__main__":

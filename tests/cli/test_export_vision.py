@@ -205,6 +205,19 @@ def test_four_bits_where_there_is_none(export: Reg, reg: Reg, project: Path) -> 
     assert nothing_left(project)
 
 
+def test_a_run_directory_brings_its_best_checkpoint(export: Reg, reg: Reg, project: Path) -> None:
+    one = export({"quantize": True})
+    (project / "run" / "checkpoints").mkdir(parents=True)
+    (project / "best.pth").rename(project / "run" / "checkpoints" / "best_net.pth")
+    document = json.loads((project / "orchard.yaml").read_text("utf-8"))
+    document["options"]["factory"] = "net.py:build"
+    (project / "orchard.yaml").write_text(json.dumps(document), "utf-8")
+    two = reg("export", "run", "--recipe", "orchard.yaml", "--json")
+    assert two.status == 0, two.err
+    files = [[each["digest"] for each in done.json["manifest"]["artifacts"]] for done in (one, two)]
+    assert files[0] == files[1]
+
+
 def test_two_heads_are_both_held_against_the_module(export: Reg, project: Path) -> None:
     weights(project, "Heads")
     done = export({}, "net.py:Heads", options={"outputs": ["kind", "state"]})

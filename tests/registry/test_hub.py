@@ -56,14 +56,7 @@ URL = f"hf://{REPO}"
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty Hub that this process, and those that it starts, are logged in to."""
     with running(tmp_path / "hub") as found:
-        monkeypatch.setenv("HF_ENDPOINT", found.endpoint)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        monkeypatch.delenv("REG_HF_PRIVATE", raising=False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        found.enter(monkeypatch, tmp_path / "hf")
         monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
         monkeypatch.setattr(hubhead, "LONGEST_WAIT", 0.02)
         yield found

@@ -22,7 +22,7 @@ HEADERS = {
 QUERY = {"PartNumber": "partNumber", "UploadId": "uploadId"}
 
 
-class Direct:
+class Bare:
     """Makes requests about the objects of a bucket with a client's address, credentials and connections.
 
     Args:
