@@ -189,6 +189,7 @@ class Remotes:
         """What is on disk now, alone, and written back at the end."""
         from onnxreg.registry.backends.staging import exclusive
 
+        self.registry.refuse_strangers()
         self.registry.make_scratch()
         with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
             known = Remotes.load(self.registry)
@@ -260,7 +261,7 @@ class Remotes:
         """Which registry is there, and what is proven of it; where nothing can be written here, that is no failure."""
         url = self.url_of(place)
         if url not in self.pins:
-            with suppress(HostError, OSError), self._changing() as known:
+            with suppress(InputError, HostError, OSError), self._changing() as known:
                 known.pins[url] = remote.registry_id
         if not isinstance(remote, LocalRemote):
             from onnxreg.registry.backends.proven import remember

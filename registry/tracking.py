@@ -44,7 +44,10 @@ class Tracking:
     @property
     def has_home(self) -> bool:
         """Whether there is anything here that it could be kept in."""
-        return self._home.root.exists()
+        with suppress(InputError, OSError):
+            self._home.refuse_strangers()
+            return self._home.root.exists()
+        return False
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"

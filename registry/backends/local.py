@@ -66,15 +66,15 @@ class LocalRemote:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            self._refuse_strangers()
+            self.refuse_strangers()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if self.is_there:
                     return
-                self._refuse_strangers()
+                self.refuse_strangers()
                 self.write_file("registry.json", identity)
 
-    def _refuse_strangers(self) -> None:
+    def refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
