@@ -19,7 +19,8 @@ HEADING = """\
 Every verb with its options, as `reg VERB --help` says it; made by `make generate`, so change the help and not this page.
 The global options stand before the verb. REF is `NAME[:TAG][@sha256:...]`, without a tag the newest version that is not
 yanked; REMOTE is a path, a URL or a name given by `reg remote add`, and without it the sole remote or the one called
-`origin`. The man page `reg(1)` says the same.
+`origin`. The man page `reg(1)`, which a wheel installs in `share/man`, says the same; `reg --install-completion` teaches
+bash, zsh or fish the verbs, the options and the names of your models.
 """
 
 

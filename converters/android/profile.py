@@ -63,6 +63,10 @@ class AndroidContract(Contract):
         checks = _embedding_checks(output.steps[-1].result.get("embeddings"))
         return {"metadata": metadata, "quantization": quantization, "checks": checks}
 
+    @property
+    def finishing(self) -> str | None:
+        return None if self._suite is None else "judging the INT8 file on the evaluation suite"
+
     def finish(self, draft: Draft, subject: Subject, workspace: Path) -> Draft:
         fields = {**draft.fields, **_manifest_fields(subject.got["max_seq_length"])}
         if self._suite is None:

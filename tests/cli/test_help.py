@@ -119,17 +119,24 @@ def test_what_the_shell_is_told_is_its_own_language(shell: str, home: Path, tmp_
         subprocess.run([program, "-n", script], check=True)
 
 
-def test_bash_itself_completes(home: Path, tmp_path: Path) -> None:
+ASKED = {
+    "bash": 'COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo "${COMPREPLY[@]}"',
+    "fish": "complete -C 'reg show ac'",
+}
+"""How a shell is asked what it would complete. zsh has no such way without a terminal."""
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_the_shell_itself_completes(shell: str, home: Path, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "reg"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m onnxreg.cli "$@"\n')
     program.chmod(0o755)
-    (tmp_path / "completion").write_text(completing(home, _REG_COMPLETE="source_bash"))
-    line = """. ./completion
-COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo "${COMPREPLY[@]}"; complete -p reg"""
+    (tmp_path / "completion").write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "REG_HOME": str(home), "PATH": path}
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("acme/pii\ncomplete ")
+    environment = {**os.environ, "REG_HOME": str(home), "PATH": path, "HOME": str(tmp_path)}
+    command = [shell, "-c", f". ./completion; {ASKED[shell]}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["acme/pii"], done
