@@ -40,7 +40,7 @@ from onnxreg.schema.ref import is_name
 if TYPE_CHECKING:
     from onnxreg.registry.backends.partial import Partial
 
-IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+IRREGULAR = "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place"
 
 
 class LocalRemote:
@@ -141,7 +141,7 @@ class LocalRemote:
                     "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
-                raise InputError(f"{self.root} is not a directory") from None
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
