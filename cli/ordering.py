@@ -68,15 +68,17 @@ def place(asked: Asked) -> "Order":
 
         options = read_options(asked.options, asked.trust_remote_code)
         return order_android(asked.source, asked.name, options)
-    from onnxreg.converters.profiles.catalog import find
     from onnxreg.converters.recipes.order import place_order
 
     recipe, directory = _recipe(asked)
-    profile = None if asked.profile is None else find(asked.profile)
-    contract = None if profile is None else profile.contract({}, None)
-    trusted = asked.trust_remote_code
-    order = place_order(recipe, asked.source, asked.name, directory, trusted, contract, asked.document)
-    return order if profile is None else replace(order, document=profile.document, package=profile.package)
+    about = (recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+    if asked.profile is None:
+        return place_order(*about, what=asked.document)
+    from onnxreg.converters.profiles.catalog import find
+
+    profile = find(asked.profile)
+    order = place_order(*about, profile.contract({}, None), asked.document)
+    return replace(order, document=profile.document, package=profile.package)
 
 
 def repeatable(asked: Asked, request: Request) -> "Repeatable":

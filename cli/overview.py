@@ -14,7 +14,7 @@ from onnxreg.schema.manifest import Artifact, Manifest, Source
 from onnxreg.schema.recipe import Step
 
 if TYPE_CHECKING:
-    from onnxreg.registry.facade import Published
+    from onnxreg.registry.versions import Published
     from onnxreg.schema.benchmark import BenchmarkDocument
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.android.contract import OPSET, check_contract
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.inspection.android_contract import OPSET, check_contract
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.recipes.contract import Contract, Output
 from onnxreg.converters.tasks.base import Subject

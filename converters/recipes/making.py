@@ -6,14 +6,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.onnx_graph import load_onnx
-from onnxreg.converters.passes import base, model
+from onnxreg.converters.passes import base, model, notes
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.recipes.cache import digest_of, lend
+from onnxreg.converters.recipes.cache import lend
 from onnxreg.converters.recipes.tree import Node
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
@@ -41,7 +42,7 @@ class Made:
     @cached_property
     def digests(self) -> Mapping[str, str]:
         """The SHA-256 of each file, by its name."""
-        return {name: str(digest_of(self.directory / name)) for name in self.files}
+        return {name: str(digest_file(self.directory / name)) for name in self.files}
 
     def write(self, step: Step) -> None:
         """Leave a note beside the files, with the whole record, for `read`."""
@@ -102,15 +103,20 @@ def _from_module(node: Node, module: Any, target: Path, feed: Feed | None) -> Ma
 
 
 def _from_graph(node: Node, path: Path, target: Path, feed: Feed | None) -> Made:
-    graph, step = _run(node, node.make(), model.load(path))
+    given = model.load(path)
+    notes.take_paths_out(given, path.parent)
+    graph, step = _run(node, node.make(), given)
     return Made(step, target.parent, model.save(graph, target))
 
 
 def _from_file(node: Node, path: Path, target: Path, feed: Feed | None) -> Made:
     """The pass writes beside its input, which is lent to it under another name, its external data under its own."""
-    lent = [target.with_suffix(".onnx")]
-    lend(path, lent[0])
-    for name in external_files(load_onnx(path), path):
+    lent, given = [target.with_suffix(".onnx")], load_onnx(path)
+    if notes.take_paths_out(given, path.parent):
+        lent[0].write_bytes(given.SerializeToString(deterministic=True))
+    else:
+        lend(path, lent[0])
+    for name in external_files(given, path):
         lent.append(target.parent / name)
         lend(path.parent / name, lent[-1])
     files, step = _run(node, node.make(feed=feed), lent[0])

@@ -207,10 +207,19 @@ def _options(manifest: Manifest, held: Sequence[Artifact]) -> str:
 def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:
     """The events by which the destination comes to say that it holds what is wanted."""
     for version in held_otherwise(destination, wanted):
-        manifest = destination.entries[version].manifest
-        yield Hold(
-            **stamp(destination.name, actor), version=version, manifest=manifest, paths=wanted[version]
-        )
+        yield _hold(destination, version, wanted[version], actor)
+
+
+def check_fits(source: Ledger, wanted: Mapping[Version, Held]) -> None:
+    """InputError where more artifacts of a version are wanted than an event of the destination can name: known before any
+    of them is fetched."""
+    for version, paths in wanted.items():
+        _hold(source, version, paths, None).check_fits()
+
+
+def _hold(ledger: Ledger, version: Version, paths: Held, actor: str | None) -> Hold:
+    manifest = ledger.entries[version].manifest
+    return Hold(**stamp(ledger.name, actor), version=version, manifest=manifest, paths=paths)
 
 
 def _held_by(ledger: Ledger, version: Version) -> Held:

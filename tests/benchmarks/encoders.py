@@ -1,43 +1,28 @@
 """Exports of one encoder (MiniLM) against txtai, Optimum and Olive: the same checkpoint to fp32 ONNX, whole processes.
 
-Ours also measures every graph against the checkpoint, hashes it and publishes the version. The peers live in
-environments of their own below `.cache/peers`; Optimum's holds the transformers 4.57 that it asks for.
+Ours also measures every graph against the checkpoint, hashes it and publishes the version. Each lives in an
+environment of its own below `.cache/peers`, with what it asks for: transformers imports what else it finds. Optimum asks
+for transformers 4.57.
 """
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from measure import Command, Row, Run, pairs, rows, run
+from peers import PINS, installed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
 
-PINS = Path(__file__).parents[2] / "constraints.txt"
-REG = Path(sys.executable).with_name("reg")
-COMMON = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
-PEERS: dict[str, tuple[str, ...]] = {
-    "txtai": ("-c", str(PINS), "txtai", "onnxmltools", "skl2onnx", *COMMON),
-    "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
-    "olive": ("-c", str(PINS), "olive-ai", "requests", *COMMON),
-}
+ROOT = Path(__file__).parents[2]
+OURS = ("-c", PINS, "--editable", f"{ROOT}[export]")
+PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
     "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
 )
-
-
-def installed(cache: Path, peer: str) -> Path:
-    """The programs of a peer's environment."""
-    home = cache / "peers" / peer
-    done = home / ".installed"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
-        done.touch()
-    return home / "bin"
 
 
 def command(peer: str, programs: Path, checkpoint: Path, output: Path) -> Command:
@@ -59,7 +44,8 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
     found: list[Row] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         home, output = Path(directory) / "home", Path(directory) / "peer"
-        export = [REG, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
+        reg = installed(cache, "reg", OURS) / "reg"
+        export = [reg, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
         ours: Command = [*export, "--name", "acme/minilm"]
 
         def first() -> Run:
