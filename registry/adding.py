@@ -17,6 +17,7 @@ from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import Push
 from onnxreg.registry.versions import Published
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, NotFoundError
@@ -44,6 +45,7 @@ class Adding:
         with self.store.push() as push:
             manifest = draft.manifest(_store_files(push, draft))
             data = manifest.encode()
+            canonical.check_size(data, f"the manifest of {draft.name}")
             push.put(BytesIO(data))
             for artifact in manifest.artifacts:
                 operators = operator_set(artifact)

@@ -29,6 +29,7 @@ from onnxreg.schema.errors import (
     NotFoundError,
     missing_extra,
 )
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.reading import mapping, required, text
 from onnxreg.schema.ref import REGISTRY_ID
 
@@ -204,15 +205,21 @@ class Remotes:
                 return next(iter(self.urls.values()))
             if "origin" in self.urls:
                 return self.urls["origin"]
+            if not self.urls:
+                raise InputError(
+                    "no remote is named, and none is known here",
+                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+                )
             raise InputError(
-                "no remote is named and there is no single or `origin` one",
-                "name a path or URL, or `reg remote add origin PATH`",
+                "no remote is named, and none of several is called origin",
+                f"name one of them: {', '.join(sorted(self.urls))}",
             )
         if place in self.urls:
             return self.urls[place]
         if "/" not in place and ":" not in place and place not in (".", "..") and not os.path.lexists(place):
             raise NotFoundError(
-                f"there is no remote {place}", f"see `reg remote list`; a directory is written ./{place}"
+                f"there is no remote {place}",
+                suggest(place, self.urls, f"see `reg remote list`; a directory is written ./{place}"),
             )
         return _absolute(place)
 

@@ -78,9 +78,13 @@ class Tracking:
                 os.utime(self._token(name))
             return
         token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self._url}
-        LocalRemote.create(self.store.root, mirror_of=self._id)
+        self._create()
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
+
+    def _create(self) -> None:
+        self._home.refuse_link(self.store.root)
+        LocalRemote.create(self.store.root, mirror_of=self._id)
 
     def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
         """Keep the sealed parts of a log too, its chain verified, and more small documents."""
@@ -90,7 +94,7 @@ class Tracking:
         wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
         missing = wanted - self.store.has(wanted)
         if missing:
-            LocalRemote.create(self.store.root, mirror_of=self._id)
+            self._create()
             with self.store.push() as push:
                 for digest in sorted(missing):
                     push.put(BytesIO(made.get(digest) or ledger.fetch(digest)), digest)

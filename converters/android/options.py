@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.evaluation.rule import Floors
+from onnxreg.converters.inspection.android_contract import OPSET
 from onnxreg.converters.recipes.reading import from_value, read_document
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.invalid import refusal

@@ -7,7 +7,7 @@ from typing import Any
 from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.inspection.operators import find_schema
-from onnxreg.converters.inspection.validity import check_onnx
+from onnxreg.converters.inspection.validity import check_model
 from onnxreg.converters.passes import proof, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
@@ -46,8 +46,8 @@ class OnnxFile(Task):
 
     def load(self, found: Found, name: str, directory: Path) -> Subject:
         path: Path = found.where
-        check_onnx(path)
         model = load_onnx(path)
+        check_model(model, path)
         try:
             session = load_session(path)
         except ConversionError as error:

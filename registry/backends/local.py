@@ -97,12 +97,13 @@ class LocalRemote:
             "blobs/sha256",
             "index",
         ):
-            self._refuse_link(self.root / part)
+            self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
 
-    def _refuse_link(self, path: Path) -> None:
-        for place in (path, *takewhile(lambda above: above != self.root, path.parents)):
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
+        for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if place.is_symlink():
                 raise IntegrityError(
                     f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
@@ -231,7 +232,7 @@ class LocalRemote:
         with host_errors(f"deleting blobs of {self.url}"):
             self._sync_logs()
             for path in paths:
-                self._refuse_link(path.parent)
+                self.refuse_link(path.parent)
                 self.disk.unlink(path)
             for directory in sorted({path.parent for path in paths}):
                 if directory.is_dir():
@@ -258,8 +259,8 @@ class LocalRemote:
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         path = self.root / note_path(kind, note)
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
-            self._refuse_link(self.root / "gc")
-            self._refuse_link(path.parent)
+            self.refuse_link(self.root / "gc")
+            self.refuse_link(path.parent)
             self.disk.make_directory(path.parent)
             temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
             with self.disk.create(temporary) as file:
@@ -337,7 +338,7 @@ class LocalRemote:
         """Make staged blobs durable under their final names, and those that were there already under theirs."""
         targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
-            self._refuse_link(directory)
+            self.refuse_link(directory)
         for _, target in targets:
             self._set_aside(target)
         self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
@@ -361,7 +362,7 @@ class LocalRemote:
         temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
-        self._refuse_link((self.root / path).parent)
+        self.refuse_link((self.root / path).parent)
         self.disk.write_all([(temporary, self.root / path)], self.root)
 
 

@@ -1,7 +1,8 @@
 """Exports of one encoder (MiniLM) against txtai, Optimum and Olive: the same checkpoint to fp32 ONNX, whole processes.
 
-Ours also measures every graph against the checkpoint, hashes it and publishes the version. The peers live in
-environments of their own below `.cache/peers`; Optimum's holds the transformers 4.57 that it asks for.
+Ours also measures every graph against the checkpoint, hashes it and publishes the version. Each lives in an
+environment of its own below `.cache/peers`, with what it asks for: transformers imports what else it finds. Optimum asks
+for transformers 4.57.
 """
 
 import os
@@ -11,12 +12,13 @@ import tempfile
 from pathlib import Path
 
 from measure import Command, Row, Run, pairs, rows, run
-from peers import installed
+from peers import PINS, installed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
 
-REG = Path(sys.executable).with_name("reg")
+ROOT = Path(__file__).parents[2]
+OURS = ("-c", PINS, "--editable", f"{ROOT}[export]")
 PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
     "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
@@ -42,7 +44,8 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
     found: list[Row] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         home, output = Path(directory) / "home", Path(directory) / "peer"
-        export = [REG, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
+        reg = installed(cache, "reg", OURS) / "reg"
+        export = [reg, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
         ours: Command = [*export, "--name", "acme/minilm"]
 
         def first() -> Run:

@@ -119,9 +119,9 @@ def _lay_out(made: Input, layout: Path) -> None:
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 
 
-def benchmark(cache: Path, count: int = 3) -> list[Row]:
+def benchmark(cache: Path, peer: str, count: int = 3) -> list[Row]:
     with make_input() as made:
-        return [row for theirs in (oras(cache, made), skopeo(made)) for row in _against(theirs, made, count)]
+        return list(_against(oras(cache, made) if peer == "oras" else skopeo(made), made, count))
 
 
 def _against(theirs: Client, made: Input, count: int) -> Iterator[Row]:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 PINS = str(Path(__file__).parents[2] / "constraints.txt")
@@ -28,14 +29,14 @@ OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry"
 VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"
 
 
-def installed(cache: Path, peer: str) -> Path:
-    """The programs of a peer's environment, which is made where there is none."""
+def installed(cache: Path, peer: str, packages: Sequence[str] = ()) -> Path:
+    """The programs of a peer's environment, or of one of other packages, which is made where there is none."""
     home = cache.absolute() / "peers" / peer
     done = home / ".installed"
     if not done.exists():
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", *(packages or PEERS[peer])], check=True)
         done.touch()
     return home / "bin"
 

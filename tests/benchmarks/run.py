@@ -41,7 +41,7 @@ def _export() -> list[Row]:
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
-    "adding": lambda: adding.benchmark(CACHE),
+    **{f"adding {peer}": partial(adding.benchmark, CACHE, peer) for peer in ("dvc", "mlflow")},
     "memory": transfer.memory,
     "durability": durability.benchmark,
     "verify": verify.benchmark,
@@ -50,7 +50,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "export": _export,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
-    "oci": lambda: oci.benchmark(CACHE),
+    **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
 

@@ -208,7 +208,7 @@ def test_a_source_that_is_not_there(reg: Reg, here: Path) -> None:
     assert (done.status, "--name" in done.err) == (2, True)
 
 
-SEVEN: dict[str, list[dict[str, Any]]] = {
+OLIVE: dict[str, list[dict[str, Any]]] = {
     "OnnxConversion": [
         {"type": "OnnxConversion", "config": {"target_opset": 17, "save_as_external_data": False}}
     ],
@@ -218,6 +218,13 @@ SEVEN: dict[str, list[dict[str, Any]]] = {
     "OrtMixedPrecision": [{"type": "OrtMixedPrecision", "atol": 1e-6}],
     "DynamicToFixedShape": [{"type": "DynamicToFixedShape", "dim_param": ["batch"], "dim_value": [1]}],
     "ModelBuilder": [{"type": "ModelBuilder", "config": {"precision": "int4"}}],
+    "OnnxDynamicQuantization": [
+        {"type": "OnnxDynamicQuantization", "precision": "int8", "op_types_to_exclude": []}
+    ],
+    "OnnxBlockWiseRtnQuantization": [
+        {"type": "OnnxBlockWiseRtnQuantization", "block_size": 32, "axis": 0, "nodes_to_include": []}
+    ],
+    "OrtTransformersOptimization": [{"type": "OrtTransformersOptimization", "config": {"opt_level": 1}}],
 }
 
 
@@ -236,8 +243,8 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return directory
 
 
-@pytest.mark.parametrize("name", SEVEN)
-def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
+@pytest.mark.parametrize("name", OLIVE)
+def test_each_pass_runs_out_of_a_document_of_olive(
     reg: Reg, here: Path, bert: Path, llama: Path, name: str
 ) -> None:
     model: dict[str, Any] = {"type": "OnnxModel", "model_path": "m.onnx"}
@@ -245,14 +252,14 @@ def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
         model = {"type": "HfModel", "config": {"model_path": str(bert), "task": "token-classification"}}
     elif name == "ModelBuilder":
         model = {"type": "HfModel", "config": {"model_path": str(llama)}}
-    passes = {f"step{index}": step for index, step in enumerate(SEVEN[name])}
+    passes = {f"step{index}": step for index, step in enumerate(OLIVE[name])}
     document = {"input_model": model, "passes": passes, "engine": {"output_dir": str(here / "secret")}}
     (here / "olive.json").write_text(json.dumps(document))
     done = reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x", "--json")
     assert done.status == 0, done.err
     recipe = done.json["manifest"]["recipe"]
     steps = [step["pass"] for step in recipe["steps"] if step["pass"] != "golden-vectors"]
-    assert steps == [step["type"] for step in SEVEN[name]]
+    assert steps == [step["type"] for step in OLIVE[name]]
     assert [artifact["path"] for artifact in done.json["manifest"]["artifacts"]] == ["model.onnx"]
     told = recipe["parameters"]["recipe"]["translation"]
     assert {"field": "engine", "value": None, "became": "not used"} in told

@@ -116,6 +116,7 @@ def test_a_head_is_loaded_when_it_is_needed(work: Path, pulled: Path) -> None:
         for image in rows["input"][:20]:
             family.ask(image)
     assert 1 <= family._head.cache_info().currsize <= 3
+    assert family._head("head:curved").get_session_options().intra_op_num_threads == 1
 
 
 def test_one_head_is_pulled_alone(home: Path, tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ def test_requests_at_s3(crops: Registry, there: str, behind: Proxy) -> None:
     assert behind.requests("PUT", "/index/") == 1
     assert behind.requests("PUT") == 2 + 1 + behind.requests("PUT", "/gc/intents/")
     assert len(behind.seen) <= 15
+    behind.seen.clear()
+    assert crops.push(f"{NAME}:1.1.0", there).blobs == 0
+    assert len(behind.seen) <= 2
 
 
 def test_requests_at_the_hub(crops: Registry, hub: Hub) -> None:
@@ -75,3 +78,6 @@ def test_requests_at_the_hub(crops: Registry, hub: Hub) -> None:
     assert asked("/commit/") == 1
     assert asked("PUT /") == asked("/verify/") == 2
     assert len(hub.requests) <= 15
+    hub.requests.clear()
+    assert crops.push(f"{NAME}:1.1.0", "hf://acme/models").blobs == 0
+    assert len(hub.requests) <= 3

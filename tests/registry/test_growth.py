@@ -25,9 +25,9 @@ LARGE = {
 }
 FLAT = {("models", "resolve one")}
 """What costs the same however large its input. (An index file has at most so many lines: `test_scale` has its bound.)"""
-CONTENDED = 1.3
-"""One model is written again by who lost a race, after a random pause: requests then, and not bytes, since each writes
-the lines of the others too until a segment of them is sealed."""
+CONTENDED = 1.6
+"""Who lost the race for one model tries again after a random pause that doubles: n log n requests. Bytes are not held to
+it, since each writes the lines of the others too until a segment of them is sealed."""
 
 STEPS = [(kind, name) for kind, steps in growing.GROWTH.items() for name in steps]
 

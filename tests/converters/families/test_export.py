@@ -93,6 +93,7 @@ def test_every_graph_keeps_the_contract(family: Family) -> None:
         onnx.checker.check_model(graph, full_check=True)
         assert {entry.version for entry in graph.opset_import if entry.domain == ""} == {18}
         inputs, outputs = shapes(graph.graph.input), shapes(graph.graph.output)
+        assert {dims[0] for dims in (*inputs.values(), *outputs.values())} == {"batch_size"}
         if item.path.startswith("swin"):
             assert inputs == {"input": ["batch_size", 3, 16, 16]}
             assert outputs == {"species_logits": ["batch_size", 4], "embedding": ["batch_size", small.WIDTH]}
@@ -110,6 +111,7 @@ def test_the_metadata_says_what_the_graphs_say(family: Family) -> None:
     assert value["members"]["head:bean"]["classes"] == small.CLASSES["bean"]
     assert value["members"]["fused"]["heads"] == ["head:apple", "head:bean", "head:corn"]
     assert value["routing"]["weed"] is None
+    assert set(value["versions"]) == {"onnx", "onnxruntime", "torch", "transformers"}
     ood = value["ood"]
     assert (ood["rows"], ood["distinct_rows"], ood["held_out"]) == (200, 200, 100)
     assert (ood["dimension"], ood["rank"], ood["percentile"]) == (small.WIDTH, small.WIDTH - 1, 95.0)
