@@ -11,8 +11,9 @@ import typer
 from typer.exceptions import TyperException
 
 from onnxreg.cli import VERSION
+from onnxreg.cli.helping import Verb, Verbs, epilog
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import InputError
+from onnxreg.cli.usage import usage_error
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
@@ -75,9 +76,10 @@ def build(alone: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="reg",
         help="Export, prove and deliver ONNX models.",
-        epilog=_epilog(
+        epilog=epilog(
             ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
         ),
+        cls=Verbs,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
     )
@@ -101,22 +103,18 @@ def _module(verb: str) -> ModuleType:
 def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
     module = _module(name)
     command = module.command() if name in DECLARED_LATE else module.command
-    app.command(name, rich_help_panel=panel, epilog=_epilog(module.EXAMPLES))(command)
+    app.command(name, cls=Verb, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(command)
 
 
 def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
     panel, text, functions = group
     module = _module(verb)
     examples: Sequence[str] = module.EXAMPLES
-    inner = typer.Typer(epilog=_epilog(examples))
+    inner = typer.Typer(epilog=epilog(examples), cls=Verbs)
     for name, function in functions.items():
         own = [line for line in examples if f" {name}" in line]
-        inner.command(name, epilog=_epilog(own))(getattr(module, function))
+        inner.command(name, cls=Verb, epilog=epilog(own))(getattr(module, function))
     app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
-
-
-def _epilog(examples: Sequence[str]) -> str:
-    return "\n\n".join(("[bold]Examples[/bold]", *(f"$ {line}" for line in examples)))
 
 
 def _version(wanted: bool) -> None:
@@ -154,10 +152,7 @@ def run_app(words: list[str]) -> None:
         if stop.exit_code:
             raise SystemExit(stop.exit_code) from None
     except TyperException as error:
-        found = getattr(error, "ctx", None)
-        where = found.command_path if found else "reg"
-        message = " ".join(error.format_message().split())
-        raise InputError(message, _usage_hint(words, where)) from None
+        raise usage_error(error, words) from None
 
 
 def _verb(words: Sequence[str]) -> str | None:
@@ -170,9 +165,3 @@ def _verb(words: Sequence[str]) -> str | None:
             known = {*GROUPS, "schema"}.union(*PANELS.values())
             return word if word in known else None
     return None
-
-
-def _usage_hint(words: Sequence[str], where: str) -> str:
-    """Global options behind the verb are the usual slip."""
-    late = [word for word in words[1:] if word in ("--registry", "--quiet")]
-    return f"{late[0]} goes before the verb: reg {late[0]} ..." if late else f"see `{where} --help`"

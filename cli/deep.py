@@ -13,9 +13,9 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Artifact
 
 if TYPE_CHECKING:
-    from onnxreg.registry.facade import Published
     from onnxreg.registry.moving.copying import Progress
     from onnxreg.registry.storage import Source
+    from onnxreg.registry.versions import Published
 
 SAME = "the semantic digests are equal: same graph and weights"
 OTHER_KIND = "the files are of different kinds, or of one that cannot be opened"

@@ -19,8 +19,8 @@ from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.facade import Published
     from onnxreg.registry.storage import Source
+    from onnxreg.registry.versions import Published
 
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
@@ -117,7 +117,7 @@ def _check_page(html: Path | None) -> None:
 
 
 def _read(place: "Source", ref: str) -> Side:
-    from onnxreg.registry.facade import read_version
+    from onnxreg.registry.versions import read_version
 
     return Side(place, read_version(place, Ref.parse(ref)))
 

@@ -11,7 +11,7 @@ from onnxreg.schema.deep import DeepDiff
 from onnxreg.schema.diff import ManifestDiff
 
 if TYPE_CHECKING:
-    from onnxreg.registry.facade import Published
+    from onnxreg.registry.versions import Published
 
 OPEN = ("breaking", "degrading")
 """Severities whose changes are shown at once; the others can be unfolded."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
-    from onnxreg.registry.facade import Published
+    from onnxreg.registry.versions import Published
     from onnxreg.schema.draft import Draft
     from onnxreg.schema.version import Version
 

@@ -19,13 +19,9 @@ BESIDE = frozenset({"recipe", "name"})
 
 def read(recipe: Path, name: str | None) -> "FamilyFile | None":
     """The family that a file describes, under another name where one is given; None where it is a recipe of passes."""
-    from onnxreg.converters.recipes.reading import read_document
-    from onnxreg.schema.family_file import FamilyFile
+    from onnxreg.converters.families import document
 
-    value = read_document(recipe)
-    if not isinstance(value, dict) or "family" not in value:
-        return None
-    return FamilyFile.from_json(value if name is None else {**value, "name": name}, recipe.name)
+    return document.read(recipe, name)
 
 
 def check_options(source: str | None, given: Collection[str]) -> None:

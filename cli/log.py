@@ -36,9 +36,9 @@ def command(
     With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid, key}}]}; status is
     trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
-    from onnxreg.registry.facade import read_log
     from onnxreg.registry.trust.judging import judge_lines
     from onnxreg.registry.trust.reading import load_trust
+    from onnxreg.registry.versions import read_log
 
     session: Session = context.obj
     place = session.limited(max_age).place(remote, offline)

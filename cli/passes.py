@@ -1,11 +1,10 @@
 """`reg passes`: the transformations that a recipe is made of."""
 
-import json
 from typing import Annotated
 
 import typer
 
-from onnxreg.cli import output
+from onnxreg.cli import output, parameters
 from onnxreg.cli.options import Json
 
 EXAMPLES = ("reg passes", "reg passes OnnxFloatToFloat16 --json", "reg passes --json")
@@ -16,7 +15,8 @@ def command(
     name: Annotated[str | None, typer.Argument(help="One pass; without it, all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the passes, those that other packages bring included, or the parameters of one of them.
+    """List the passes, those that other packages bring included, or the parameters of one of them: what each may be, what
+    it is where a recipe does not say, and which are required.
 
     With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema, package the
     name of the Python package that the pass is from.
@@ -28,16 +28,10 @@ def command(
         output.write_json({"passes": found})
         return
     if name:
-        context.obj.say(f"{found[0]['summary']} (version {found[0]['version']})")
-        fields = found[0]["parameters"].get("properties", {})
-        context.obj.table(
-            ("PARAMETER", "DEFAULT"), [(key, _shown(field.get("default"))) for key, field in fields.items()]
-        )
+        shown = found[0]
+        context.obj.say(f"{shown['summary']} (version {shown['version']})", "")
+        context.obj.say(*parameters.table(shown["parameters"]))
         return
     context.obj.table(
         ("PASS", "VERSION", "SUMMARY"), [(one["name"], one["version"], one["summary"]) for one in found]
     )
-
-
-def _shown(default: object) -> str:
-    return "" if default is None else json.dumps(default)

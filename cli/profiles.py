@@ -1,12 +1,16 @@
 """`reg profiles`: the recipes that come with the program."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxreg.cli import output
+from onnxreg.cli import output, parameters
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json
+
+if TYPE_CHECKING:
+    from onnxreg.schema.recipe_file import RecipeFile
 
 EXAMPLES = ("reg profiles list", "reg profiles show android", "reg profiles show android --json")
 
@@ -44,7 +48,7 @@ def show(
     name: Annotated[str, typer.Argument(help="The profile.")],
     as_json: Json = False,
 ) -> None:
-    """Show the recipe of a profile, as a file to begin your own with.
+    """Show the recipe of a profile, as a file to begin your own with; what may be said otherwise stands below, as comments.
 
     With --json: the recipe, see `reg schema recipe-file`.
     """
@@ -56,4 +60,18 @@ def show(
     if as_json:
         output.write_json(recipe.to_json())
     else:
-        context.obj.say(profile.text())
+        context.obj.say(profile.text(), *(f"# {line}".rstrip() for line in _choices(recipe)))
+
+
+def _choices(recipe: "RecipeFile") -> Iterator[str]:
+    """The options of its task and the parameters of its passes."""
+    from onnxreg.converters.passes import catalog
+    from onnxreg.converters.tasks.catalog import find
+
+    yield ""
+    yield f"options of the task {recipe.task}:"
+    yield from parameters.table(find(recipe.task).Options.model_json_schema(), "OPTION")
+    for name in dict.fromkeys(step.pass_ for step in recipe.steps):
+        yield ""
+        yield f"params of {name}:"
+        yield from parameters.table(catalog.describe(name)["parameters"])

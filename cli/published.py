@@ -10,7 +10,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.facade import Published
+    from onnxreg.registry.versions import Published
 
 
 def announce(

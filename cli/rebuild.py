@@ -19,6 +19,7 @@ EXAMPLES = (
     "reg rebuild acme/pii-small:1.2.0 --source ./checkpoint",
     "reg rebuild acme/pii-small --source ./checkpoint --eval-suite golden.jsonl --json",
     "reg rebuild acme/mlp --source mlp.onnx --data int8=rows.npz",
+    "reg rebuild acme/crops --source family.yaml",
 )
 
 
@@ -28,7 +29,7 @@ def command(
     source: Annotated[
         str | None,
         typer.Option(
-            help="The checkpoint directory or file; without it the hub's, where it came from there."
+            help="The checkpoint directory or file, or a family's document; without it the hub's, where it came from there."
         ),
     ] = None,
     eval_suite: Annotated[

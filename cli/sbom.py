@@ -38,7 +38,7 @@ def command(
 
     It is JSON with or without --json.
     """
-    from onnxreg.registry.facade import read_version
+    from onnxreg.registry.versions import read_version
     from onnxreg.schema.sbom import Subject, bill
 
     if timestamp is not None and not TIME.fullmatch(timestamp):

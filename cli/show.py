@@ -36,7 +36,7 @@ def command(
     With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
     `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
     """
-    from onnxreg.registry.facade import read_benchmarks, read_version
+    from onnxreg.registry.versions import read_benchmarks, read_version
 
     session: Session = context.obj
     if benchmark:

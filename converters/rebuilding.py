@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.evaluation.suite import load as load_suite
+from onnxreg.converters.families import rebuilding as families
 from onnxreg.converters.profiles import catalog
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.execute import execute
@@ -26,6 +27,8 @@ RECIPE = "recipe"
 @dataclass(frozen=True)
 class Materials:
     """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
+
+    The source of a family is its document.
 
     `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
     names as `options.<key>`.
@@ -49,6 +52,8 @@ def rebuild(
     Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
     those recorded, and whatever the profile's export raises.
     """
+    if manifest.model_family is not None:
+        return _rebuild_family(manifest, what, materials, workspace, report)
     recipe = _recipe(manifest, what)
     if recipe.trust_remote_code and not materials.trust_remote_code:
         raise InputError(
@@ -68,13 +73,22 @@ def rebuild(
     return execute(order.recorded_as(manifest.source), workspace, report=report)
 
 
+def _rebuild_family(
+    manifest: Manifest, what: str, materials: Materials, workspace: Path, report: Callable[[str], None]
+) -> Draft:
+    if materials.suite is not None or materials.data:
+        raise InputError(
+            f"{what} is a family: its document names all rows",
+            "name the document alone: --source family.yaml",
+        )
+    return families.rebuild(manifest, what, materials.source, workspace, report)
+
+
 def _recipe(manifest: Manifest, what: str) -> Recipe:
     recipe = manifest.recipe
     if recipe is None or "recipe" not in recipe.parameters:
         told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
         hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
-        if manifest.model_family is not None:
-            hint = "export its document again: equal files give an equal manifest, whose digest says so"
         raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
     return recipe
 

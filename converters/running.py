@@ -1,11 +1,11 @@
 """Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters import golden
+from onnxreg.converters.arrays import read_arrays
 from onnxreg.converters.runtime import load_session, numpy_type
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConversionError, HostError, InputError
@@ -39,7 +39,7 @@ class Runnable:
 
     def read(self, path: Path) -> dict[str, Any]:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`."""
-        found = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
+        found = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
         self._check_names(found)
         return {name: _as_array(name, value, self._inputs[name]) for name, value in found.items()}
 
@@ -79,16 +79,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} is no JSON object of inputs by name")
     return value
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{path} is no .npz file of plain arrays") from error
 
 
 def _as_array(name: str, value: Any, dtype: str) -> Any:

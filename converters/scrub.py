@@ -1,4 +1,4 @@
-"""Removing what a machine left in text files: absolute paths in JSON, comments in operator configs."""
+"""Removing what a machine left in text files: absolute paths in JSON and templates, comments in operator configs."""
 
 import json
 import re
@@ -101,15 +101,43 @@ def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/.~-])(?:file://)?(?:{'|'.join([*needles, _USUAL])})")
 
 
-def scrub_json(path: Path, name: str, drop: tuple[str, ...] = ()) -> tuple[bytes, list[str]] | None:
-    """The scrubbed bytes of a JSON file and what was changed in it, or None where nothing was.
+Scrubbed = tuple[bytes, list[str]]
+"""The bytes of a file without what the machine left in it, and what was changed."""
 
-    `drop` names top-level keys to leave out. Vocabularies and label maps, whose strings are tokens, are not touched.
+
+def scrub_file(
+    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
+) -> Scrubbed | None:
+    """A JSON file, template or operator config, scrubbed as its kind asks; None where nothing was changed.
+
+    Args:
+        drop: top-level keys of JSON to leave out.
+        directories: see `scrub`; that of the file is one of them.
+    """
+    if path.suffix == ".json":
+        return scrub_json(path, name, drop, directories)
+    if path.suffix == ".jinja":
+        return _scrub_template(path, name, directories)
+    return scrub_config(path) if path.suffix == ".config" else None
+
+
+def _scrub_template(path: Path, name: str, directories: tuple[Path, ...]) -> Scrubbed | None:
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    cleaned, _ = scrub(text, name, path.parent, *directories)
+    return None if cleaned == text else (cleaned.encode("utf-8", "surrogateescape"), ["text"])
+
+
+def scrub_json(
+    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
+) -> Scrubbed | None:
+    """The scrubbed bytes of a JSON file, see `scrub_file`.
+
+    Vocabularies and label maps, whose strings are tokens, are not touched.
     """
     if path.name in _VOCABULARY:
         return None
     value = read_json(path)
-    result, changed = scrub(value, name, path.parent)
+    result, changed = scrub(value, name, path.parent, *directories)
     if isinstance(result, dict):
         changed += [key for key in drop if key in result]
         result = {key: child for key, child in result.items() if key not in drop}
@@ -118,7 +146,7 @@ def scrub_json(path: Path, name: str, drop: tuple[str, ...] = ()) -> tuple[bytes
     return (json.dumps(result, indent=2) + "\n").encode(), changed
 
 
-def scrub_config(path: Path) -> tuple[bytes, list[str]] | None:
+def scrub_config(path: Path) -> Scrubbed | None:
     """An operator config without its comments, which name the directory it was made in; None if it has none."""
     lines = path.read_text("utf-8").splitlines()
     kept = [line for line in lines if not line.lstrip().startswith("#")]

@@ -1,70 +1,59 @@
 """`Registry`: everything but conversion, in Python."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from io import BytesIO
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onnxreg.registry import belief, lookup
+from onnxreg.registry.adding import Adding
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.blobs import read_blob, steady
+from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
+from onnxreg.registry.exchange import Exchange, check_distinct
 from onnxreg.registry.gates.attesting import Attested, attest, attest_benchmark
-from onnxreg.registry.gates.benchmarks import benchmarks
 from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
 from onnxreg.registry.gates.foreseen import Stopped, stopped_by
 from onnxreg.registry.gates.holding import audit_gates, check_free
-from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
-from onnxreg.registry.hashing import describe, measure, piece_hasher
+from onnxreg.registry.hashing import measure
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.usage import Usage, usage
 from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
-from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
-from onnxreg.registry.history.commit import commit, load, read_ledger
+from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.holdings import EVERYTHING, Held, Selection, held_files, selected
+from onnxreg.registry.history.holdings import EVERYTHING, Selection, held_files, selected
 from onnxreg.registry.history.ledger import Ledger, mirror_error
-from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.retention import Policy
-from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.home import default_root
-from onnxreg.registry.manifests import read_manifest
-from onnxreg.registry.moving import copying, pushed
-from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving import pushed
+from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.moving.packages import check_package_target, write_package
-from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.signing.release import sign_release
-from onnxreg.registry.standing import newest
-from onnxreg.registry.storage import IndexFile, Push, Remote, Source
-from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.policy import audited, unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, hold_against_known, recheck, watched
-from onnxreg.schema.benchmark import BenchmarkDocument
+from onnxreg.registry.trust.watched import Watched, watched
+from onnxreg.registry.versions import Published, read_log, read_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
-from onnxreg.schema.events import Expire, Hold, LogLine, Publish
-from onnxreg.schema.manifest import FILENAME, Manifest
+from onnxreg.schema.errors import NotFoundError, RegError
+from onnxreg.schema.events import Expire, LogLine
+from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.packaging import Package, package
 from onnxreg.schema.policy import Policy as GatePolicy
@@ -72,33 +61,8 @@ from onnxreg.schema.query import Query
 from onnxreg.schema.rebuilt import Rebuilt, compare
 from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
-from onnxreg.schema.summary import operator_set
 from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
-
-FIRST = Version(0, 1, 0)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A version in the registry: its document, the document's exact bytes, and whether this call made it.
-
-    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
-    of artifacts, by their digest.
-    """
-
-    name: str
-    version: Version
-    digest: Digest
-    manifest: Manifest
-    data: bytes
-    new: bool = False
-    held: Held = None
-    attested: Mapping[Digest, str] = field(default_factory=dict)
-
-    @property
-    def ref(self) -> Ref:
-        return Ref(self.name, str(self.version))
 
 
 @dataclass(frozen=True)
@@ -162,61 +126,15 @@ class Registry:
         Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
         manifest, nothing is published. ConflictError where the version exists with another manifest.
         """
-        check_name(draft.name)
         asked = Version.parse(version) if isinstance(version, str) else version
-        with self.store.push() as push:
-            manifest = draft.manifest(_store_files(push, draft))
-            data = manifest.encode()
-            digest, _ = push.put(BytesIO(data))
-            for artifact in manifest.artifacts:
-                operators = operator_set(artifact)
-                if operators is not None:
-                    push.put(BytesIO(operators))
-            made = self._publish(push, manifest, asked, digest, data, reason)
-        return Published(draft.name, made[0], digest, manifest, data, made[1])
+        return Adding(self.store, self.actor, asked, reason).add(draft)
 
     def add_again(self, digest: Digest, version: Version | None = None) -> Published | None:
         """Publish a manifest that is here already; None where it, or a file that it names, is not.
 
         Otherwise as `add`.
         """
-        try:
-            data = read_blob(self.store, digest)
-            manifest = Manifest.decode(data)
-            with self.store.push() as push:
-                made = self._publish(push, manifest, version, digest, data, None)
-        except NotFoundError:
-            return None
-        return Published(manifest.name, made[0], digest, manifest, data, made[1])
-
-    def _publish(
-        self,
-        push: Push,
-        manifest: Manifest,
-        asked: Version | None,
-        digest: Digest,
-        data: bytes,
-        reason: str | None,
-    ) -> tuple[Version, bool]:
-        name, size = manifest.name, len(data)
-        version, new = asked or FIRST, False
-
-        blobs = {digest, *refers_to(manifest)}
-
-        def change(ledger: Ledger) -> Collection[Digest] | None:
-            nonlocal version, new
-            version, new = _choose_version(ledger, asked, digest)
-            if new:
-                about = stamp(name, self.actor, reason)
-                ledger.append(Publish(**about, version=version, manifest=digest, size=size))
-            elif ledger.entries[version].held is not None:
-                ledger.append(Hold(**stamp(name, self.actor, reason), version=version, manifest=digest))
-            else:
-                return None
-            return blobs
-
-        commit(self.store, push, name, change, _Held({digest: data}))
-        return version, new
+        return Adding(self.store, self.actor, version).add_again(digest)
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
         """Move a channel to a version; nothing happens where it is there.
@@ -420,10 +338,6 @@ class Registry:
             return [Damage("policy", "policy.jsonl", error.message)]
         return []
 
-    def _look(self, place: Source, before: Any, name: str, index: IndexFile | None) -> None:
-        """Hold what a place says against what was seen of it before."""
-        recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
-
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
         published = self.get(ref)
@@ -495,7 +409,7 @@ class Registry:
         place = remote or self.store
         copies = self._source(source) if remote is None or source is not None else self.store
         if copies is not None:
-            _check_distinct(copies, place)
+            check_distinct(copies, place)
 
         def check() -> Report:
             report = self.verify(ref, progress, place)
@@ -531,27 +445,8 @@ class Registry:
         `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
         log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
-        parsed = _ref(ref)
-        found = lookup.find(self.store, parsed, yanked=Version.is_version(parsed.tag or ""))
-        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
-        remote = self.remotes.open(to, create=True)
-        _check_distinct(remote, self.store)
-        versions = [found, *held]
-        for each in versions:
-            pushed.record(self.store, each, remote.registry_id)
-        tracking = Tracking(self.store, remote.registry_id, remote.url)
-        wish = Wish(
-            found.name,
-            [each.version for each in versions],
-            channels=Channels(channels, self.actor),
-            restore=self._decisions.restore if restore else None,
-            heal=heal or isinstance(remote, LocalRemote),
-        )
-        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
-        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
-        with suppress(HostError):
-            tracking.keep_log(done.ledger)
-        return done
+        exchange = self._exchange(restore)
+        return exchange.push(_ref(ref), to, progress or Progress(), heal, channels)
 
     def push_many(
         self,
@@ -564,13 +459,8 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        names = lookup.matching(self.store, [glob])
-        check_models(self.store, names, channels)
-        remote = self.remotes.open(to, create=True)
-        _check_distinct(remote, self.store)
-        back = self._decisions.restore if restore else None
-        watching = progress or Progress()
-        return list(push_many(self.store, remote, names, every, channels, watching, self.actor, back, heal))
+        exchange = self._exchange(restore)
+        return exchange.push_many(glob, to, every, progress or Progress(), heal, channels)
 
     def pull(
         self,
@@ -583,67 +473,23 @@ class Registry:
     ) -> Transferred:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
+        Where there is no registry here yet, one is made as soon as there is something to put into it.
+
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
         `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """
-        parsed = _ref(ref)
-        remote = self.remotes.open(source)
-        _check_distinct(remote, self.store)
-        tracking = Tracking(self.store, remote.registry_id, remote.url)
-        tracked = Tracked(Watched(remote, self.heads), tracking)
-
-        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
-            found = lookup.find_in(tracked, lookup.state_of(tracked, parsed.name, index), parsed)
-            ledger = read_ledger(tracked, parsed.name, index, self.store)
-            return [found, *_holders(ledger, found, channels)], ledger, index
-
-        versions, ledger, index = steady(tracked, parsed.name, read)
-        ask = any(each.version not in self._versions(parsed.name) for each in versions)
-        belief.check_believed(tracked, parsed, versions[0], index, self.heads, ask)
-        for tag in channels:
-            held = ledger.channels[tag]
-            holder = lookup.Found(parsed.name, held.version, ledger.entries[held.version], held)
-            belief.check_believed(tracked, Ref(parsed.name, tag), holder, index, self.heads, ask)
-        wish = Wish(
-            parsed.name,
-            [each.version for each in versions],
-            selection,
-            Channels(channels, self.actor),
-            self._decisions.restore if restore else None,
-            actor=self.actor,
-        )
-        done = copy(tracked, self.store, wish, progress, known=ledger)
-        with suppress(HostError):
-            tracking.keep_log(ledger, relied_on(ledger))
-        return done
-
-    def _versions(self, name: str) -> Collection[Version]:
-        """The versions that are here, as far as the index file has them."""
-        index = self.store.read_index(name)
-        return () if index is None else lookup.state_of(self.store, name, index).versions
+        exchange = self._exchange(restore)
+        return exchange.pull(_ref(ref), source, progress or Progress(), selection, channels)
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
 
         Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
         """
-        tracked = self.remotes.read(source, heads=self.heads)
-        tracking = Tracking(self.store, tracked.registry_id, tracked.url)
+        return self._exchange().fetch_index(names, source)
 
-        def fetch(name: str) -> State:
-            def read(index: IndexFile | None) -> tuple[State, Ledger]:
-                state = lookup.state_of(tracked, name, index)
-                ledger = read_ledger(tracked, name, index, self.store)
-                if index is not None:
-                    tracking.keep(name, index)
-                return state, ledger
-
-            with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
-                state, ledger = steady(tracked, name, read)
-                tracking.keep_log(ledger, relied_on(ledger))
-            return state
-
-        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
+    def _exchange(self, restore: bool = False) -> Exchange:
+        return Exchange(self.store, self.heads, self.actor, restore)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
         """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
@@ -672,97 +518,11 @@ class Registry:
         return published, made
 
 
-def read_version(place: Source, ref: Ref) -> Published:
-    """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-    found, state = lookup.find_with_state(place, ref, gone=True)
-    data = read_blob(place, found.entry.manifest)
-    manifest = read_manifest(data, found.entry.manifest, found.name)
-    entry = found.entry
-    artifacts = {artifact.digest for artifact in manifest.artifacts}
-    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
-    return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
-
-
-def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
-    """How fast a version's artifacts ran, oldest first; see `benchmarks.benchmarks`. NotFoundError, IntegrityError."""
-    version = read_version(place, ref)
-    ledger, _ = load(place, version.name)
-    return benchmarks(ledger, version.digest, version.manifest)
-
-
-def read_log(place: Source, name: str) -> list[LogLine]:
-    """A model's whole log, its chain verified. NotFoundError where the model is unknown."""
-    ledger, index = load(place, check_name(name))
-    if index is None:
-        raise lookup.unknown(name, place)
-    return list(ledger.lines())
-
-
-def _holders(ledger: Ledger, found: lookup.Found, channels: Collection[str]) -> list[lookup.Found]:
-    """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
-    versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
-    return [lookup.Found(ledger.name, version, ledger.entries[version]) for version in sorted(versions)]
-
-
-class _Held:
-    """A few blobs in memory that no store has yet."""
-
-    def __init__(self, blobs: dict[Digest, bytes]) -> None:
-        self._blobs = blobs
-
-    def has(self, digests: Any) -> set[Digest]:
-        return {digest for digest in digests if digest in self._blobs}
-
-    def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
-        if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
-        return BytesIO(self._blobs[digest][start:])
-
-
 def _there(place: Remote) -> Remote:
     """The place, which is asked whether it still is the registry that it is held for. NotFoundError, IntegrityError."""
     _ = place.is_mirror
     return place
 
 
-def _check_distinct(remote: Remote, place: Remote) -> None:
-    """ConflictError where a remote is the very registry that it is to exchange something with."""
-    if _whereabouts(remote) == _whereabouts(place):
-        raise ConflictError("that remote is this registry itself", "name another place")
-
-
-def _whereabouts(remote: Remote) -> str | Path:
-    return remote.root.resolve() if isinstance(remote, LocalRemote) else remote.url
-
-
 def _ref(ref: Ref | str) -> Ref:
     return Ref.parse(ref) if isinstance(ref, str) else ref
-
-
-def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
-    """Move the draft's files into the push, several at a time; the descriptor of each path."""
-    import threading
-
-    def store(path: str) -> Descriptor:
-        hasher = piece_hasher((draft.root / path).stat().st_size)
-        return describe(*push.put_file(draft.root / path, hasher), hasher)
-
-    paths = draft.paths()
-    return dict(zip(paths, copying.run_parallel(store, paths, threading.Event()), strict=True))
-
-
-def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tuple[Version, bool]:
-    """The version to publish, and whether it is not there yet."""
-    if asked is not None:
-        held = ledger.entries.get(asked)
-        if held is not None and held.manifest == digest and held.gone is not None:
-            raise ConflictError(
-                f"{ledger.name}:{asked} is {held.gone.how}",
-                "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
-            )
-        return asked, held is None or held.manifest != digest
-    if not ledger.entries:
-        return FIRST, True
-    latest = newest(ledger.entries)
-    same = ledger.entries[latest].manifest == digest and ledger.entries[latest].usable
-    return (latest, False) if same else (latest.next_patch(), True)

@@ -10,11 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from onnxreg.registry import belief
-from onnxreg.registry.facade import Published, Registry
+from onnxreg.registry.facade import Registry
 from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
 from onnxreg.registry.storage import Source
+from onnxreg.registry.versions import Published
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.lock import Lock, Locked
 from onnxreg.schema.request import Request

@@ -29,6 +29,7 @@ from onnxreg.schema.errors import (
     NotFoundError,
     missing_extra,
 )
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.reading import mapping, required, text
 from onnxreg.schema.ref import REGISTRY_ID
 
@@ -204,15 +205,21 @@ class Remotes:
                 return next(iter(self.urls.values()))
             if "origin" in self.urls:
                 return self.urls["origin"]
+            if not self.urls:
+                raise InputError(
+                    "no remote is named, and none is known here",
+                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+                )
             raise InputError(
-                "no remote is named and there is no single or `origin` one",
-                "name a path or URL, or `reg remote add origin PATH`",
+                "no remote is named, and none of several is called origin",
+                f"name one of them: {', '.join(sorted(self.urls))}",
             )
         if place in self.urls:
             return self.urls[place]
         if "/" not in place and ":" not in place and place not in (".", "..") and not os.path.lexists(place):
             raise NotFoundError(
-                f"there is no remote {place}", f"see `reg remote list`; a directory is written ./{place}"
+                f"there is no remote {place}",
+                suggest(place, self.urls, f"see `reg remote list`; a directory is written ./{place}"),
             )
         return _absolute(place)
 
@@ -228,6 +235,12 @@ class Remotes:
 
         A registry that was there before and is gone is not made again: its disk may just not be mounted.
         """
+        remote = self.reach(place, create, mirror_of)
+        self.remember(place, remote)
+        return remote
+
+    def reach(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
+        """As `open`; nothing is written here."""
         url = self.url_of(place)
         pinned = self.pins.get(url)
         try:
@@ -239,16 +252,20 @@ class Remotes:
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
                 "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
             ) from error
-        if pinned is None:
+        if pinned not in (None, remote.registry_id):
+            raise other_registry(remote.url, remote.registry_id, pinned)
+        return remote
+
+    def remember(self, place: str | None, remote: Remote) -> None:
+        """Which registry is there, and what is proven of it; where nothing can be written here, that is no failure."""
+        url = self.url_of(place)
+        if url not in self.pins:
             with suppress(HostError, OSError), self._changing() as known:
                 known.pins[url] = remote.registry_id
-        elif pinned != remote.registry_id:
-            raise other_registry(remote.url, remote.registry_id, pinned)
         if not isinstance(remote, LocalRemote):
             from onnxreg.registry.backends.proven import remember
 
             remember(remote, self.registry)
-        return remote
 
     def read(
         self,

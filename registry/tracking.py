@@ -31,6 +31,7 @@ class Tracking:
     """The tracking copy of one registry in `home`."""
 
     def __init__(self, home: LocalRemote, registry_id: str, url: str) -> None:
+        self._home = home
         self._id = registry_id
         self._url = url
         self.store = LocalRemote(home.root / "local" / "tracking" / registry_id)
@@ -39,6 +40,11 @@ class Tracking:
     def is_there(self) -> bool:
         """Whether anything was remembered."""
         return (self.store.root / "registry.json").exists()
+
+    @property
+    def has_home(self) -> bool:
+        """Whether there is anything here that it could be kept in."""
+        return self._home.root.exists()
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -116,7 +122,7 @@ class Tracked:
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
         found = self._remote.read_index(name, known or self._tracking.seen(name))
-        if found is not None:
+        if found is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
                     state_of(self._remote, name, found)

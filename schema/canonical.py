@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from onnxreg.schema.errors import InputError
@@ -40,10 +41,7 @@ def decode(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> A
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
     surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
-    if len(data) > max_bytes:
-        raise InputError(f"{what} is too large: {len(data)} bytes, at most {max_bytes} are read")
-    if data.count(b",") > max_bytes // BYTES_PER_VALUE:
-        raise InputError(f"{what} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
+    check_size(data, what, max_bytes)
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
         _check_tree(value, what)
@@ -58,6 +56,14 @@ def decode(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> A
     except ValueError as error:
         raise InputError(f"{what} is not valid JSON: {error}") from error
     return value
+
+
+def check_size(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> None:
+    """InputError naming `what` for more than `decode` reads; who writes a document for others asks before."""
+    if len(data) > max_bytes:
+        raise InputError(f"{what} is too large: {len(data)} bytes, at most {max_bytes} are read")
+    if data.count(b",") > max_bytes // BYTES_PER_VALUE:
+        raise InputError(f"{what} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -85,19 +91,41 @@ def _check_tree(value: Any, what: str) -> None:
                 below.extend(item.values())
             elif isinstance(item, list | tuple):
                 below.extend(item)
-            elif isinstance(item, int | float):
-                _check_number(item, what)
+            elif isinstance(item, int | float) and (reason := _beyond(item)):
+                raise InputError(f"{what} holds a {reason}{_at(value, item)}")
         if not below:
             return
         level = below
     raise InputError(f"{what} is nested deeper than {MAX_DEPTH} levels")
 
 
-def _check_number(number: float, what: str) -> None:
-    """A float that is whole and below 1e21 is written without a point (ECMA-262), so it is held to the same limit."""
+def _beyond(number: float) -> str:
+    """What is wrong with a number, or nothing: a float that is whole and below 1e21 is written without a point (ECMA-262), so
+    it is held to the same limit."""
     if isinstance(number, float) and not math.isfinite(number):
-        raise InputError(f"{what} holds a number out of range: {number}")
+        return f"number out of range: {number}"
     whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())
     if whole and not -MAX_INTEGER <= number <= MAX_INTEGER:
         text = f"{number:.0f}" if isinstance(number, float) else "beyond 2**53 - 1"
-        raise InputError(f"{what} holds a whole number out of range: {text}")
+        return f"whole number out of range: {text}"
+    return ""
+
+
+def _at(value: Any, wanted: float) -> str:
+    """` at limits.parity.int8`, where a number stands in a value; nothing where that is all there is."""
+    level: list[tuple[tuple[Any, ...], Any]] = [((), value)]
+    while level:
+        if found := next((path for path, item in level if item is wanted), None):
+            keys, path = [], found
+            while path:
+                path, key = path
+                keys.append(ascii(key).strip("'")[:80])
+            return f" at {'.'.join(reversed(keys))[:200]}"
+        level = [((path, key), item) for path, each in level for key, item in _items(each)]
+    return ""
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()

@@ -13,6 +13,7 @@ from typing import Any
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.operators import Build, Need, Shortfall, read_build
 from onnxreg.schema.query import Requirement
 from onnxreg.schema.reading import items, mapping, required, text
@@ -64,7 +65,9 @@ class Device:
         found = mapping(value)
         for key in found:
             if key not in KEYS:
-                raise InputError(f"a device has no {key[:40]!r}", _nearest(key))
+                raise InputError(
+                    f"a device has no {key[:40]!r}", suggest(key, KEYS, f"its keys are {', '.join(KEYS)}")
+                )
         required(found, "ort")
         device = cls(
             ort=_keyed(found, "ort", text, ""),
@@ -236,10 +239,3 @@ def _keyed(found: Mapping[str, Any], key: str, read: Callable[[Any], Any], defau
 
 def _texts(value: Any) -> tuple[str, ...]:
     return items(value, text)
-
-
-def _nearest(key: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, KEYS, n=1)
-    return f"write {near[0]}" if near else f"its keys are {', '.join(KEYS)}"

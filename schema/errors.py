@@ -1,5 +1,8 @@
 """One exception family for each thing the reader can do next; the command line maps a family to an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RegError(Exception):
     """A failure that the user can act on.
@@ -20,13 +23,13 @@ class RegError(Exception):
 
 
 class InputError(RegError):
-    """The request itself is wrong: an option, a name, a document, a file that was handed in."""
+    """The request itself is wrong: an option, a name that the program gives (a verb, pass, profile, task, ...), a document."""
 
     family = "input"
 
 
 class NotFoundError(RegError):
-    """A model, version, artifact or remote does not exist."""
+    """What was asked for by its own name is not there: a model, version, artifact or remote, or a file."""
 
     family = "not-found"
 
@@ -73,6 +76,17 @@ class LostRaceError(ConflictError):
 
 class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """An InputError from inside says first what it is about, unless that is ""."""
+    try:
+        yield
+    except InputError as error:
+        if not what:
+            raise
+        raise InputError(f"{what}: {error.message}", error.hint) from error
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:

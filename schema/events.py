@@ -26,6 +26,8 @@ _NONCE = re.compile(r"[0-9a-f]{32}")
 _INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 MAX_LINE = 64 * 1024
 MAX_SIGNATURE = 16 * 1024
+MAX_EVENT = MAX_LINE - 1024
+"""What leaves room in a line for its number, its links and a common signature."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 
@@ -34,6 +36,8 @@ class Event:
     """What every event carries. `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed."""
 
     kind: ClassVar[str]
+    shorten: ClassVar[str] = "shorten the reason"
+    """What to do where it does not fit into a line."""
 
     name: str
     time: str
@@ -55,6 +59,14 @@ class Event:
     @property
     def id(self) -> Digest:
         return Digest.of(canonical.encode(self.to_json()))
+
+    def check_fits(self) -> None:
+        """InputError where no line of a log can hold it."""
+        if (size := len(canonical.encode(self.to_json()))) > MAX_EVENT:
+            raise InputError(
+                f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT}",
+                self.shorten,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +206,9 @@ class Hold(Event):
     """
 
     kind: ClassVar[str] = "hold"
+    shorten: ClassVar[str] = (
+        "it names every artifact that is here: take the whole version, or fewer artifacts of it"
+    )
     version: Version
     manifest: Digest
     paths: tuple[str, ...] | None = None
@@ -278,7 +293,7 @@ class LogLine:
         raw = canonical.encode(value)
         if len(raw) > MAX_LINE:
             raise InputError(
-                f"the event on {event.name} is longer than {MAX_LINE} bytes", "shorten the reason"
+                f"the {event.kind} event on {event.name} is longer than {MAX_LINE} bytes", event.shorten
             )
         return cls.decode(raw)
 

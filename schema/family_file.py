@@ -21,6 +21,7 @@ from onnxreg.schema.recipe_file import Strict
 from onnxreg.schema.sizes import size
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Percentile = Annotated[float, Field(gt=50, lt=100)]
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
@@ -59,7 +60,7 @@ class AskedDetector(Strict):
     fit: Text
     calibrate: Text
     outliers: Text | None = None
-    percentile: float = 95.0
+    percentile: Percentile = 95.0
     shrinkage: Share | None = None
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.diff import ManifestDiff
-from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.evaluation import EvaluationDocument
 from onnxreg.schema.family_file import FamilyFile
 from onnxreg.schema.job import JobRow
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.manifest_v1 import ManifestV1
 from onnxreg.schema.model import Document
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.recipe import Recipe
 from onnxreg.schema.recipe_file import RecipeFile
 
@@ -38,9 +39,9 @@ MODELS: dict[str, type[Document]] = {
 
 
 def generate(name: str) -> dict[str, Any]:
-    """The JSON Schema of a document; a name that is not in `MODELS` is a NotFoundError."""
+    """The JSON Schema of a document; a name that is not in `MODELS` is an InputError."""
     if name not in MODELS:
-        raise NotFoundError(f"no document is called {name[:80]!r}", f"one of: {', '.join(MODELS)}")
+        raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     body = MODELS[name].model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
 

@@ -1,5 +1,6 @@
 """The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -16,6 +17,7 @@ from pydantic import (
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.frozen import FrozenDict, freeze
+from onnxreg.schema.invalid import invalid
 from onnxreg.schema.paths import PATTERN, check_path
 from onnxreg.schema.ref import check_name
 
@@ -74,10 +76,6 @@ JsonObject = Annotated[Mapping[str, Any], AfterValidator(freeze)]
 """Any JSON object, frozen."""
 
 
-UNKNOWN = "extra_forbidden"
-"""What pydantic calls a key that a strict document does not have."""
-
-
 class Document(BaseModel):
     """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
 
@@ -111,19 +109,5 @@ class Document(BaseModel):
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise InputError(f"{what} is not valid{_first(error)}") from error
-
-
-def _first(error: ValidationError) -> str:
-    """` at artifacts.0.size: ...` for the first of the errors, printable and short whatever the document holds.
-
-    An unknown key comes first: what is missing is what it was meant to be.
-    """
-    found = error.errors(include_url=False, include_input=False)
-    first = next((each for each in found if each["type"] == UNKNOWN), found[0])
-    path = ".".join(str(part) for part in first["loc"])
-    shown = path if path.isprintable() else repr(path)
-    at = f" at {shown[:200]}" if path else ""
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    what = "there is no such key" if first["type"] == UNKNOWN else first["msg"].removeprefix("Value error, ")
-    return f"{at}: {what}{more}"
+            written = json.loads(data) if cls.model_config.get("extra") == "forbid" else None
+            raise invalid(error, what, cls, written) from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from onnxreg.schema.device import Device
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.runtimes import RELEASES
 
 OLDEST = (1, 16)
@@ -84,10 +85,5 @@ def preset(name: str) -> Device:
     known = presets()
     if name in known:
         return known[name].device
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=3)
-    hint = (
-        f"did you mean {' or '.join(near)}?" if near else "`reg devices` lists them; a file is written ./NAME"
-    )
+    hint = suggest(name, known, "`reg devices` lists them; a file is written ./NAME")
     raise InputError(f"there is no device preset {name[:80]!r}", hint)

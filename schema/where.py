@@ -11,6 +11,7 @@ from functools import cached_property
 
 from onnxreg.schema import where_eval
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import nearest
 from onnxreg.schema.sizes import LARGEST, UNITS
 from onnxreg.schema.version import Version
 from onnxreg.schema.where_fields import FIELDS, Candidate, Kind
@@ -306,10 +307,8 @@ def _short(text: str) -> str:
 
 def _nearest(name: str) -> str:
     """The fields that were perhaps meant; else all of them."""
-    from difflib import get_close_matches
-
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
-    near = [field for part in parts for field in get_close_matches(part, FIELDS, n=3)]
+    near = [field for part in parts for field in nearest(part, FIELDS)]
     near += [field for part in parts for field in FIELDS if part in field]
     return (
         f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"the fields are {', '.join(FIELDS)}"

@@ -23,7 +23,7 @@ from onnxreg.schema.version import Version
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.order import Order
     from onnxreg.registry import Registry
-    from onnxreg.registry.facade import Published
+    from onnxreg.registry.versions import Published
 
 _alone = threading.Lock()
 """Exporters are not made for two threads of one process."""

@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from onnxreg.converters.android.contract import OPSET
 from onnxreg.converters.evaluation.rule import Floors
+from onnxreg.converters.inspection.android_contract import OPSET
 from onnxreg.converters.recipes.reading import from_value, read_document
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.invalid import refusal
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.recipe_file import RecipeFile
 
 DOCUMENT = Path(__file__).with_name("android.yaml")
@@ -43,12 +45,11 @@ def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> A
     """
     known = [field.name for field in fields(AndroidOptions) if field.name != TRUST]
     if strange := next((key for key in given if key not in known), None):
-        raise InputError(f"the profile android has no option {strange[:80]!r}", f"one of: {', '.join(known)}")
+        raise InputError(f"the profile android has no option {strange[:80]!r}", suggest(strange, known))
     try:
         return TypeAdapter(AndroidOptions).validate_python({**given, TRUST: trust_remote_code})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InputError(f"option {first['loc'][0]} of the profile android: {first['msg']}") from error
+        raise refusal(error, "profile android: option", known) from error
 
 
 def check_options(options: AndroidOptions) -> None:

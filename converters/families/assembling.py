@@ -9,6 +9,7 @@ from onnxreg.converters.families import layout
 from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone
 from onnxreg.converters.families.checkpoints import Head
 from onnxreg.converters.families.detector import Detector
+from onnxreg.converters.families.document import DOCUMENT
 from onnxreg.converters.families.heads import INPUT, OUTPUT
 from onnxreg.converters.families.making import BACKBONE, FUSED
 from onnxreg.converters.families.variants import Made, artifact
@@ -25,11 +26,16 @@ PROFILE, PROFILE_VERSION = "family", 1
 
 @dataclass(frozen=True)
 class Parts:
-    """What a family was made from: the loaded backbone, the heads by class id, the detector."""
+    """What a family was made from: the loaded backbone, the heads by class id, the detector.
+
+    `document` is the family's, as it is recorded; `source` the digest of all checkpoints.
+    """
 
     backbone: LoadedBackbone
     heads: Mapping[str, Head]
-    detector: Detector | None
+    document: Mapping[str, Any]
+    source: Digest
+    detector: Detector | None = None
 
 
 def assemble(asked: FamilyFile, parts: Parts, made: Sequence[Made], workspace: Path) -> Draft:
@@ -48,9 +54,9 @@ def assemble(asked: FamilyFile, parts: Parts, made: Sequence[Made], workspace: P
         "task": "image-classification",
         "family": parts.backbone.model_type,
         "model_family": family.to_json(),
-        "source": {"id": asked.name, "digest": str(_source(parts))},
+        "source": {"id": asked.name, "digest": str(parts.source)},
         "source_model_id": asked.name,
-        "recipe": _recipe(asked, parts, made, tools).to_json(),
+        "recipe": _recipe(parts, made, tools).to_json(),
         **({"license": asked.license} if asked.license else {}),
     }
     companions = tuple(DraftFile("metadata", path) for path in documents)
@@ -94,14 +100,7 @@ def _classes(output: str, ids: Sequence[str]) -> dict[str, Any]:
     return {"output": output, "ids": list(ids), "digest": str(classes_digest(ids))}
 
 
-def _source(parts: Parts) -> Digest:
-    """Over one line `<sha256>  <path>` for each file that took part, sorted by path."""
-    files = {f"backbone/{path.name}": digest_file(path).hex for path in parts.backbone.files}
-    files |= {f"heads/{class_id}": head.file.hex for class_id, head in parts.heads.items()}
-    return Digest.of("".join(f"{digest}  {path}\n" for path, digest in sorted(files.items())).encode())
-
-
-def _recipe(asked: FamilyFile, parts: Parts, made: Sequence[Made], tools: Mapping[str, str]) -> Recipe:
+def _recipe(parts: Parts, made: Sequence[Made], tools: Mapping[str, str]) -> Recipe:
     """One step for each role and precision: 320 heads were made in one way."""
     steps: dict[str, dict[str, Any]] = {}
     for each in made:
@@ -110,18 +109,12 @@ def _recipe(asked: FamilyFile, parts: Parts, made: Sequence[Made], tools: Mappin
         known["result"]["graphs"] = known["result"].get("graphs", 0) + 1
     if parts.detector:
         steps["ood-float32"]["result"] |= parts.detector.record()
-    parameters = {
-        "opset": asked.opset,
-        "activation": asked.heads.activation,
-        "variants": asked.variants.model_dump(mode="json"),
-        "limits": asked.limits.model_dump(mode="json"),
-    }
     value = {
         "profile": PROFILE,
         "profile_version": PROFILE_VERSION,
         "steps": list(steps.values()),
         "tools": dict(tools),
-        "parameters": parameters,
+        "parameters": {DOCUMENT: dict(parts.document)},
     }
     return Recipe.from_json(value)
 

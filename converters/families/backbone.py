@@ -10,10 +10,9 @@ from onnxreg.converters.families.heads import BATCH
 from onnxreg.converters.passes import base, torch_model
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.sourcefiles import CONFIG, weight_files
 from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.heads import IMAGES
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
@@ -34,7 +33,6 @@ class LoadedBackbone:
     shape: tuple[int, int, int]
     width: int
     model_type: str
-    files: tuple[Path, ...]
 
 
 def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> LoadedBackbone:
@@ -43,11 +41,8 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     Args:
         classes: the class ids that are asked for, in order; the checkpoint's config must say the same.
 
-    Raises NotFoundError where there is no directory, and InputError where it is no complete image classifier with a square
-    input, or its classes are others.
+    Raises InputError where it is no complete image classifier with a square input, or its classes are others.
     """
-    if not directory.is_dir():
-        raise NotFoundError(f"backbone: there is no checkpoint directory {directory.name}")
     model = _load(directory)
     config = model.config
     trained = _labels(config.id2label)
@@ -55,10 +50,9 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     size = getattr(config, "image_size", None)
     if not isinstance(size, int):
         raise InputError("backbone: its config does not say one image_size")
-    files = tuple(directory / name for name in (CONFIG, *weight_files(directory)))
     shape = (int(config.num_channels), size, size)
     return LoadedBackbone(
-        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type, files
+        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type
     )
 
 

@@ -1,16 +1,18 @@
 """Out-of-distribution detection by Mahalanobis distance, fitted in float64 and folded into an ONNX graph.
 
-The covariance is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88, 2004) or a
-stated one. With its Cholesky factor L the distance is |L^-1 (x - mean)|: the graph multiplies by L^-T, which in float32 keeps
-what multiplying by the inverse covariance loses. The threshold is a percentile of the distances of rows that were held out.
+With the Cholesky factor L of the covariance the distance is |L^-1 (x - mean)|: the graph multiplies by L^-T, which in float32
+keeps what multiplying by the inverse covariance loses. The threshold is a percentile of the distances of rows that were held out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from onnxreg.converters.arrays import check_finite
+from onnxreg.converters.families.covariance import Covariance, estimate
+from onnxreg.converters.families.evidence import Embedded
 from onnxreg.converters.families.heads import BATCH, INPUT, Values, make_graph
-from onnxreg.converters.families.rows import check_finite, shared_rows
+from onnxreg.converters.families.rows import keys_of
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
 from onnxreg.schema.errors import InputError
 
@@ -19,20 +21,21 @@ DISTANCE, VERDICT = "distance", "in_distribution"
 
 @dataclass(frozen=True)
 class Detector:
-    """A fitted detector, float64: a row x is in distribution where `|(x - mean) whitening| <= threshold`.
+    """A fitted detector, float64: a row is in distribution where its distance by `covariance` is at most `threshold`.
 
-    `mean` `[d]`, `whitening` `[d, d]`. `rows` were fitted on, `held_out` gave the threshold at `percentile`; of these `rejected`
-    are above it. `shrinkage` is the share of the identity.
+    `rows`, of which `distinct` differ, were fitted on; `held_out` gave the threshold at `percentile`, and of these `rejected` are
+    above it. The datasets are the digests of both.
     """
 
-    mean: Any
-    whitening: Any
+    covariance: Covariance
     threshold: float
     percentile: float
     rows: int
+    distinct: int
+    dataset: str
     held_out: int
-    rejected: int
-    shrinkage: float
+    held_out_dataset: str
+    rejected: int = 0
 
     @property
     def false_rejection(self) -> tuple[float, Interval]:
@@ -43,24 +46,30 @@ class Detector:
         """Float64 `[n]` of rows `[n, d]`."""
         import numpy as np
 
-        return np.linalg.norm((rows.astype(np.float64) - self.mean) @ self.whitening, axis=1)
+        away = rows.astype(np.float64) - self.covariance.mean
+        return np.linalg.norm(away @ self.covariance.whitening, axis=1)
 
     def record(self) -> dict[str, Any]:
         """What a reader must know to trust the threshold, in JSON."""
         share, interval = self.false_rejection
         return {
             "rows": self.rows,
-            "dimension": len(self.mean),
-            "shrinkage": self.shrinkage,
+            "distinct_rows": self.distinct,
+            "dataset": self.dataset,
+            "dimension": len(self.covariance.mean),
+            "rank": self.covariance.rank,
+            "shrinkage": self.covariance.shrinkage,
+            "condition": float(f"{self.covariance.condition:.3g}"),
             "percentile": self.percentile,
             "threshold": self.threshold,
             "held_out": self.held_out,
+            "held_out_dataset": self.held_out_dataset,
             "false_rejection": share,
             "false_rejection_interval": list(interval),
         }
 
 
-def fit(rows: Any, held_out: Any, percentile: float, shrinkage: float | None = None) -> Detector:
+def fit(rows: Embedded, held_out: Embedded, percentile: float, shrinkage: float | None = None) -> Detector:
     """Fit on embeddings `[n, d]` and take the threshold from others `[m, d]`.
 
     Args:
@@ -68,75 +77,45 @@ def fit(rows: Any, held_out: Any, percentile: float, shrinkage: float | None = N
         shrinkage: the share of the identity, 0 to 1; Ledoit and Wolf's where absent.
 
     Raises InputError where there are too few distinct rows of either kind, they hold NaN or infinity, a held-out row was fitted
-    on, or the covariance, once shrunk, is singular.
+    on, or the covariance is singular, as `covariance.estimate` says.
     """
     import numpy as np
 
-    _check_rows(rows, held_out, percentile)
-    exact = rows.astype(np.float64)
-    mean = exact.mean(axis=0)
-    covariance, share = _shrunk(exact - mean, shrinkage)
-    detector = Detector(mean, _whitening(covariance), np.inf, percentile, len(rows), len(held_out), 0, share)
-    distances = detector.distances(held_out)
+    distinct = _check_rows(rows, held_out, percentile)
+    fitted, others = rows.embeddings, held_out.embeddings
+    detector = Detector(
+        estimate(fitted, shrinkage),
+        np.inf,
+        percentile,
+        len(fitted),
+        distinct,
+        rows.dataset,
+        len(others),
+        held_out.dataset,
+    )
+    distances = detector.distances(others)
     threshold = float(np.float32(np.percentile(distances, percentile, method="higher")))
     rejected = int((distances.astype(np.float32) > np.float32(threshold)).sum())
-    return Detector(
-        mean, detector.whitening, threshold, percentile, len(rows), len(held_out), rejected, share
-    )
+    return replace(detector, threshold=threshold, rejected=rejected)
 
 
-def _check_rows(rows: Any, held_out: Any, percentile: float) -> None:
-    if not 50 < percentile < 100:
-        raise InputError(f"the percentile of the detector is {percentile:g}", "it is above 50 and below 100")
-    if rows.ndim != 2 or held_out.ndim != 2 or rows.shape[1] != held_out.shape[1]:
-        raise InputError("the detector: rows and held-out rows are not embeddings of one width")
-    check_finite(rows, "the detector: a row")
-    check_finite(held_out, "the detector: a held-out row")
-    fitted, calibrating = (len({row.tobytes() for row in side}) for side in (rows, held_out))
-    if fitted <= rows.shape[1]:
+def _check_rows(rows: Embedded, held_out: Embedded, percentile: float) -> int:
+    """How many of the rows are distinct; InputError where either cannot carry a detector."""
+    for side in (rows, held_out):
+        check_finite(side.embeddings, f"ood: an embedding of {side.name}")
+    fitted, calibrating = (len({*keys_of(side.embeddings)}) for side in (rows, held_out))
+    if fitted <= (width := rows.embeddings.shape[1]):
         raise InputError(
-            f"the detector has {fitted} distinct rows for {rows.shape[1]} dimensions: too few for a covariance",
+            f"ood: {rows.name} has {fitted} distinct rows for {width} dimensions: too few for a covariance",
             "fit on more rows than there are dimensions, better ten times as many",
         )
     if calibrating < (least := least_rows(percentile)):
         raise InputError(
-            f"the detector has {calibrating} distinct held-out rows: too few for the {percentile:g}th percentile",
+            f"ood: {held_out.name} has {calibrating} distinct rows: too few for the {percentile:g}th percentile",
             f"hold out at least {least}",
         )
-    if shared := shared_rows(held_out, rows):
-        raise InputError(
-            f"the detector was fitted on {shared} of its {len(held_out)} held-out rows",
-            "a threshold from rows of the fit rejects far more than it says: hold out others",
-        )
-
-
-def _shrunk(centred: Any, shrinkage: float | None) -> tuple[Any, float]:
-    """The covariance `[d, d]` of centred rows, shrunk, and by how much."""
-    import numpy as np
-
-    count, width = centred.shape
-    covariance = centred.T @ centred / count
-    target = np.trace(covariance) / width * np.eye(width)
-    if shrinkage is None:
-        spread = float(((centred**2).T @ centred**2 / count - covariance**2).sum()) / count
-        distance = float(((covariance - target) ** 2).sum())
-        shrinkage = min(1.0, spread / distance) if distance else 1.0
-    return (1 - shrinkage) * covariance + shrinkage * target, shrinkage
-
-
-def _whitening(covariance: Any) -> Any:
-    """L^-T of the Cholesky factor L; InputError where there is none that float64 can tell from singular."""
-    import numpy as np
-
-    scale = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(scale, scale) if scale.all() else None
-    if correlation is None or np.linalg.cond(correlation) > 1 / (np.finfo(np.float64).eps * len(covariance)):
-        raise InputError(
-            "the detector: the covariance of its rows is singular",
-            "a dimension is constant or follows from others: allow shrinkage, or fit on more varied rows",
-        )
-    lower = np.linalg.cholesky(covariance)
-    return np.linalg.solve(lower, np.eye(len(lower))).T
+    held_out.check_apart(rows)
+    return fitted
 
 
 def detector_graph(detector: Detector, opset: int) -> Any:
@@ -152,13 +131,13 @@ def detector_graph(detector: Detector, opset: int) -> Any:
         make("LessOrEqual", [DISTANCE, "threshold"], [VERDICT]),
     ]
     arrays: Mapping[str, Any] = {
-        "mean": detector.mean.astype(np.float32),
-        "whitening": detector.whitening.astype(np.float32),
+        "mean": detector.covariance.mean.astype(np.float32),
+        "whitening": detector.covariance.whitening.astype(np.float32),
         "axis": np.array([1], np.int64),
         "threshold": np.array(detector.threshold, np.float32),
     }
     weights = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    inputs: Values = {INPUT: ("FLOAT", [BATCH, len(detector.mean)])}
+    inputs: Values = {INPUT: ("FLOAT", [BATCH, len(detector.covariance.mean)])}
     outputs: Values = {DISTANCE: ("FLOAT", [BATCH]), VERDICT: ("BOOL", [BATCH])}
     return make_graph("out_of_distribution", nodes, weights, inputs, outputs, opset)
 
@@ -168,7 +147,7 @@ def detector_tensors(detector: Detector) -> dict[str, Any]:
     import numpy as np
 
     return {
-        "mean": detector.mean,
-        "whitening": np.ascontiguousarray(detector.whitening),
+        "mean": detector.covariance.mean,
+        "whitening": np.ascontiguousarray(detector.covariance.whitening),
         "threshold": np.array([detector.threshold]),
     }

@@ -2,28 +2,33 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families.rows import Rows, as_float32, digest, read_rows, shared_rows
+from onnxreg.converters.arrays import Arrays
+from onnxreg.converters.families.heads import INPUT
+from onnxreg.converters.families.rows import RowKeys, as_float32, keys_of, read_rows, shared
 from onnxreg.converters.passes import proof
+from onnxreg.converters.passes.samples import digest
 from onnxreg.schema.errors import InputError
 
 BATCH_ROWS = 64
+UNSEEN = "hold out other rows: of those that made it a detector rejects far fewer than it says"
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """Rows that nobody trained on: `input`, `species` and `head:<id>`, and their digest."""
 
-    rows: Rows
+    rows: Arrays
     dataset: str
     name: str = "evaluation"
 
     @classmethod
     def read(cls, path: Path) -> "HeldOut":
         rows = read_rows(path, "input", "species")
-        return cls(rows, str(digest(rows)), path.name)
+        return cls(rows, str(digest([rows])), path.name)
 
     def images(self, shape: Sequence[int]) -> Any:
         """`input`, float32 `[n, *shape]`; InputError where it is not."""
@@ -40,58 +45,65 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The rows of the file `name`: `source`, as they stand there, and as embeddings float32 `[n, d]`.
+    """The rows of the file `name`, as a backbone sees them: `outputs` by name, of which `embedding` is float32 `[n, d]`.
 
-    `stored`: they stand there as embeddings, of whichever backbone. `dataset` is the digest of all arrays.
+    `keys` are those of the rows as they stand in the file. `stored`: they stand there as embeddings, of whichever backbone.
+    `dataset` is the digest of all arrays.
     """
 
     name: str
     dataset: str
-    source: Any
-    embeddings: Any
-    stored: bool
+    keys: RowKeys
+    outputs: Arrays
+    stored: bool = False
+
+    @property
+    def embeddings(self) -> Any:
+        return self.outputs[INPUT]
 
     def check_apart(self, used: "Embedded") -> None:
         """InputError where a row stands in both: what a detector was made of says nothing about it."""
-        shared = max(shared_rows(self.source, used.source), shared_rows(self.embeddings, used.embeddings))
-        if shared:
+        if self.dataset == used.dataset:
+            raise InputError(f"ood: {self.name} and {used.name} are one set, {self.dataset}", UNSEEN)
+        if count := max(
+            shared(self.keys, used.keys), shared(keys_of(self.embeddings), keys_of(used.embeddings))
+        ):
             raise InputError(
-                f"{self.name} shares {shared} of its {len(self.source)} rows with {used.name}, which made the detector",
-                "measure on rows that neither its fit nor its threshold have seen",
+                f"ood: {self.name} shares {count} of its {len(self.keys)} rows with {used.name}, which made the detector",
+                UNSEEN,
             )
 
 
-@dataclass(frozen=True)
 class Embedder:
-    """A backbone in a session, for the rows in files beside the family's document."""
+    """A backbone in a session, for the rows in files beside the family's document: each file goes through it once."""
 
-    session: Any
-    directory: Path
+    def __init__(self, session: Any, directory: Path) -> None:
+        self._session, self._directory = session, directory
+        self.embed_images = cache(self._embed_images)
 
     def embed(self, path: str) -> Embedded:
         """The embeddings of a file's rows: stored as `embedding`, or made of `input`.
 
         InputError where it has neither, or it has not the shape that the backbone gives or takes.
         """
-        rows = read_rows(self.directory / path)
+        rows = read_rows(self._directory / path)
         if "embedding" not in rows:
             return self.embed_images(path)
-        width = next(item.shape[1] for item in self.session.get_outputs() if item.name == "embedding")
+        width = next(item.shape[1] for item in self._session.get_outputs() if item.name == INPUT)
         name = Path(path).name
         found = as_float32(rows["embedding"], (width,), f"{name}: embedding")
-        return Embedded(name, str(digest(rows)), found, found, stored=True)
+        return Embedded(name, str(digest([rows])), keys_of(found), {INPUT: found}, stored=True)
 
-    def embed_images(self, path: str) -> Embedded:
-        """The embeddings of a file's `input`, whatever else it has."""
-        rows, name = read_rows(self.directory / path), Path(path).name
+    def _embed_images(self, path: str) -> Embedded:
+        """What the backbone gives for a file's `input`, whatever else it has."""
+        rows, name = read_rows(self._directory / path), Path(path).name
         if "input" not in rows:
             raise InputError(f"{name} has neither an array called input nor one called embedding")
-        images = as_float32(rows["input"], self.session.get_inputs()[0].shape[1:], f"{name}: input")
-        found = outputs_of(self.session, images)["embedding"]
-        return Embedded(name, str(digest(rows)), images, found, stored=False)
+        images = as_float32(rows["input"], self._session.get_inputs()[0].shape[1:], f"{name}: input")
+        return Embedded(name, str(digest([rows])), keys_of(images), outputs_of(self._session, images))
 
 
-def outputs_of(session: Any, rows: Any) -> dict[str, Any]:
+def outputs_of(session: Any, rows: Any) -> Arrays:
     """All outputs of a graph of one input for these rows of it, run in batches."""
     import numpy as np
 

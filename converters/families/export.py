@@ -1,6 +1,6 @@
 """A family exported: its members made and measured, held against the limits, and put together as one draft."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -8,18 +8,26 @@ from typing import Any
 
 from onnxreg.converters.families import judging, latency
 from onnxreg.converters.families.assembling import Parts, assemble
-from onnxreg.converters.families.backbone import load_backbone
+from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, load_backbone
 from onnxreg.converters.families.detector import Detector, fit
+from onnxreg.converters.families.document import record, source_digest
 from onnxreg.converters.families.evidence import Embedder, HeldOut
-from onnxreg.converters.families.intake import read_heads
+from onnxreg.converters.families.intake import checkpoint_of, read_heads
 from onnxreg.converters.families.latency import Latency
-from onnxreg.converters.families.making import Work, make_backbone, make_detector, make_fused, make_heads
+from onnxreg.converters.families.making import (
+    Work,
+    judge_backbone,
+    make_backbone,
+    make_detector,
+    make_fused,
+    make_heads,
+)
 from onnxreg.converters.families.paths import check_paths
 from onnxreg.converters.families.variants import PLAIN, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import GateError
+from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.family_file import FamilyFile
 
 Report = Callable[[str], None]
@@ -28,6 +36,17 @@ SAMPLED = 64
 """Embeddings that the variants of heads and the detector are compared on."""
 NAMED = 5
 """Failed limits that an error names."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What was made, by role: the draft, and its graphs; `heads` are in the backbone's order, each with float32 first."""
+
+    draft: Draft
+    backbone: Sequence[Made]
+    heads: Sequence[Sequence[Made]]
+    ood: Sequence[Made]
+    made: Sequence[Made]
 
 
 @dataclass(frozen=True)
@@ -41,45 +60,68 @@ class ExportedFamily:
 def export_family(
     asked: FamilyFile, directory: Path, workspace: Path, report: Report = lambda step: None
 ) -> ExportedFamily:
-    """Make every member of a family in `workspace`.
+    """Make a family that keeps its limits.
+
+    Raises GateError where a stated limit does not hold, and as `make_family`. Then nothing in the workspace counts.
+    """
+    family = make_family(asked, directory, workspace, report)
+    report("measuring the latency")
+    latencies = tuple(_time(workspace, family))
+    check_limits(asked, family.made, latencies)
+    return ExportedFamily(family.draft, latencies)
+
+
+def make_family(
+    asked: FamilyFile, directory: Path, workspace: Path, report: Report = lambda step: None
+) -> Family:
+    """Make every member of a family in `workspace`, whatever its limits say of it.
 
     Args:
         directory: what the paths in `asked` are relative to.
 
     Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError where a
-    graph is not what it was made from, GateError where a stated limit does not hold. Then nothing in the workspace counts.
+    graph is not what it was made from.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
-    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
-    work = Work(asked, workspace, held_out)
     report("loading the backbone and the heads")
-    loaded = load_backbone(directory / asked.backbone.checkpoint, asked.backbone.classes)
-    heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
-    check_paths(asked, heads)
-    if held_out is not None:
-        held_out.check_heads([head.name for head in heads.values()])
+    parts, held_out = _gather(asked, directory)
+    work, heads = Work(asked, workspace, held_out), parts.heads
     report("exporting the backbone")
-    backbone = make_backbone(work, loaded)
-    judged_on = (
-        None
-        if asked.evaluation is None
-        else _embedded(workspace / backbone[0].path, directory, asked.evaluation)
-    )
-    rows = _drawn(loaded.width) if judged_on is None else judged_on[:SAMPLED]
+    backbone = make_backbone(work, parts.backbone)
+    embedders = {
+        each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
+    }
+    rows, judged_on = _drawn(parts.backbone.width), None
+    if asked.evaluation is not None:
+        seen = [each.embed_images(asked.evaluation).outputs for each in embedders.values()]
+        logits = [each[LOGITS] for each in seen]
+        backbone = judge_backbone(work, backbone, logits, parts.backbone.classes)
+        judged_on = seen[0][EMBEDDING]
+        rows = judged_on[:SAMPLED]
     report(f"exporting {len(heads)} heads")
     separate = list(make_heads(work, heads, rows, judged_on))
     fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
-    detector, ood = _detect(work, directory, backbone, rows)
+    detector, ood = _detect(work, embedders, rows)
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
-    report("measuring the latency")
-    latencies = tuple(_time(work, backbone, separate, ood))
-    check_limits(asked, made, latencies)
     report("describing what was made")
-    return ExportedFamily(assemble(asked, Parts(loaded, heads, detector), made, workspace), latencies)
+    draft = assemble(asked, replace(parts, detector=detector), made, workspace)
+    if (record(asked, directory), source_digest(asked, directory)) != (parts.document, parts.source):
+        raise InputError(
+            "a checkpoint or a file of rows was changed while it was read",
+            "export again once nothing writes to them",
+        )
+    return Family(draft, backbone, separate, ood, made)
 
 
-def _embedded(backbone: Path, directory: Path, rows: str) -> Any:
-    return Embedder(load_session(backbone), directory).embed_images(rows).embeddings
+def _gather(asked: FamilyFile, directory: Path) -> tuple[Parts, HeldOut | None]:
+    """All checkpoints, read, and the held-out rows; what does not fit together is refused before any graph is made."""
+    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
+    backbone = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
+    heads = read_heads(asked.heads, directory, backbone.classes, backbone.width)
+    check_paths(asked, heads)
+    if held_out is not None:
+        held_out.check_heads([head.name for head in heads.values()])
+    return Parts(backbone, heads, record(asked, directory), source_digest(asked, directory)), held_out
 
 
 def _drawn(width: int) -> Any:
@@ -90,25 +132,22 @@ def _drawn(width: int) -> Any:
 
 
 def _detect(
-    work: Work, directory: Path, backbone: Sequence[Made], compared: Any
+    work: Work, embedders: Mapping[str, Embedder], compared: Any
 ) -> tuple[Detector | None, list[Made]]:
     """The detector, fitted on embeddings in float32, and its graph, with how often it rejects what behind each kind of backbone.
 
     Args:
+        embedders: by precision.
         compared: embeddings that its graph is held against float64 on.
     """
     asked = work.asked
     if asked.ood is None:
         return None, []
-    embedders = {
-        each.precision: Embedder(load_session(work.workspace / each.path), directory) for each in backbone
-    }
     rows, calibration = (embedders[PLAIN].embed(path) for path in (asked.ood.fit, asked.ood.calibrate))
-    fitted = fit(rows.embeddings, calibration.embeddings, asked.ood.percentile, asked.ood.shrinkage)
-    calibration.check_apart(rows)
+    fitted = fit(rows, calibration, asked.ood.percentile, asked.ood.shrinkage)
     detector, made = make_detector(work, fitted, compared, calibration.embeddings)
     session = load_session(work.workspace / made.path)
-    checks = [judging.calibration(detector, calibration.dataset)]
+    checks = [judging.calibration(detector)]
     for precision, embedder in embedders.items():
         held_out = None if asked.evaluation is None else embedder.embed_images(asked.evaluation)
         outliers = None if asked.ood.outliers is None else embedder.embed(asked.ood.outliers)
@@ -121,20 +160,18 @@ def _detect(
     return detector, [replace(made, checks=(*made.checks, *checks))]
 
 
-def _time(
-    work: Work, backbone: Sequence[Made], heads: Sequence[Sequence[Made]], ood: Sequence[Made]
-) -> Iterator[Latency]:
+def _time(workspace: Path, family: Family) -> Iterator[Latency]:
     """Each backbone with a head of its precision, or of float32, and the detector."""
     import numpy as np
 
-    session = load_session(work.workspace / backbone[0].path)
+    session = load_session(workspace / family.backbone[0].path)
     shape = [1, *session.get_inputs()[0].shape[1:]]
     image = {"input": np.zeros(shape, np.float32)}
-    for trunk in backbone:
-        first = next(iter(heads), [])
+    first = next(iter(family.heads), [])
+    for trunk in family.backbone:
         head = next((each for each in first if each.precision == trunk.precision), next(iter(first), None))
-        chosen = [trunk, *([head] if head else []), *ood]
-        yield latency.measure(work.workspace, [each.path for each in chosen], image)
+        chosen = [trunk, *([head] if head else []), *family.ood]
+        yield latency.measure(workspace, [each.path for each in chosen], image)
 
 
 def check_limits(asked: FamilyFile, made: Sequence[Made], latencies: Sequence[Latency]) -> None:

@@ -1,16 +1,32 @@
-"""The heads of a family, found: one checkpoint for each class of the backbone, and none beside."""
+"""The checkpoints of a family, found: one head for each class of the backbone, and none beside."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from onnxreg.converters.families.checkpoints import SUFFIXES, Head, read_head
 from onnxreg.schema.errors import InputError, NotFoundError
-from onnxreg.schema.family_file import AskedHeads
+from onnxreg.schema.family_file import AskedBackbone, AskedHeads
 
 
 def member_of(class_id: str) -> str:
     """The name of the head of a class."""
     return f"head:{class_id}"
+
+
+def checkpoint_of(asked: AskedBackbone, directory: Path) -> Path:
+    """The directory of the backbone's checkpoint; NotFoundError where there is none."""
+    found = directory / asked.checkpoint
+    if not found.is_dir():
+        raise NotFoundError(f"backbone: there is no checkpoint directory {asked.checkpoint}")
+    return found
+
+
+def head_files(asked: AskedHeads, directory: Path) -> list[Path]:
+    """What lies in the folder of heads, hidden files aside, sorted; NotFoundError where there is no folder."""
+    folder = directory / asked.folder
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no folder of heads at {asked.folder}")
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def read_heads(asked: AskedHeads, directory: Path, classes: Sequence[str], width: int) -> dict[str, Head]:
@@ -23,16 +39,14 @@ def read_heads(asked: AskedHeads, directory: Path, classes: Sequence[str], width
     Raises NotFoundError where the folder or a head is missing, InputError where a checkpoint belongs to no class, a class is
     named that there is not, a class has two heads, a head reads another width, and as `read_head` does; each names the head.
     """
-    folder = directory / asked.folder
-    if not folder.is_dir():
-        raise NotFoundError(f"there is no folder of heads at {asked.folder}")
+    found = head_files(asked, directory)
     _check_named(asked, classes)
-    files = _files(folder, set(classes) - set(asked.none))
+    files = _files(found, set(classes) - set(asked.none))
     heads = {}
     for class_id in classes:
         if class_id in asked.none:
             continue
-        path = files.get(class_id, folder / f"{class_id}{SUFFIXES[0]}")
+        path = files.get(class_id, directory / asked.folder / f"{class_id}{SUFFIXES[0]}")
         head = read_head(path, member_of(class_id), asked.classes.get(class_id))
         if head.width != width:
             raise InputError(
@@ -48,10 +62,10 @@ def _check_named(asked: AskedHeads, classes: Collection[str]) -> None:
             raise InputError(f"heads.{key} names {strange[0]}, which is no class of the backbone")
 
 
-def _files(folder: Path, wanted: Collection[str]) -> dict[str, Path]:
+def _files(found: Sequence[Path], wanted: Collection[str]) -> dict[str, Path]:
     """The checkpoints in a folder by class id."""
     files: dict[str, Path] = {}
-    for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+    for path in found:
         if path.stem in files:
             raise InputError(
                 f"{member_of(path.stem)} has two checkpoints: {files[path.stem].name} and {path.name}"

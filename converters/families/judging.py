@@ -45,6 +45,14 @@ def right(logits: Any, truth: Truth) -> list[bool]:
     return [bool(hit) for hit in (logits.argmax(axis=1) == truth.labels)[counts]]
 
 
+def compared(logits: Sequence[Any], truth: Truth, output: str, limits: FamilyLimits) -> list[list[Check]]:
+    """Of each variant of a member, of which the first is in float32, how well its logits are, or what they lose."""
+    full, *others = (right(each, truth) for each in logits)
+    return [accuracy(full, output, truth)] + [
+        accuracy_loss(full, hits, output, truth, limits) for hits in others
+    ]
+
+
 def accuracy(hits: Sequence[bool], output: str, truth: Truth) -> list[Check]:
     """The accuracy of the full precision with its interval; nothing without rows."""
     if not hits:
@@ -71,10 +79,10 @@ def accuracy_loss(
     return [check, judge(tested, "mcnemar_p", pairs.mcnemar)]
 
 
-def calibration(detector: Detector, dataset: str) -> Check:
+def calibration(detector: Detector) -> Check:
     """How often the detector rejects the rows that gave its threshold."""
     share, interval = detector.false_rejection
-    about = _about("false rejection, calibration", detector.held_out, dataset, interval)
+    about = _about("false rejection, calibration", detector.held_out, detector.held_out_dataset, interval)
     return judge(about, "false_rejection_rate", share)
 
 

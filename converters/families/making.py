@@ -50,15 +50,6 @@ class Work:
     workspace: Path
     held_out: HeldOut | None = None
 
-    def judged(self, made: Made, logits: Any, output: str, truth: judging.Truth, full: Any = None) -> Made:
-        """With how well its logits are, the output `output`; of a reduced precision, against the logits `full`."""
-        hits = judging.right(logits, truth)
-        if full is None:
-            return replace(made, checks=(*made.checks, *judging.accuracy(hits, output, truth)))
-        before = judging.right(full, truth)
-        found = judging.accuracy_loss(before, hits, output, truth, self.asked.limits)
-        return replace(made, checks=(*made.checks, *found))
-
 
 def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     """The backbone in float32 (first) and its other precisions."""
@@ -74,27 +65,26 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     path = backbone_path(asked, PLAIN)
     checks += write(graph, work.workspace / path, limits, BACKBONE, PLAIN)
     first = Made(BACKBONE, BACKBONE, PLAIN, path, outputs, tuple(checks), step=step)
-    made = [first] + [
+    return [first] + [
         derive(first, graph, precision, backbone_path(asked, precision), feeds, limits, work.workspace)
         for precision in asked.variants.backbone
     ]
-    return made if images is None else _judge(work, made, images, "species", loaded.classes)
 
 
-def _judge(work: Work, made: Sequence[Made], rows: Any, key: str, classes: Sequence[str]) -> list[Made]:
-    """The variants of a member, the first one in float32, with how well they answer; each runs once."""
+def judge_backbone(
+    work: Work, made: Sequence[Made], logits: Sequence[Any], classes: Sequence[str]
+) -> list[Made]:
+    """The variants of the backbone with how well they tell the species of the held-out rows, given the logits of each."""
+    return _judge(work, made, logits, LOGITS, "species", classes)
+
+
+def _judge(
+    work: Work, made: Sequence[Made], logits: Sequence[Any], output: str, key: str, classes: Sequence[str]
+) -> list[Made]:
     assert work.held_out is not None
     truth = judging.Truth.of(work.held_out, key, classes, made[0].member)
-    output = LOGITS if made[0].role == BACKBONE else OUTPUT
-    full, *others = (outputs_of(load_session(work.workspace / each.path), rows)[output] for each in made)
-    first = work.judged(made[0], full, output, truth)
-    return [
-        first,
-        *(
-            work.judged(each, found, output, truth, full)
-            for each, found in zip(made[1:], others, strict=True)
-        ),
-    ]
+    checks = judging.compared(logits, truth, output, work.asked.limits)
+    return [replace(each, checks=(*each.checks, *found)) for each, found in zip(made, checks, strict=True)]
 
 
 def make_heads(
@@ -127,8 +117,11 @@ def make_heads(
             )
             for precision in asked.variants.head
         ]
-        known = work.held_out is not None and head.name in work.held_out.rows
-        yield _judge(work, made, judged_on, head.name, head.classes) if known else made
+        if work.held_out is not None and head.name in work.held_out.rows:
+            sessions = (load_session(work.workspace / each.path) for each in made)
+            logits = [outputs_of(session, judged_on)[OUTPUT] for session in sessions]
+            made = _judge(work, made, logits, OUTPUT, head.name, head.classes)
+        yield made
 
 
 def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embeddings: Any) -> list[Made]:

@@ -6,7 +6,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxreg.converters.scrub import scrub_config, scrub_json
+from onnxreg.converters.scrub import scrub_file
 from onnxreg.schema.errors import HostError, InputError
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.paths import check_distinct, check_path
@@ -49,7 +49,7 @@ class Intake:
     def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
         """Place `source` at `relative` in the workspace and return `relative`.
 
-        JSON files and operator configs are rewritten where they hold absolute paths (or the keys `drop`); all other
+        JSON files, templates and operator configs are rewritten where they hold absolute paths (or the keys `drop`); all other
         bytes are hard-linked, or copied where that is not possible. Raises InputError for a path that may not stand
         in a manifest, for two files of one path, and for pickles.
         """
@@ -65,7 +65,7 @@ class Intake:
         target = self.workspace / relative
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            changed = _scrubbed(source, self.name, drop)
+            changed = scrub_file(source, self.name, drop)
             if changed is None:
                 _link(source, target)
             else:
@@ -90,12 +90,6 @@ class Intake:
             raise InputError(
                 f"{source.name} cannot stand in a manifest: {error}", "rename the file"
             ) from error
-
-
-def _scrubbed(source: Path, name: str, drop: tuple[str, ...]) -> tuple[bytes, list[str]] | None:
-    if source.suffix == ".json":
-        return scrub_json(source, name, drop)
-    return scrub_config(source) if source.suffix == ".config" else None
 
 
 def _link(source: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from onnxreg.schema.asked import refusal
+from onnxreg.schema.invalid import refusal
 from onnxreg.schema.recipe import Step
 
 In = TypeVar("In")

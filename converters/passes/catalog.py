@@ -20,7 +20,8 @@ from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, InputError
+from onnxreg.schema.nearest import suggest
 
 GROUP = "onnxreg.passes"
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
@@ -52,14 +53,14 @@ def names() -> list[str]:
 def find(name: str) -> type[Pass[Any, Any]]:
     """The pass of this name.
 
-    Raises NotFoundError for a name that no pass has, ConflictError where two packages give it, and HostError where
+    Raises InputError, with the nearest names, for a name that no pass has, ConflictError where two packages give it, and HostError where
     another package's pass does not load.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
     others = _others()
     if name not in others:
-        raise NotFoundError(f"no pass is called {name[:80]!r}", f"one of: {', '.join(names())}")
+        raise InputError(f"no pass is called {name[:80]!r}", suggest(name, names()))
     return _load(others[name])
 
 

@@ -92,13 +92,15 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop initializers of the main graph that nothing reads, and the second of two that share a name, in place."""
-    read = {name for body in within(model.graph) for node in body.node for name in node.input}
-    read |= {value.name for value in model.graph.output}
-    names = [tensor.name for tensor in model.graph.initializer]
-    for index in reversed(range(len(names))):
-        if names[index] not in read or names[index] in names[:index]:
-            del model.graph.initializer[index]
+    """Drop initializers that nothing reads, and in each graph the second of two that share a name, in place."""
+    bodies = list(within(model.graph))
+    read = {name for body in bodies for node in body.node for name in node.input}
+    read |= {value.name for body in bodies for value in body.output}
+    for body in bodies:
+        names = [tensor.name for tensor in body.initializer]
+        for index in reversed(range(len(names))):
+            if names[index] not in read or names[index] in names[:index]:
+                del body.initializer[index]
 
 
 def rename_values(model: Any, names: Mapping[str, str]) -> None:
@@ -187,24 +189,6 @@ def _read(node: Any) -> list[str]:
         for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             names += [name for inner in within(body) for one in inner.node for name in one.input]
     return names
-
-
-def drop_notes(model: Any) -> None:
-    """Drop doc strings and metadata of the model and everything in it, in place: exporters write paths there."""
-    for message in _noted(model):
-        for field in ("doc_string", "metadata_props"):
-            if field in message.DESCRIPTOR.fields_by_name:
-                message.ClearField(field)
-
-
-def _noted(model: Any) -> Iterator[Any]:
-    yield model
-    for body in containers(model):
-        yield body
-        yield from body.node
-        yield from body.value_info
-        if hasattr(body, "initializer"):
-            yield from (*body.initializer, *body.input, *body.output)
 
 
 def second_names(model: Any) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.converters.passes import base, model, proof, samples
 from onnxreg.converters.runtime import load_session
-from onnxreg.converters.scrub import scrub_json
+from onnxreg.converters.scrub import scrub_file
 from onnxreg.schema.errors import ConversionError, InputError, missing_extra
 
 GRAPH, SETTINGS = "model.onnx", "genai_config.json"
@@ -75,10 +75,11 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
             self._build(subject.checkpoint, made, scratch / "cache")
             if not (made / GRAPH).is_file() or not (made / SETTINGS).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
-            for path in made.glob("*.json"):
-                if (scrubbed := scrub_json(path, subject.checkpoint.name, _LOCAL)) is not None:
-                    path.write_bytes(scrubbed[0])
             files = tuple(sorted(path.name for path in made.iterdir()))
+            for path in (made / name for name in files):
+                scrubbed = scrub_file(path, subject.checkpoint.name, _LOCAL, (subject.checkpoint,))
+                if scrubbed is not None:
+                    path.write_bytes(scrubbed[0])
             made.rename(subject.target)
         return Generator(subject.target, files)
 
@@ -98,7 +99,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
         asked = self.params
-        options = [f"int4_block_size={asked.int4_block_size}"]
+        options = ["hf_remote=false", f"int4_block_size={asked.int4_block_size}"]
         if asked.int4_accuracy_level is not None:
             options.append(f"int4_accuracy_level={asked.int4_accuracy_level}")
         paths = ["-i", str(checkpoint.absolute()), "-o", str(target), "-c", str(cache)]

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from onnxreg.converters.inspection.elements import tensor_bytes
-from onnxreg.converters.passes import base, graph, weights
+from onnxreg.converters.passes import base, gemm, graph, weights
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.schema.errors import ConversionError, missing_extra
-
-PRODUCTS = frozenset({"MatMul"})
 
 
 class OnnxBlockWiseRtnQuantization(GraphPass):
@@ -17,7 +15,8 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
 
     A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
     `accuracy_level` is the type that activations may be rounded to while the model runs: 0 as the runtime likes,
-    1 float32, 2 float16, 3 bfloat16, 4 int8. Activations and every other weight stay as they are.
+    1 float32, 2 float16, 3 bfloat16, 4 int8. With `gemm` each Gemm with a constant matrix becomes a MatMul and an Add
+    first. Activations and every other weight stay as they are.
     """
 
     id = "OnnxBlockWiseRtnQuantization"
@@ -28,6 +27,7 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
         is_symmetric: bool = True
         accuracy_level: Literal[0, 1, 2, 3, 4] = 0
         nodes_to_exclude: tuple[str, ...] = ()
+        gemm: bool = False
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -35,7 +35,10 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
         graph.inline_functions(subject)
-        return {**super().observe(subject), "factors": self._factors(subject)}
+        before = super().observe(subject)
+        if self.params.gemm:
+            gemm.unfold(subject, self.params.nodes_to_exclude)
+        return {**before, "factors": self._factors(subject)}
 
     def apply(self, subject: Any) -> Any:
         try:
@@ -65,7 +68,9 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
         found = before["factors"]
         if not found:
             raise ConversionError(
-                "quantization reached none of the weights", "the graph has no MatMul with a constant matrix"
+                "quantization reached none of the weights",
+                f"the graph has no {' or '.join(sorted(self._products))} with a constant matrix"
+                + ("" if self.params.gemm else "; those of Gemm count with the parameter gemm"),
             )
         if left := sorted(self._factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
@@ -75,7 +80,11 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
         return result
 
     def _factors(self, subject: Any) -> dict[str, weights.Factor]:
-        return weights.factors(subject, PRODUCTS, self.params.nodes_to_exclude)
+        return weights.factors(subject, self._products, self.params.nodes_to_exclude)
+
+    @property
+    def _products(self) -> frozenset[str]:
+        return frozenset({"MatMul", "Gemm"} if self.params.gemm else {"MatMul"})
 
 
 def _relative_error(found: Mapping[str, weights.Factor], after: Any, bits: int) -> float:

@@ -1,12 +1,13 @@
 """Inputs to measure a graph on: drawn with a seed to fit its contract, or read from files."""
 
 import random
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.arrays import read_rows
 from onnxreg.converters.inspection.onnx_graph import graph_inputs
+from onnxreg.converters.runtime import numpy_type
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
@@ -63,6 +64,27 @@ def draw(
     )
 
 
+def taken_by(session: Any) -> Any:
+    """What a loaded graph takes, for `draw`: an `onnx.ModelProto` with its inputs alone.
+
+    Raises InputError for an input that is no tensor of numbers.
+
+    Args:
+        session: `onnxruntime.InferenceSession`, of a file in either format.
+    """
+    import numpy as np
+    import onnx
+
+    model = onnx.ModelProto()
+    for item in session.get_inputs():
+        try:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(f"the input {item.name} is no tensor of numbers: {item.type}") from error
+        model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
+    return model
+
+
 def read(path: Path, count: int | None = None, seed: int = SEED) -> tuple[Feed, ...]:
     """Rows of a `.npz` file, or of every one in a directory: arrays by input name whose first axis counts rows.
 
@@ -105,16 +127,8 @@ def digest(feeds: Sequence[Feed]) -> Digest:
 
 
 def _rows(path: Path) -> Iterator[Feed]:
-    import numpy as np
-
     for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
-        try:
-            with np.load(file, allow_pickle=False) as found:
-                arrays = {name: found[name] for name in found.files}
-        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-            raise InputError(f"{file.name} is no .npz file of plain arrays") from error
-        if any(not array.ndim for array in arrays.values()) or len({len(a) for a in arrays.values()}) != 1:
-            raise InputError(f"{file.name}: its arrays do not have the same number of rows")
+        arrays = read_rows(file)
         count = len(next(iter(arrays.values())))
         yield from ({name: a[index : index + 1] for name, a in arrays.items()} for index in range(count))
 

@@ -69,8 +69,11 @@ class PassContract:
             assert_raises(InputError, partial(base.run, "step", self.make(), wrong))
 
     def test_a_weight_that_is_cut_short_is_refused(self) -> None:
+        import onnx
+
         subject = self.subject()
-        weight = next(tensor for tensor in subject.graph.initializer if tensor.raw_data)
+        weight = subject.graph.initializer[0]
+        weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), weight.name))
         weight.raw_data = weight.raw_data[:-1]
         assert_raises(InputError, lambda: base.run("step", self.make(), subject))
 

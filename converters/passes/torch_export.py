@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.weightless import without_weights
-from onnxreg.converters.passes import graph, model, torch_model
+from onnxreg.converters.passes import model, notes, torch_model
 from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime import one_torch_thread
@@ -53,7 +53,7 @@ def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = T
         path = directory / "model.onnx"
         _export(subject, None, options).save(str(path), external_data=True)
         exported = model.load(path)
-    graph.drop_notes(exported)
+    notes.drop(exported)
     return _finish(exported, subject)
 
 

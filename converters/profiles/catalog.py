@@ -10,7 +10,8 @@ from onnxreg.converters.android.options import DOCUMENT
 from onnxreg.converters.android.recorded import contract_of
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.reading import OURS_TO_SAY, from_value, read_document
-from onnxreg.schema.errors import HostError, NotFoundError
+from onnxreg.schema.errors import HostError, InputError
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.recipe_file import RecipeFile
 
 GROUP = "onnxreg.profiles"
@@ -54,7 +55,7 @@ def names() -> list[str]:
 def find(name: str) -> Profile:
     """The profile of this name.
 
-    Raises NotFoundError for a name that none has, HostError where another package's profile does not load.
+    Raises InputError, with the nearest names, for a name that none has, HostError where another package's profile does not load.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -66,4 +67,4 @@ def find(name: str) -> Profile:
         if not isinstance(found, Profile):
             raise HostError(f"{entry.value} is no profile", "its package has to mend that")
         return replace(found, name=name, package=None if entry.dist is None else entry.dist.name)
-    raise NotFoundError(f"no profile is called {name[:80]!r}", f"one of: {', '.join(names())}")
+    raise InputError(f"no profile is called {name[:80]!r}", suggest(name, names()))

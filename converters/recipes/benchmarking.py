@@ -7,12 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.passes import model, samples
+from onnxreg.converters.inspection.onnx_graph import load_onnx
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.runtime import numpy_type, session_options
+from onnxreg.converters.runtime import session_options
 from onnxreg.converters.toolchain import cpu_model, instruction_set
 from onnxreg.schema.benchmark import BenchmarkDocument
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConversionError
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.recipe_file import Benchmark
@@ -61,8 +62,10 @@ def measure(draft: Draft, asked: Benchmark) -> Benchmarked:
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
-    graphs = {item.path: _source(draft, item) for item in draft.artifacts}
-    runs = [run for path, graph in graphs.items() for run in _runs(draft.root, path, graph, asked)]
+    bounds = _index_bounds(draft)
+    runs = [
+        run for item in draft.artifacts for run in _runs(draft.root / item.path, item.path, bounds, asked)
+    ]
     times: Times = {}
     for turn in range(WARM_UP + asked.runs):
         for run in runs:
@@ -92,27 +95,25 @@ class Run:
         return 1000 * (time.perf_counter() - begin)
 
 
-def _source(draft: Draft, artifact: DraftArtifact) -> Path:
-    """The ONNX graph that says what an artifact takes: itself, or for ORT format its parent, or the first of the draft."""
-    candidates = [artifact.path, artifact.parent, *(item.path for item in draft.artifacts)]
-    found = next((each for each in candidates if each is not None and each.endswith(".onnx")), None)
-    if found is None:
-        raise ConversionError(f"{artifact.path} cannot be timed: no ONNX graph says what it takes")
-    return draft.root / found
+def _index_bounds(draft: Draft) -> Mapping[str, int]:
+    """`samples.index_bounds` over the ONNX graphs of a draft: a file in ORT format takes inputs of the same names."""
+    found: dict[str, int] = {}
+    for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
+        for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
+            found[name] = min(rows, found.get(name, rows))
+    return found
 
 
-def _runs(root: Path, path: str, graph: Path, asked: Benchmark) -> list[Run]:
+def _runs(file: Path, path: str, bounds: Mapping[str, int], asked: Benchmark) -> list[Run]:
     """A run for each batch size that the graph takes."""
-    import numpy as np
     import onnxruntime as ort
 
     options = session_options(prepacking=True)
     options.intra_op_num_threads, options.inter_op_num_threads = asked.threads, 1
-    session = ort.InferenceSession(str(root / path), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     sizes = [{BATCH: rows} for rows in asked.batches]
-    drawn = samples.draw(model.load(graph), sizes=sizes, lengths=[LENGTH] * len(sizes))
-    types: Mapping[str, str] = {item.name: numpy_type(item.type) for item in session.get_inputs()}
-    feeds = [{name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()} for feed in drawn]
+    taken = samples.taken_by(session)
+    feeds = samples.draw(taken, bounds, sizes=sizes, lengths=[LENGTH] * len(sizes))
     counted = _counted(session)
     found = {len(feed[counted]) if counted else 1: feed for feed in feeds}
     return [Run(path, rows, session, feed) for rows, feed in found.items()]

@@ -9,7 +9,7 @@ from typing import Any
 from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.onnx_graph import load_onnx
-from onnxreg.converters.passes import base, model
+from onnxreg.converters.passes import base, model, notes
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.samples import Feed
@@ -103,15 +103,20 @@ def _from_module(node: Node, module: Any, target: Path, feed: Feed | None) -> Ma
 
 
 def _from_graph(node: Node, path: Path, target: Path, feed: Feed | None) -> Made:
-    graph, step = _run(node, node.make(), model.load(path))
+    given = model.load(path)
+    notes.take_paths_out(given, path.parent)
+    graph, step = _run(node, node.make(), given)
     return Made(step, target.parent, model.save(graph, target))
 
 
 def _from_file(node: Node, path: Path, target: Path, feed: Feed | None) -> Made:
     """The pass writes beside its input, which is lent to it under another name, its external data under its own."""
-    lent = [target.with_suffix(".onnx")]
-    lend(path, lent[0])
-    for name in external_files(load_onnx(path), path):
+    lent, given = [target.with_suffix(".onnx")], load_onnx(path)
+    if notes.take_paths_out(given, path.parent):
+        lent[0].write_bytes(given.SerializeToString(deterministic=True))
+    else:
+        lend(path, lent[0])
+    for name in external_files(given, path):
         lent.append(target.parent / name)
         lend(path.parent / name, lent[-1])
     files, step = _run(node, node.make(feed=feed), lent[0])

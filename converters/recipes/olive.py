@@ -14,6 +14,7 @@ from typing import Any
 from onnxreg.converters.recipes.olive_passes import PASSES, REFUSED, OlivePass
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import suggest
 
 TASKS = {
     "feature-extraction": "feature-extraction",
@@ -117,7 +118,7 @@ def _input(model: Mapping[str, Any], what: str, notes: list[Note]) -> dict[str, 
 
 def _task(name: str, what: str) -> str:
     if name not in TASKS:
-        raise InputError(f"{what}: no task here is Olive's {name[:80]!r}", f"one of: {', '.join(TASKS)}")
+        raise InputError(f"{what}: no task here is Olive's {name[:80]!r}", suggest(name, TASKS))
     return TASKS[name]
 
 
@@ -176,7 +177,7 @@ def _find(kind: str, where: str) -> OlivePass:
         if name.lower() == kind.lower():
             raise InputError(f"{where}: {name} cannot be taken over from Olive", instead)
     raise InputError(
-        f"{where}: no pass here is Olive's {kind[:80]!r}", f"one of: {', '.join(each.id for each in PASSES)}"
+        f"{where}: no pass here is Olive's {kind[:80]!r}", suggest(kind, [each.id for each in PASSES])
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from onnxreg.converters.passes import catalog
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.nearest import suggest
 
 Told = tuple[str, Any, str]
 """A parameter, its value, and what became of it."""
@@ -61,9 +62,8 @@ class OlivePass:
                 _check_only(key, value, self.only[key], where)
                 told.append((key, value, "as it is here anyway"))
             elif key not in known:
-                raise InputError(
-                    f"{where}: {self.id} has no parameter {key!r} here", f"one of: {self._names(known)}"
-                )
+                names = [*known, *self.renamed, *self.unused, *self.only]
+                raise InputError(f"{where}: {self.id} has no parameter {key!r} here", suggest(key, names))
             elif value is not None:
                 params[key] = value
         for key, value in self.defaults.items():
@@ -72,9 +72,6 @@ class OlivePass:
                 told.append((key, value, "Olive's default"))
         told += [(key, None, why) for key, why in self.ours.items() if given.get(key) is None]
         return params, told
-
-    def _names(self, known: Any) -> str:
-        return ", ".join([*known, *self.renamed, *self.unused, *self.only])
 
 
 def _check_only(key: str, value: Any, allowed: tuple[Any, ...], where: str) -> None:

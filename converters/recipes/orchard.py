@@ -126,7 +126,8 @@ def _steps(asked: Export) -> Iterator[dict[str, Any]]:
         },
     }
     if asked.quantize and asked.blocks:
-        blocks = {"bits": 4, "block_size": BLOCK, "is_symmetric": asked.quantization_type == "int4"}
+        symmetric = asked.quantization_type == "int4"
+        blocks = {"bits": 4, "block_size": BLOCK, "is_symmetric": symmetric, "gemm": True}
         yield {"name": "quantized", "pass": "OnnxBlockWiseRtnQuantization", "input": "fp32", "params": blocks}
     elif asked.quantize:
         params = {
@@ -186,7 +187,7 @@ def _quantize(asked: Export) -> str:
 def _weights(asked: Export) -> str:
     if asked.blocks:
         zero = "symmetric" if asked.quantization_type == "int4" else "with a zero point"
-        return f"4 bits, {zero}, of MatMul alone; an error where there is none"
+        return f"4 bits, {zero}, of Gemm and MatMul; Conv stays as it is; an error where there is no other"
     if asked.quantization_type == "int8":
         return "QInt8 of Conv, Gemm and MatMul; on a CPU a Conv with signed weights is slower than in float32: uint8 is less so"
     return "QUInt8 of Conv, Gemm and MatMul; on a CPU a Conv is no faster than in float32"

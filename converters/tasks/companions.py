@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.scrub import scrub
+from onnxreg.converters.scrub import scrub, scrub_file
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.schema.errors import ConversionError
 
@@ -76,9 +76,8 @@ def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) ->
         cleaned, _ = scrub(_without_local_keys(value, tokens.keys()), name, checkpoint.directory)
         _write(config, {**cleaned, **tokens})
     template = directory / "chat_template.jinja"
-    if template.is_file():
-        cleaned, _ = scrub(template.read_text("utf-8"), name, checkpoint.directory)
-        template.write_text(cleaned, "utf-8")
+    if template.is_file() and (scrubbed := scrub_file(template, name, directories=(checkpoint.directory,))):
+        template.write_bytes(scrubbed[0])
     return names
 
 

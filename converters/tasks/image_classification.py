@@ -105,6 +105,9 @@ class ImageClassification(Task):
         paths = {name: str(digest) for name, digest in digests.items()}
         return {**super().record(found), "factory": place.factory.name, **paths}
 
+    def seek(self, source: str) -> None:
+        self._place(source)
+
     def find(self, source: str) -> Found:
         place = self._place(source)
         code = {f"code/{name}": path for name, path in place.factory.files.items()}

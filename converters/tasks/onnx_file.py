@@ -33,10 +33,13 @@ class OnnxFile(Task):
 
         data: str | None = None
 
-    def find(self, source: str) -> Found:
-        path = Path(source)
-        if not path.is_file():
+    def seek(self, source: str) -> None:
+        if not Path(source).is_file():
             raise NotFoundError(f"there is no file {source}", f"the task {self.id} starts from an .onnx file")
+
+    def find(self, source: str) -> Found:
+        self.seek(source)
+        path = Path(source)
         names = [path.name, *external_files(load_onnx(path), path)]
         files = [path.parent / name for name in names]
         return Found(path, digest_files(path.parent, names), files=(*files, *self._data_files()))

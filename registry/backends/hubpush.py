@@ -23,6 +23,8 @@ from onnxreg.schema.ref import POLICY_LOG
 class HubPush:
     """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
 
+    last_step = "uploading and committing"
+
     def __init__(self, head: Head, url: str, directory: Path) -> None:
         self.id = secrets.token_hex(8)
         self._head = head

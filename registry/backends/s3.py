@@ -183,14 +183,11 @@ class S3Store:
         return found is not None and found[0] == data
 
     def _put(self, key: str, body: bytes | SentFile, sha256: str, **condition: str) -> bool:
-        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours.
-
-        A server is asked first whether it wants a body that is a file.
-        """
+        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours."""
         checksum = b64encode(bytes.fromhex(sha256)).decode()
         target = {"Key": self._client.path(key), "ChecksumSHA256": checksum}
         try:
-            self._tag(self._client.call(f"writing {key}", "put_object", **target, Body=body, **condition))
+            self._tag(self._client.put(f"writing {key}", "put_object", **target, Body=body, **condition))
         except RejectedError as error:
             if error.status == 412 or (error.is_absence and "IfMatch" in condition):
                 return False

@@ -6,10 +6,10 @@ are ours alone: what a 412 means depends on whether the request may have been do
 
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
@@ -18,11 +18,12 @@ from onnxreg.registry.stopping import StoppedError, check_stop
 from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
 
+if TYPE_CHECKING:
+    from onnxreg.registry.backends.s3bare import Bare
+
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
 """Seconds."""
 CONNECTIONS = 32
-SIGNED = 300
-"""Seconds for which an address is good that was signed for one request."""
 LONGEST_PREFIX = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
@@ -52,6 +53,7 @@ _HINTS = {
     "RequestTimeTooSkewed": "set this machine's clock",
     "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
 }
+_LOST = "PreconditionFailed"
 _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
 
 
@@ -169,6 +171,20 @@ class S3Client:
 
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
+    def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
+        return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
+
+    def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
+        """Send a `Body` once; None where that did not work, for whatever reason but a condition that does not hold."""
+        status, tag = 0, None
+        with suppress(RemoteError), self._errors(doing):
+            check_stop()
+            status, tag = self._bare.put(**parameters)
+        if status == 412:
+            raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
+        return {"ETag": tag} if status == 200 and tag else None
+
     def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
         """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
 
@@ -182,14 +198,13 @@ class S3Client:
     def read_range(self, doing: str, key: str, start: int, stop: int, tag: str = "") -> Range:
         """An object's bytes from one offset up to another, or to its end; with a `tag` of that very object.
 
-        It is asked for by a signed address, which costs less than half of the processor time of a request of botocore's.
-        Where the server refuses that, it is asked in the usual way, and that answer counts.
+        It is asked for by a request of `s3bare`; where the server refuses that, in the usual way, and that answer counts.
         """
         wanted = {"Range": f"bytes={start}-{stop - 1}"}
 
         def attempt() -> Range | None:
             with self._errors(doing):
-                answer = self._send_signed(key, wanted | ({"If-Match": tag} if tag else {}))
+                answer = self._bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
                 with closing(answer.raw):
                     if answer.status_code != 206 or "ETag" not in answer.headers:
                         return None
@@ -197,15 +212,6 @@ class S3Client:
                 return Range(data, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
 
         return retrying(attempt, is_passing) or self._read_plainly(doing, stop - start, key, wanted, tag)
-
-    def _send_signed(self, key: str, headers: dict[str, str]) -> Any:
-        from botocore.awsrequest import AWSRequest
-
-        check_stop()
-        target = {"Bucket": self.place.bucket, "Key": key}
-        url = self._boto.generate_presigned_url("get_object", Params=target, ExpiresIn=SIGNED)
-        request = AWSRequest("GET", url, headers, stream_output=True)
-        return self._boto._endpoint.http_session.send(request.prepare())
 
     def _read_plainly(self, doing: str, limit: int, key: str, wanted: dict[str, str], tag: str) -> Range:
         condition = {"IfMatch": tag} if tag else {}
@@ -279,6 +285,17 @@ class S3Client:
         return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
 
     @cached_property
+    def _bare(self) -> "Bare":
+        from onnxreg.registry.backends.s3bare import Bare
+
+        credentials = None if self.place.flag("anonymous") else self._session.get_credentials()
+        return Bare(self._boto, credentials, self.place.bucket)
+
+    @cached_property
+    def _session(self) -> Any:
+        return _session(self.place.option("profile"))
+
+    @cached_property
     def _boto(self) -> Any:
         """The client of botocore. Its own retries and checksums are off: they are ours."""
         try:
@@ -298,7 +315,7 @@ class S3Client:
             **style,
             signature_version=UNSIGNED if place.flag("anonymous") else "s3v4",
         )
-        return _session(place.option("profile")).create_client(
+        return self._session.create_client(
             "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
         )
 

@@ -115,14 +115,13 @@ class Uploader:
         Where its digest is only `said`, and that try fails, the part is hashed and sent in the usual way, which counts.
         """
         body = SentFile(data, sent)
+        part = _part(number, bytes.fromhex(said.hex) if said else hashlib.sha256(data.getbuffer()).digest())
         try:
-            if said is not None:
-                part = _part(number, bytes.fromhex(said.hex))
-                with suppress(RemoteError):
-                    wanted = {**upload, **part, "Body": body}
-                    return part | _tag(self._client.request(doing, "upload_part", wanted))
-            part = _part(number, hashlib.sha256(data.getbuffer()).digest())
-            return part | _tag(self._client.call(doing, "upload_part", **upload, **part, Body=body))
+            answer = self._client.try_put(doing, **upload, **part, Body=body)
+            if answer is None:
+                part = _part(number, hashlib.sha256(data.getbuffer()).digest())
+                answer = self._client.call(doing, "upload_part", **upload, **part, Body=body)
+            return part | _tag(answer)
         finally:
             self._buffers.put(data)
 

@@ -5,12 +5,15 @@ client is made to call when it starts to send; going back takes back what counte
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from onnxreg.registry.stopping import check_stop
 
 Sent = Callable[[int], None]
+
+BLOCK = 2**18
+"""Bytes."""
 
 
 def hand_over(source: Any) -> Sent:
@@ -40,6 +43,19 @@ class SentFile(io.RawIOBase):
             self._counted += len(data)
             self._sent(len(data))
         return data
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file, which is left at its beginning."""
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        return size
+
+    def blocks(self) -> Iterator[bytes]:
+        """What is sent, from here on, in blocks larger than a client would ask for."""
+        self.begin()
+        while data := self.read(BLOCK):
+            yield data
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         if self._sending:

@@ -6,7 +6,6 @@ all share. Artifacts are named by path; None means all of them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.stamp import stamp
@@ -15,6 +14,7 @@ from onnxreg.schema.errors import IntegrityError, NotFoundError
 from onnxreg.schema.events import Hold
 from onnxreg.schema.family import ModelFamily
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.version import Version
 
 Held = tuple[str, ...] | None
@@ -98,9 +98,8 @@ EVERYTHING = Selection()
 
 
 def _no_member(ref: str, name: str, family: ModelFamily) -> NotFoundError:
-    near = get_close_matches(name, [each.name for each in family.members], 3)
-    listed = f"reg show {ref} --json lists them under model_family"
-    hint = f"did you mean {' or '.join(near)}?" if near else listed
+    listed = f"`reg show {ref} --json` lists them under model_family"
+    hint = suggest(name, [each.name for each in family.members], listed)
     return NotFoundError(f"{ref} has no member {name[:80]}", hint)
 
 
@@ -208,10 +207,19 @@ def _options(manifest: Manifest, held: Sequence[Artifact]) -> str:
 def holds(destination: Ledger, wanted: Mapping[Version, Held], actor: str | None) -> Iterator[Hold]:
     """The events by which the destination comes to say that it holds what is wanted."""
     for version in held_otherwise(destination, wanted):
-        manifest = destination.entries[version].manifest
-        yield Hold(
-            **stamp(destination.name, actor), version=version, manifest=manifest, paths=wanted[version]
-        )
+        yield _hold(destination, version, wanted[version], actor)
+
+
+def check_fits(source: Ledger, wanted: Mapping[Version, Held]) -> None:
+    """InputError where more artifacts of a version are wanted than an event of the destination can name: known before any
+    of them is fetched."""
+    for version, paths in wanted.items():
+        _hold(source, version, paths, None).check_fits()
+
+
+def _hold(ledger: Ledger, version: Version, paths: Held, actor: str | None) -> Hold:
+    manifest = ledger.entries[version].manifest
+    return Hold(**stamp(ledger.name, actor), version=version, manifest=manifest, paths=paths)
 
 
 def _held_by(ledger: Ledger, version: Version) -> Held:

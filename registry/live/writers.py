@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxreg.registry.facade import Published, Registry
+from onnxreg.registry.facade import Registry
 from onnxreg.registry.health.verify import verify_model
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import Remote
+from onnxreg.registry.versions import Published
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
 NAME = "trial/tiny"

@@ -10,6 +10,7 @@ from onnxreg.registry.history.holdings import (
     Held,
     Selection,
     asked_of,
+    check_fits,
     held_after,
     held_otherwise,
     holds,
@@ -98,12 +99,14 @@ def make_plan(
     """What is left to do. `before` are the destination's channels when it was looked at first: by now the same, or others.
 
     Raises what `transfer.missing_lines` does; ConflictError where files are wanted that were taken down there, or
-    somebody moves a channel meanwhile; IntegrityError where the source's documents contradict each other.
+    somebody moves a channel meanwhile; IntegrityError where the source's documents contradict each other; InputError where
+    more artifacts are asked for than an event can name.
     """
     versions = wish.versions
     lines = missing_lines(source, destination, versions, wish.restore is not None, wish.selection)
     asked = asked_of(source, versions, wish.selection) if source.registry != destination.registry else {}
     held = held_after(source, destination, asked)
+    check_fits(source, held)
     returning = _expired(destination, versions) if wish.restore is not None else []
     moves = wish.channels.moves(source, destination, destination.channels if before is None else before)
     lacking = bool(lines or returning or held_otherwise(destination, held))

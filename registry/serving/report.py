@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from onnxreg.registry.facade import Published
 from onnxreg.registry.serving.rendering import HERE, environment
 from onnxreg.registry.serving.views import artifact_pairs
+from onnxreg.registry.versions import Published
 from onnxreg.schema.deep import DeepDiff, TensorChange, TensorForm
 from onnxreg.schema.diff import ManifestDiff
 

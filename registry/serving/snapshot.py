@@ -1,6 +1,5 @@
 """One model as one index file has it: its state, every version, the log, and the manifests of those that are shown."""
 
-from difflib import get_close_matches
 from functools import cached_property
 
 from onnxreg.registry import lookup
@@ -13,6 +12,7 @@ from onnxreg.registry.serving.place import Place
 from onnxreg.registry.storage import IndexFile, MissingBlobError
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.nearest import nearest
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
@@ -34,7 +34,7 @@ class Snapshot:
 
     def __init__(self, place: Place, name: str, index: IndexFile | None) -> None:
         if index is None:
-            near = get_close_matches(name, list(place.names()), n=NEAR)
+            near = nearest(name, place.names(), most=NEAR)
             raise UnknownError(f"There is no model {name} here", [Ref(each) for each in near])
         self._place = place
         self._index = index
@@ -74,7 +74,7 @@ class Snapshot:
             raise
         except NotFoundError as error:
             tags = [*self.state.channels, *map(str, self.order)]
-            near = get_close_matches(ref.tag or "", tags, n=NEAR, cutoff=0.3)
+            near = nearest(ref.tag or "", tags, 0.3, NEAR)
             raise UnknownError(error.message, [Ref(ref.name, tag) for tag in near]) from error
         return self.rows([found.version])[0]
 

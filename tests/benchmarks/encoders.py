@@ -7,39 +7,22 @@ for transformers 4.57.
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from measure import Command, Row, Run, pairs, rows, run
+from peers import PINS, installed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
 
 ROOT = Path(__file__).parents[2]
-PINS = ROOT / "constraints.txt"
-COMMON = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
-OURS = ("-c", str(PINS), "--editable", f"{ROOT}[export]")
-PEERS: dict[str, tuple[str, ...]] = {
-    "txtai": ("-c", str(PINS), "txtai", "onnxmltools", "skl2onnx", *COMMON),
-    "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
-    "olive": ("-c", str(PINS), "olive-ai", "requests", *COMMON),
-}
+OURS = ("-c", PINS, "--editable", f"{ROOT}[export]")
+PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
     "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
 )
-
-
-def installed(cache: Path, peer: str, packages: tuple[str, ...]) -> Path:
-    """The programs of an environment that holds these packages."""
-    home = cache / "peers" / peer
-    done = home / ".installed"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *packages], check=True)
-        done.touch()
-    return home / "bin"
 
 
 def command(peer: str, programs: Path, checkpoint: Path, output: Path) -> Command:
@@ -69,8 +52,8 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
             shutil.rmtree(home, ignore_errors=True)
             return run(ours, env)
 
-        for peer, packages in PEERS.items():
-            programs = installed(cache, peer, packages)
+        for peer in PEERS:
+            programs = installed(cache, peer)
 
             def theirs(peer: str = peer, programs: Path = programs) -> Run:
                 shutil.rmtree(output, ignore_errors=True)

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from clients import REG
 from load import Server, free_port, serving
-from remotes import REG, installed
+from peers import installed
 
 from onnxreg.registry import Registry, lookup
 from onnxreg.registry.search import listing
@@ -61,7 +62,7 @@ def nginx(root: Path) -> Iterator[Server]:
 @contextmanager
 def mlflow(cache: Path, registry: Registry, names: Sequence[str]) -> Iterator[Server]:
     """MLflow's server over a SQLite store that holds what the registry does."""
-    program, env = installed(cache, "mlflow"), {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    program, env = installed(cache, "mlflow") / "mlflow", {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
     held = {flat(name): _versions(registry, name) for name in names}
     with tempfile.TemporaryDirectory() as directory:
         store, port = f"sqlite:///{directory}/mlflow.db", free_port()

@@ -2,236 +2,95 @@
 
 Clients and server share the machine, so that much of the wall time is the server's; the processor time is the client's
 own. A push goes where nothing is yet, a pull into an empty directory. Ours ends durable; `aws s3 cp` and `sync` in one
-is the peer that does so too. The peers live in environments of their own below `.cache/bench`.
+is the peer that does so too. The peers live in environments of their own below `.cache/peers`.
 """
 
 import os
 import secrets
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from measure import Command, Row, Run, pairs, processor, rows, run, table
-
-from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from clients import Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
+from measure import Row, Run, pairs, run
+from pairing import pulls, pushes, rows_of, scratch
+from peers import installed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import hub
 import s3servers
 from faults import proxy
 
-MIB = 2**20
-LARGE = (512, 336, 166)
-"""MiB of the large files."""
-SMALL = 300
-NAME = "acme/set"
-REG = Path(sys.executable).with_name("reg")
-PEERS = {"aws": "awscli", "dvc": "dvc[s3]", "hf": "huggingface_hub", "mlflow": "mlflow"}
-
-
-def installed(cache: Path, program: str) -> Path:
-    """A peer's program in an environment of its own."""
-    home = cache / "bench" / program
-    if not (home / "bin" / program).exists():
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", PEERS[program]], check=True)
-    return home / "bin" / program
-
-
-@dataclass(frozen=True)
-class Input:
-    """The files as a directory, for the peers, and the registry that holds them as one version, for us."""
-
-    files: Path
-    home: Path
-    scratch: Path
-
-    @property
-    def size(self) -> int:
-        return _size(self.files)
-
-    def fresh(self) -> Path:
-        """A path in the scratch directory where nothing is."""
-        return self.scratch / secrets.token_hex(6)
-
 
 @contextmanager
-def make_input() -> Iterator[Input]:
-    """Three large files and 300 of 4 to 64 KiB, none of which compresses."""
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        made = Input(*(Path(directory) / name for name in ("files", "home", "scratch")))
-        made.files.mkdir()
-        made.scratch.mkdir()
-        sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(LARGE)}
-        sizes |= {f"small-{number:03}.bin": 4096 + number * 60 * 1024 // SMALL for number in range(SMALL)}
-        for name, size in sizes.items():
-            with (made.files / name).open("wb") as file:
-                for start in range(0, size, MIB):
-                    file.write(os.urandom(min(MIB, size - start)))
-        registry = Registry(made.home)
-        with registry.workspace() as workspace:
-            for name in sizes:
-                shutil.copyfile(made.files / name, workspace / name)
-            first, *others = sizes
-            companions = tuple(DraftFile("companion", name) for name in others)
-            registry.add(Draft(NAME, workspace, (DraftArtifact("onnx", "float32", first),), companions))
-        yield made
-
-
-def _size(directory: Path) -> int:
-    """Bytes of the files in a directory, those of several names once."""
-    found = [path.lstat() for path in directory.rglob("*") if path.is_file()]
-    return sum({status.st_ino: status.st_size for status in found}.values())
-
-
-@dataclass(frozen=True)
-class Client:
-    """How one program pushes to a place and pulls from it into a directory that does not exist yet."""
-
-    name: str
-    env: dict[str, str]
-    push: Callable[[str], Command]
-    pull: Callable[[str, Path], Command]
-    prepare: Callable[[str, Path], None] = lambda place, target: None
-
-    def time_push(self, place: str) -> Run:
-        self.prepare(place, Path())
-        os.sync()
-        return run(self.push(place), self.env)
-
-    def time_pull(self, place: str, target: Path, size: int) -> Run:
-        """SystemExit where fewer bytes arrived than the files have."""
-        self.prepare(place, target)
-        os.sync()
-        try:
-            done = run(self.pull(place, target), self.env)
-            if _size(target) < size:
-                raise SystemExit(f"{self.name} pulled {_size(target)} of {size} bytes")
-            return done
-        finally:
-            shutil.rmtree(target, ignore_errors=True)
-
-
-def pushes(ours: Client, theirs: Client, fresh: Callable[[], str], aim: str, count: int) -> list[Row]:
-    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(fresh()), count)
-    return _rows("push", ours, theirs, measured, aim)
-
-
-def pulls(
-    ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
-) -> list[Row]:
-    """Each client pulls what it pushed, untimed."""
-    places = {client.name: fresh() for client in (ours, theirs)}
-    for client in (ours, theirs):
-        client.prepare(places[client.name], Path())
-        run(client.push(places[client.name]), client.env)
-
-    def pull(client: Client) -> Run:
-        return client.time_pull(places[client.name], made.fresh(), made.size)
-
-    return _rows("pull", ours, theirs, pairs(lambda: pull(ours), lambda: pull(theirs), count), aim)
-
-
-def _rows(verb: str, ours: Client, theirs: Client, measured: list[tuple[Run, Run]], aim: str) -> list[Row]:
-    what = f"{verb} of 1 GiB, {ours.name}"
-    return [*rows(what, theirs.name, measured, aim), processor(what, theirs.name, measured)]
-
-
-def reg(made: Input, name: str, env: dict[str, str]) -> Client:
-    return Client(
-        name,
-        env,
-        lambda place: [REG, "--registry", made.home, "push", NAME, place],
-        lambda place, target: [REG, "--registry", target, "pull", NAME, place],
-    )
-
-
-def aws(program: Path, made: Input, env: dict[str, str], sync: bool = False) -> Client:
-    copy = f"{program} s3 cp --recursive --only-show-errors"
-    after = ' && sync -f "$1"' if sync else ""
-    return Client(
-        "aws s3 cp + sync" if sync else "aws s3 cp",
-        env,
-        lambda place: ["sh", "-c", f'{copy} "$0" "$1"', made.files, place],
-        lambda place, target: ["sh", "-c", f'{copy} "$0" "$1"{after}', place, target],
-    )
-
-
-def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
-    """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache."""
-    work = made.scratch / "dvc"
-    config = made.scratch / "aws-config"  # dvc takes no device for one
-    config.touch()
-    env = {**env, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(made.scratch / "dvc-site")}
-    env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = str(config)
-
-    def configure(place: str, target: Path) -> None:
-        (target / ".dvc").mkdir(parents=True, exist_ok=True)
-        core = (
-            "[core]\n    no_scm = true\n    analytics = false\n    check_update = false\n    remote = there\n"
-        )
-        cache = "[cache]\n    type = hardlink\n"
-        (target / ".dvc" / "config").write_text(f"{core}{cache}['remote \"there\"']\n    url = {place}\n")
-
-    def prepare(place: str, target: Path) -> None:
-        if target == Path():
-            return configure(place, work)
-        configure(place, target)
-        shutil.copy(work / "files.dvc", target)
-
-    configure("s3://none", work)
-    shutil.copytree(made.files, work / "files")
-    run([program, "--cd", work, "add", "--quiet", "files"], env)
-    return Client(
-        "dvc",
-        env,
-        lambda place: [program, "--cd", work, "push", "--quiet"],
-        lambda place, target: [program, "--cd", target, "pull", "--quiet"],
-        prepare,
-    )
-
-
-def hf(program: Path, env: dict[str, str]) -> Client:
-    return Client(
-        "hf" if "HF_HUB_DISABLE_XET" in env else "hf, Xet",
-        env,
-        lambda place: [program, "upload", place, env["FILES"], "--quiet"],
-        lambda place, target: [program, "download", place, "--local-dir", target, "--quiet"],
-    )
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        yield Path(directory)
-
-
-def s3(cache: Path, made: Input, kind: str, count: int, peer: str) -> Iterator[Row]:
-    """Each peer has a server of its own, since SeaweedFS gives back no room and has 12 GiB; both of a pair have the same."""
+def bucket(kind: str) -> Iterator[tuple[s3servers.Server, dict[str, str]]]:
+    """A fresh server (SeaweedFS gives back no room and has 12 GiB), and what its clients find in their environment."""
     serve = {"seaweedfs": s3servers.seaweedfs, "ministack": s3servers.ministack}[kind]
     with scratch() as directory, serve(directory) as server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        env |= server.environment | {"AWS_DEFAULT_REGION": "us-east-1"}
-        ours, program = reg(made, f"reg, {kind}", env), installed(cache, "dvc" if peer == "dvc" else "aws")
-        if peer == "aws and sync":
-            yield from pulls(ours, aws(program, made, env, sync=True), server.fresh, made, "", count)
-            return
-        theirs, aim = (
-            (dvc(program, made, env), "<= 0.67") if peer == "dvc" else (aws(program, made, env), "<= 1")
-        )
-        yield from pushes(ours, theirs, server.fresh, aim, count)
+        yield server, env | server.environment | {"AWS_DEFAULT_REGION": "us-east-1"}
+
+
+def client_of(peer: str, cache: Path, made: Input, env: dict[str, str]) -> Client:
+    if peer == "dvc":
+        return dvc(installed(cache, "dvc") / "dvc", made, env)
+    if peer == "mlflow":
+        return mlflow(installed(cache, "mlflow") / "python", made, env)
+    program = installed(cache, "aws") / "aws"
+    return (
+        aws_sync(program, made, env) if peer == "sync" else aws(program, made, env, sync=peer == "aws, sync")
+    )
+
+
+def s3(cache: Path, made: Input, count: int, kind: str, peer: str, aim: str = "<= 1") -> Iterator[Row]:
+    """Both of a pair have the same server; what waits for the disk is compared in pulls alone."""
+    with bucket(kind) as (server, env):
+        ours, theirs = reg(made, f"reg, {kind}", env), client_of(peer, cache, made, env)
+        if peer != "aws, sync":
+            yield from pushes(ours, theirs, server.fresh, aim, count)
         yield from pulls(ours, theirs, server.fresh, made, aim, count)
+
+
+def again(cache: Path, made: Input, count: int, peer: str) -> Iterator[Row]:
+    """What there is to do once all has been pushed and pulled: first nothing, then one small file that changed."""
+    with bucket("seaweedfs") as (server, env):
+        clients = reg(made, "reg, seaweedfs", env), client_of(peer, cache, made, env)
+        places = {client.name: (server.fresh(), made.fresh()) for client in clients}
+
+        def push(client: Client, changed: bool) -> Run:
+            place, _ = places[client.name]
+            if changed:
+                made.change()
+                client.note()
+            client.prepare(place, Path())
+            return run(client.push(place), client.env)
+
+        def pull(client: Client, changed: bool) -> Run:
+            place, target = places[client.name]
+            if changed:
+                push(client, True)
+            client.prepare(place, target)
+            return run(client.pull(place, target), client.env)
+
+        ours, theirs = clients
+        for verb, work in (("push", push), ("pull", pull)):
+            for what, changed in (("nothing changed", False), ("one small file changed", True)):
+                measured = pairs(
+                    lambda work=work, changed=changed: work(ours, changed),
+                    lambda work=work, changed=changed: work(theirs, changed),
+                    count,
+                )
+                yield from rows_of(f"{verb} again, {what},", ours, theirs, measured, "<= 1")
+        for _, target in places.values():
+            shutil.rmtree(target)
 
 
 def on_the_hub(cache: Path, made: Input, count: int, xet: bool) -> Iterator[Row]:
     """What was sent through Xet cannot be fetched from the emulator, so then only pushes are compared."""
-    program = installed(cache, "hf")
+    program = installed(cache, "hf") / "hf"
     with scratch() as directory, hub.running(directory / "lfs") as server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         env |= {"HF_ENDPOINT": server.endpoint, "HF_TOKEN": hub.TOKEN, "HF_HOME": str(directory / "home")}
@@ -265,12 +124,13 @@ def hub_reg(made: Input, env: dict[str, str]) -> Client:
     )
 
 
-def unchanged(cache: Path, made: Input) -> Iterator[Row]:
+def unchanged(cache: Path, made: Input, count: int) -> Iterator[Row]:
     """What is asked of a server where there is nothing to do, in requests."""
     with scratch() as directory, s3servers.ministack(directory) as server, proxy(server.endpoint) as between:
         env = {**os.environ, **server.environment, "AWS_DEFAULT_REGION": "us-east-1"}
         env |= {"AWS_ENDPOINT_URL": between.url}
-        ours, sync = reg(made, "reg", env), [installed(cache, "aws"), "s3", "sync", "--only-show-errors"]
+        program = installed(cache, "aws") / "aws"
+        ours, sync = reg(made, "reg", env), [program, "s3", "sync", "--only-show-errors"]
         place, copy = server.fresh(), server.fresh()
         target, mirror = made.fresh(), made.fresh()
         for verb, mine, theirs in (
@@ -290,25 +150,21 @@ def unchanged(cache: Path, made: Input) -> Iterator[Row]:
             )
 
 
-def benchmark(cache: Path, count: int = 3, wanted: Sequence[str] = ()) -> list[Row]:
-    """All comparisons, or those whose names are wanted."""
+PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
+    "aws": partial(s3, kind="seaweedfs", peer="aws"),
+    "aws, sync": partial(s3, kind="seaweedfs", peer="aws, sync"),
+    "dvc": partial(s3, kind="seaweedfs", peer="dvc", aim="<= 0.67"),
+    "mlflow": partial(s3, kind="seaweedfs", peer="mlflow"),
+    "ministack": partial(s3, kind="ministack", peer="aws"),
+    "hub": partial(on_the_hub, xet=False),
+    "xet": partial(on_the_hub, xet=True),
+    "unchanged": unchanged,
+    "again, sync": partial(again, peer="sync"),
+    "again, dvc": partial(again, peer="dvc"),
+    "again, mlflow": partial(again, peer="mlflow"),
+}
+
+
+def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
     with make_input() as made:
-        known: dict[str, Callable[[], Iterator[Row]]] = {
-            "aws": lambda: s3(cache, made, "seaweedfs", count, "aws"),
-            "sync": lambda: s3(cache, made, "seaweedfs", count, "aws and sync"),
-            "dvc": lambda: s3(cache, made, "seaweedfs", count, "dvc"),
-            "ministack": lambda: s3(cache, made, "ministack", 1, "aws"),
-            "hub": lambda: on_the_hub(cache, made, count, xet=False),
-            "xet": lambda: on_the_hub(cache, made, count, xet=True),
-            "unchanged": lambda: unchanged(cache, made),
-        }
-        found: list[Row] = []
-        for name in wanted or known:
-            for row in known[name]():
-                print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
-                found.append(row)
-        return found
-
-
-if __name__ == "__main__":
-    print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]), sys.argv[2:])))
+        return list(PARTS[part](cache, made, count))

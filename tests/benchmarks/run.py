@@ -1,17 +1,25 @@
-"""Run the benchmarks: ratios to a table on the terminal, to JSON and to docs/benchmarks.md.
+"""Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
-python tests/benchmarks/run.py [startup] [ingest] [memory] [durability] [verify] [scale] [resolve] [export] [encoders] [remotes] [serving]
+python tests/benchmarks/run.py [GROUP ...]
+
+Without a group: all of them. `page` alone writes the page anew from the figures that are there.
 """
 
-import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+import adding
 import durability
 import encoders
 import export
+import growth
+import oci
+import peers
 import remotes
+import report
 import resolving
 import scale
 import serving
@@ -20,25 +28,7 @@ import transfer
 import verify
 from measure import Row, table
 
-ROOT = Path(__file__).parents[2]
-CACHE = ROOT / ".cache"
-HEADING = """# Benchmarks
-
-Made by `make bench` on one machine in one run. Whole processes in pairs, ours and the peer's in turn; figures are medians,
-the ratio is ours over the peer's (below 1: ours is faster or smaller). Losing rows stand here like the others.
-
-Start-up is that of an installed wheel; `reg show` reads a manifest with pydantic, behind typer, and has no aim. The
-export makes the same kinds of file as OpenMed's converter, and measures the parity of each besides; a third of its
-time is the import of torch and transformers, which both sides pay.
-
-A remote's server shares the machine with its client, so that the wall time of a push or pull is largely the server's;
-the processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and
-a pull of ours does both: the row with `sync` is the fair one. The emulator of the Hub is ours, in Python.
-
-Of rates (/s, MB/s) the ratio is better above 1. `reg serve` is one process, MLflow's registry has its four workers and SQLite,
-nginx one worker; all have the same 200 models of 5 versions, and 64 clients (wrk, on the same cores).
-
-"""
+CACHE = Path(__file__).parents[2] / ".cache"
 
 
 def _export() -> list[Row]:
@@ -51,6 +41,7 @@ def _export() -> list[Row]:
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
+    **{f"adding {peer}": partial(adding.benchmark, CACHE, peer) for peer in ("dvc", "mlflow")},
     "memory": transfer.memory,
     "durability": durability.benchmark,
     "verify": verify.benchmark,
@@ -58,22 +49,34 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "resolve": resolving.benchmark,
     "export": _export,
     "encoders": lambda: encoders.benchmark(CACHE),
-    "remotes": lambda: remotes.benchmark(CACHE),
-    "serving": lambda: serving.benchmark(CACHE),
+    **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
+    **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},
+    **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
+
+GROWTH = {f"growth {kind}": partial(growth.benchmark, kind) for kind in growth.KINDS}
 
 
 def main(wanted: list[str]) -> None:
     CACHE.mkdir(exist_ok=True)
-    results = CACHE / "benchmarks.json"
-    known = json.loads(results.read_text()) if results.exists() else {}
-    for name in wanted or BENCHMARKS:
+    for name in _chosen(wanted):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        known[name] = [row.to_json() for row in BENCHMARKS[name]()]
-        results.write_text(json.dumps(known, indent=2) + "\n")
-    text = table([Row(**row) for name in BENCHMARKS for row in known.get(name, [])])
-    print(text)
-    (ROOT / "docs" / "benchmarks.md").write_text(HEADING + text + "\n")
+        if name in GROWTH:
+            curves = GROWTH[name]()
+            report.save("growth", name, [asdict(curve) for curve in curves], peers.versions(CACHE))
+        else:
+            found = BENCHMARKS[name]()
+            print(table(found), flush=True)
+            report.save("groups", name, [asdict(row) for row in found], peers.versions(CACHE))
+    report.write(report.load())
+
+
+def _chosen(wanted: list[str]) -> list[str]:
+    """A group is wanted by its whole name or by the first word of it."""
+    known = [*BENCHMARKS, *GROWTH]
+    if wanted == ["page"]:
+        return []
+    return [name for name in known if not wanted or name in wanted or name.split()[0] in wanted]
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from httpservers import flat, mlflow, nginx, reg
 from load import Ask, Server, ask, download, timed
-from measure import Row, row, table
+from measure import Row, row
 
 from onnxreg.registry import Registry
 from onnxreg.registry.storage import blob_path, index_path
@@ -174,23 +174,12 @@ def _cost(registry: Registry, every: list[Ask]) -> tuple[float, float, float, fl
         return start, listed, memory, server.peak()
 
 
-def benchmark(cache: Path, count: int = 3, wanted: Sequence[str] = ()) -> list[Row]:
-    """All comparisons, or those whose names are wanted."""
+def benchmark(cache: Path, part: str, count: int = 3) -> list[Row]:
     names = [grow.model_name(number) for number in range(MODELS)]
-    found: list[Row] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        if part == "size":
+            return list(size(Path(directory)))
         registry = grow.grow(Path(directory) / "registry", MODELS, VERSIONS, manifests=True)
-        known: dict[str, Callable[[], Iterator[Row]]] = {
-            "mlflow": lambda: against_mlflow(cache, registry, names, count),
-            "nginx": lambda: against_nginx(registry, names, count),
-            "size": lambda: size(Path(directory)),
-        }
-        for part in wanted or known:
-            for each in known[part]():
-                print(table([each]).splitlines()[-1], file=sys.stderr, flush=True)
-                found.append(each)
-    return found
-
-
-if __name__ == "__main__":
-    print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]), sys.argv[2:])))
+        if part == "nginx":
+            return list(against_nginx(registry, names, count))
+        return list(against_mlflow(cache, registry, names, count))

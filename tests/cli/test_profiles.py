@@ -90,7 +90,9 @@ def test_another_document_or_version_is_another_export(reg: Reg, package: Path, 
 
 
 def test_what_show_prints_is_a_recipe_of_ones_own(reg: Reg, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(reg("profiles", "show", "android").out)
+    shown = reg("profiles", "show", "android").out
+    assert "# OPTION          TYPE         DEFAULT\n# max_seq_length  integer > 0  512\n" in shown
+    (tmp_path / "mine.yaml").write_text(shown)
     mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()
     assert (mine.profile, android.profile) == ("recipe", "android")
     assert mine.steps == android.steps

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,28 @@ def export(reg: Reg, source: str, recipe: str = "int8.yaml", *more: str) -> Any:
     return reg("--registry", "r", "export", source, "--recipe", recipe, "--name", "acme/x", *more)
 
 
-def left(root: Path) -> list[str]:
-    """What a registry holds beside its cache."""
-    names = ("registry.json", "policy.jsonl")
-    found = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
-    return [str(path) for path in found if path.parts[0] != "local" and path.name not in names]
+@pytest.fixture
+def unchanged(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Whether a command left nothing: no version, no scratch, no temporary file, every file beside as it was."""
+    (here / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here / "temp"))
+
+    def files() -> dict[str, bytes]:
+        found = [
+            path for path in here.rglob("*") if path.is_file() and "r" not in path.relative_to(here).parts
+        ]
+        return {str(path): path.read_bytes() for path in found}
+
+    def look() -> bool:
+        kept = [
+            path for part in ("blobs", "index", "local/tmp", "gc") for path in (here / "r" / part).rglob("*")
+        ]
+        return not [path for path in kept if path.is_file()] and files() == before.setdefault(
+            "files", files()
+        )
+
+    before: dict[str, dict[str, bytes]] = {}
+    return look
 
 
 def truncated(model: onnx.ModelProto, path: Path) -> None:
@@ -98,13 +116,32 @@ def nothing(model: onnx.ModelProto, path: Path) -> None:
     }.values(),
 )
 def test_a_graph_that_cannot_be_used(
-    reg: Reg, here: Path, write: Callable[[onnx.ModelProto, Path], None], status: int, said: str
+    reg: Reg,
+    here: Path,
+    unchanged: Callable[[], bool],
+    write: Callable[[onnx.ModelProto, Path], None],
+    status: int,
+    said: str,
 ) -> None:
     write(mlp(), here / "bad.onnx")
+    assert unchanged()
     done = export(reg, "bad.onnx")
     assert (done.status, said in done.err) == (status, True), done.err
     assert "Traceback" not in done.err
-    assert not Path("r").exists() or left(Path("r")) == []
+    assert unchanged()
+
+
+@pytest.mark.parametrize(
+    "write", [truncated, outside("../outside.bin"), outside("/etc/passwd"), outside("weights.bin"), nothing]
+)
+def test_a_graph_that_cannot_be_added(
+    reg: Reg, here: Path, unchanged: Callable[[], bool], write: Callable[[onnx.ModelProto, Path], None]
+) -> None:
+    write(mlp(), here / "bad.onnx")
+    assert unchanged()
+    done = reg("--registry", "r", "add", "bad.onnx", "--name", "acme/x")
+    assert (done.status, "bad.onnx" in done.err) == (2, True), done.err
+    assert unchanged()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +154,23 @@ def test_a_graph_that_cannot_be_used(
             2,
             "a <- b <- a",
         ),
+        "missing parent": (
+            TASK + "  - {name: int8, pass: OnnxDynamicQuantization, input: fp16}\n",
+            2,
+            "there is no step called fp16",
+        ),
+        "unknown pass": (
+            TASK + "  - {name: int8, pass: OnnxQuantize}\n",
+            2,
+            "step int8: no pass is called 'OnnxQuantize'",
+        ),
+        "unknown parameter": (
+            TASK + "  - {name: int8, pass: OnnxDynamicQuantization, params: {bits: 4}}\n",
+            2,
+            "bits",
+        ),
+        "key twice": (INT8 + "task: onnx\n", 2, "task"),
+        "nothing to do": (TASK + "  - {name: a, pass: OnnxIODataTypeConverter}\n", 2, "logits"),
         "limit": (
             INT8 + "checks:\n  - {metric: max_abs_diff, max: 0.0001}\n",
             7,
@@ -136,12 +190,14 @@ def test_a_graph_that_cannot_be_used(
         "sample": (INT8 + "options: {data: rows.npz}\n", 2, "there is no data at rows.npz"),
     }.values(),
 )
-def test_a_recipe_that_cannot_be_run(reg: Reg, here: Path, recipe: str, status: int, said: str) -> None:
+def test_a_recipe_that_cannot_be_run(
+    reg: Reg, here: Path, unchanged: Callable[[], bool], recipe: str, status: int, said: str
+) -> None:
     (here / "bad.yaml").write_text(recipe)
+    assert unchanged()
     done = export(reg, "m.onnx", "bad.yaml")
     assert (done.status, said in done.err) == (status, True), done.err
-    assert not Path("r").exists() or left(Path("r")) == []
-    assert not Path("r/local/tmp").exists() or list(Path("r/local/tmp").iterdir()) == []
+    assert unchanged()
 
 
 def test_a_source_that_is_not_there(reg: Reg, here: Path) -> None:
@@ -152,7 +208,7 @@ def test_a_source_that_is_not_there(reg: Reg, here: Path) -> None:
     assert (done.status, "--name" in done.err) == (2, True)
 
 
-SEVEN: dict[str, list[dict[str, Any]]] = {
+OLIVE: dict[str, list[dict[str, Any]]] = {
     "OnnxConversion": [
         {"type": "OnnxConversion", "config": {"target_opset": 17, "save_as_external_data": False}}
     ],
@@ -162,6 +218,13 @@ SEVEN: dict[str, list[dict[str, Any]]] = {
     "OrtMixedPrecision": [{"type": "OrtMixedPrecision", "atol": 1e-6}],
     "DynamicToFixedShape": [{"type": "DynamicToFixedShape", "dim_param": ["batch"], "dim_value": [1]}],
     "ModelBuilder": [{"type": "ModelBuilder", "config": {"precision": "int4"}}],
+    "OnnxDynamicQuantization": [
+        {"type": "OnnxDynamicQuantization", "precision": "int8", "op_types_to_exclude": []}
+    ],
+    "OnnxBlockWiseRtnQuantization": [
+        {"type": "OnnxBlockWiseRtnQuantization", "block_size": 32, "axis": 0, "nodes_to_include": []}
+    ],
+    "OrtTransformersOptimization": [{"type": "OrtTransformersOptimization", "config": {"opt_level": 1}}],
 }
 
 
@@ -180,8 +243,8 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return directory
 
 
-@pytest.mark.parametrize("name", SEVEN)
-def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
+@pytest.mark.parametrize("name", OLIVE)
+def test_each_pass_runs_out_of_a_document_of_olive(
     reg: Reg, here: Path, bert: Path, llama: Path, name: str
 ) -> None:
     model: dict[str, Any] = {"type": "OnnxModel", "model_path": "m.onnx"}
@@ -189,14 +252,14 @@ def test_each_of_the_seven_passes_runs_out_of_a_document_of_olive(
         model = {"type": "HfModel", "config": {"model_path": str(bert), "task": "token-classification"}}
     elif name == "ModelBuilder":
         model = {"type": "HfModel", "config": {"model_path": str(llama)}}
-    passes = {f"step{index}": step for index, step in enumerate(SEVEN[name])}
+    passes = {f"step{index}": step for index, step in enumerate(OLIVE[name])}
     document = {"input_model": model, "passes": passes, "engine": {"output_dir": str(here / "secret")}}
     (here / "olive.json").write_text(json.dumps(document))
     done = reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x", "--json")
     assert done.status == 0, done.err
     recipe = done.json["manifest"]["recipe"]
     steps = [step["pass"] for step in recipe["steps"] if step["pass"] != "golden-vectors"]
-    assert steps == [step["type"] for step in SEVEN[name]]
+    assert steps == [step["type"] for step in OLIVE[name]]
     assert [artifact["path"] for artifact in done.json["manifest"]["artifacts"]] == ["model.onnx"]
     told = recipe["parameters"]["recipe"]["translation"]
     assert {"field": "engine", "value": None, "became": "not used"} in told

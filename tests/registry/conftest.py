@@ -14,7 +14,7 @@ from faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
-from onnxreg.registry.facade import Published
+from onnxreg.registry.versions import Published
 from onnxreg.schema.draft import Draft
 
 MakeDraft = Callable[..., Draft]

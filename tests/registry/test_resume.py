@@ -19,11 +19,11 @@ from faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import http, partial, ranges, retrying
-from onnxreg.registry.facade import Published
 from onnxreg.registry.hashing import PieceHasher
 from onnxreg.registry.moving import copying
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.storage import Piece, blob_path
+from onnxreg.registry.versions import Published
 from onnxreg.schema.digest import PIECE, PIECES, Digest, piece_size
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import HostError, IntegrityError, RemoteError

@@ -16,6 +16,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
 from onnxreg.registry.backends.retrying import UnansweredError
+from onnxreg.registry.backends.s3bare import Bare
 from onnxreg.registry.backends.s3client import Place, S3Client
 from onnxreg.registry.identity import new_identity
 from onnxreg.schema.draft import Draft
@@ -195,3 +196,22 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
         client.read_range("reading blobs/x", "x/blobs/x", 0, 10)
     assert closed in caught.value.message
     assert "X-Amz" not in caught.value.message
+
+
+def test_what_a_bare_request_is_refused_goes_the_usual_way(
+    there: str, registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a server that sends its clients to another region."""
+    refused: list[set[str]] = []
+
+    def refuse(self: Bare, **parameters: Any) -> tuple[int, str | None]:
+        refused.append(set(parameters))
+        return 301, None
+
+    registry.add(make_draft(size=17 * 2**20), "1.0.0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Bare, "put", refuse)
+        registry.push("acme/pii:1.0.0", there)
+    assert {"PartNumber" in names for names in refused} == {True, False}
+    other.pull("acme/pii:1.0.0", there)
+    assert not other.verify().damages

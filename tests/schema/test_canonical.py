@@ -99,6 +99,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "16 MiB of lists": (b"[" + b"[]," * (canonical.MAX_BYTES // 3 - 2) + b"0]", "too many values"),
     "16 MiB of digits": (b"[" + b"9" * (canonical.MAX_BYTES - 2) + b"]", "not valid JSON"),
     "16 MiB exponent": (b"[1e" + b"9" * (canonical.MAX_BYTES - 4) + b"]", "out of range"),
+    "a long key above many values": (
+        b'{"' + b"k" * 4_000_000 + b'": [' + b"0," * 900_000 + b"1e999]}",
+        "out of range",
+    ),
     "17 MiB": (b" " * (canonical.MAX_BYTES + 1), "too large"),
 }
 
@@ -127,6 +131,22 @@ def test_a_huge_string_is_refused_before_it_is_parsed() -> None:
     assert Counted.decoded == 0
     assert canonical.decode(Counted(b"[]")) == []
     assert Counted.decoded == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"limits": {"parity": {"int8": float("inf")}}}, " at limits.parity.int8"),
+        ({"a": [1, {"b": 2**53}]}, " at a.1.b"),
+        ({"a\n": float("nan")}, r" at a\n"),
+        (float("nan"), ""),
+    ],
+)
+def test_a_number_out_of_range_is_found(value: Any, place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        canonical.encode(value, "it")
+    _, _, told = caught.value.message.partition(" out of range: ")
+    assert told.partition(" at ")[1:] == place.partition(" at ")[1:]
 
 
 def test_the_deepest_value_that_is_read() -> None:

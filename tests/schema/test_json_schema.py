@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema import jsonschema as documents
-from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Manifest
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -33,7 +33,7 @@ def test_nothing_is_stale() -> None:
 
 
 def test_unknown_document() -> None:
-    with pytest.raises(NotFoundError, match="no document is called 'manifest-v9'"):
+    with pytest.raises(InputError, match="no document is called 'manifest-v9'"):
         documents.generate("manifest-v9")
 
 

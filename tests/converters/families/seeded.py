@@ -1,4 +1,4 @@
-"""Heads of seeded weights."""
+"""Heads of seeded weights, and rows as if embedded."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -6,9 +6,19 @@ from itertools import pairwise
 import numpy as np
 
 from onnxreg.converters.families.checkpoints import Head, Layer
-from onnxreg.schema.digest import Digest
+from onnxreg.converters.families.evidence import Embedded
+from onnxreg.converters.families.rows import keys_of
+from onnxreg.converters.passes.samples import digest
 
 WIDTH = 24
+
+
+def embedded(rows: np.ndarray, name: str = "rows.npz", *, stored: bool = False) -> Embedded:
+    """Rows as if they had come out of a backbone."""
+    dataset = str(digest([{"embedding": rows}]))
+    return Embedded(name, dataset, keys_of(rows), {"embedding": rows}, stored)
+
+
 MakeHead = Callable[..., Head]
 
 
@@ -26,6 +36,6 @@ def maker() -> MakeHead:
             for before, after in pairwise(sizes)
         )
         ids = tuple(f"class{number}" for number in range(classes))
-        return Head(name, layers, ids, (9,) * classes, Digest.of(name.encode()))
+        return Head(name, layers, ids, (9,) * classes)
 
     return make

@@ -47,6 +47,12 @@ def images(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, 3, SIDE, SIDE)).astype(np.float32)
 
 
+def of_rank(rank: int) -> np.ndarray:
+    """Embeddings that vary along `rank` directions only."""
+    draw = np.random.default_rng(6)
+    return (draw.normal(size=(200, rank)) @ draw.normal(size=(rank, WIDTH))).astype(np.float32)
+
+
 def rows(root: Path, file: str, name: str) -> Any:
     with np.load(root / file) as found:
         return found[name]

@@ -51,9 +51,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_rows_of_another_shape_are_refused_by_their_file(embedder: Embedder, what: str) -> None:
+def test_rows_of_another_shape_are_refused_by_their_file(
+    embedder: Embedder, tmp_path: Path, what: str
+) -> None:
     arrays, message = BAD[what]
-    np.savez(embedder.directory / "rows.npz", **arrays)
+    np.savez(tmp_path / "rows.npz", **arrays)
     with pytest.raises(InputError) as caught:
         embedder.embed("rows.npz")
     assert caught.value.message.startswith(message)
@@ -67,9 +69,9 @@ def test_held_out_images_of_another_size_are_refused(tmp_path: Path) -> None:
         held_out.images((3, 4, 4))
 
 
-def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedder) -> None:
+def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedder, tmp_path: Path) -> None:
     stored = np.zeros((4, WIDTH), np.float32)
-    np.savez(embedder.directory / "rows.npz", input=images(4), embedding=stored)
+    np.savez(tmp_path / "rows.npz", input=images(4), embedding=stored)
     assert np.array_equal(embedder.embed("rows.npz").embeddings, stored)
     made = embedder.embed_images("rows.npz")
     assert np.array_equal(made.embeddings, images(4).reshape(4, -1))
@@ -77,13 +79,36 @@ def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder: Embedd
 
 
 @pytest.mark.parametrize("kind", ["input", "embedding"])
-def test_rows_that_made_the_detector_measure_nothing(embedder: Embedder, kind: str) -> None:
+def test_rows_that_made_the_detector_measure_nothing(embedder: Embedder, tmp_path: Path, kind: str) -> None:
     used = images(5)
     half = np.concatenate([images(3, seed=1), used[:2]])
-    np.savez(embedder.directory / "fit.npz", input=used)
-    np.savez(embedder.directory / "other.npz", input=images(5, seed=1))
-    np.savez(embedder.directory / "half.npz", **{kind: half if kind == "input" else half.reshape(5, -1)})
+    np.savez(tmp_path / "fit.npz", input=used)
+    np.savez(tmp_path / "other.npz", input=images(5, seed=1))
+    np.savez(tmp_path / "half.npz", **{kind: half if kind == "input" else half.reshape(5, -1)})
     fit = embedder.embed("fit.npz")
     embedder.embed("other.npz").check_apart(fit)
     with pytest.raises(InputError, match=r"half\.npz shares 2 of its 5 rows with fit\.npz"):
         embedder.embed("half.npz").check_apart(fit)
+    np.savez(tmp_path / "again.npz", input=used)
+    with pytest.raises(InputError, match=r"again\.npz and fit\.npz are one set, sha256:"):
+        embedder.embed("again.npz").check_apart(fit)
+
+
+def test_a_file_goes_through_a_backbone_once(session: Any, tmp_path: Path) -> None:
+    class Counting:
+        """Counts the rows that it runs."""
+
+        rows = 0
+
+        def run(self, names: list[str], feed: dict[str, Any]) -> Any:
+            self.rows += len(feed["input"])
+            return session.run(names, feed)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(session, name)
+
+    counting = Counting()
+    embedder = Embedder(counting, tmp_path)
+    np.savez(tmp_path / "rows.npz", input=images(70))
+    assert embedder.embed_images("rows.npz") is embedder.embed("rows.npz")
+    assert counting.rows == 70

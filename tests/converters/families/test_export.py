@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,12 @@ import small
 import torch
 from safetensors.torch import load_file, save_file
 
-from onnxreg.converters.families import layout
+from onnxreg.converters.families import evidence, export, layout
+from onnxreg.converters.families.evidence import outputs_of
 from onnxreg.converters.families.export import ExportedFamily, export_family
 from onnxreg.converters.families.fused import MASKED
 from onnxreg.converters.families.paths import check_paths
+from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.errors import GateError, InputError, NotFoundError, RegError
@@ -90,6 +93,7 @@ def test_every_graph_keeps_the_contract(family: Family) -> None:
         onnx.checker.check_model(graph, full_check=True)
         assert {entry.version for entry in graph.opset_import if entry.domain == ""} == {18}
         inputs, outputs = shapes(graph.graph.input), shapes(graph.graph.output)
+        assert {dims[0] for dims in (*inputs.values(), *outputs.values())} == {"batch_size"}
         if item.path.startswith("swin"):
             assert inputs == {"input": ["batch_size", 3, 16, 16]}
             assert outputs == {"species_logits": ["batch_size", 4], "embedding": ["batch_size", small.WIDTH]}
@@ -107,9 +111,13 @@ def test_the_metadata_says_what_the_graphs_say(family: Family) -> None:
     assert value["members"]["head:bean"]["classes"] == small.CLASSES["bean"]
     assert value["members"]["fused"]["heads"] == ["head:apple", "head:bean", "head:corn"]
     assert value["routing"]["weed"] is None
-    assert value["ood"]["rows"] == 200
-    assert value["ood"]["dimension"] == small.WIDTH
-    assert value["ood"]["percentile"] == 95.0
+    assert set(value["versions"]) == {"onnx", "onnxruntime", "torch", "transformers"}
+    ood = value["ood"]
+    assert (ood["rows"], ood["distinct_rows"], ood["held_out"]) == (200, 200, 100)
+    assert (ood["dimension"], ood["rank"], ood["percentile"]) == (small.WIDTH, small.WIDTH - 1, 95.0)
+    assert 1 < ood["condition"] < 1e12
+    for key, file in (("dataset", "fit.npz"), ("held_out_dataset", "calibrate.npz")):
+        assert ood[key] == str(digest([{"input": small.rows(family.source, file, "input")}]))
 
 
 def test_the_fused_graph_answers_as_the_separate_files(family: Family) -> None:
@@ -174,12 +182,50 @@ def test_the_draft_becomes_a_manifest_without_a_time_or_a_path(family: Family, t
     assert b"p50" not in published.data
 
 
+def test_each_row_goes_through_each_backbone_once(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def counting(session: Any, rows: Any) -> Any:
+        (graph,) = (path for path in (FP32, HALF, INT8) if session is sessions[path])
+        seen.update((graph, row.tobytes().hex()) for row in rows)
+        return outputs_of(session, rows)
+
+    sessions: dict[str, Any] = {}
+
+    def loading(path: Path) -> Any:
+        return sessions.setdefault(path.name, load_session(path))
+
+    monkeypatch.setattr(evidence, "outputs_of", counting)
+    monkeypatch.setattr(export, "load_session", loading)
+    export_family(small.document(), family.source, tmp_path)
+    assert set(seen.values()) == {1}
+    assert Counter(graph for graph, _ in seen) == {FP32: 200 + 100 + 60, HALF: 60, INT8: 60}
+
+
 def test_the_same_files_give_the_same_bytes(family: Family, tmp_path: Path) -> None:
     source = small.copy(family.source, tmp_path / "elsewhere")
     again = export_family(small.document(), source, tmp_path / "work").draft
     assert again.fields == family.done.draft.fields
     for path in again.paths():
         assert (tmp_path / "work" / path).read_bytes() == (family.workspace / path).read_bytes(), path
+
+
+@pytest.mark.parametrize("changed", ["calibrate.npz", "heads/bean.safetensors"])
+def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
+    source = small.copy(family.source, tmp_path / "source")
+
+    def change(step: str) -> None:
+        if step == "describing what was made":
+            small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
+            np.savez(source / "calibrate.npz", input=small.images(100, 99))
+            for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
+                (source / path).write_bytes((family.source / path).read_bytes())
+
+    plain = small.document(variants={"head": [], "backbone": []})
+    with pytest.raises(InputError, match="was changed while it was read"):
+        export_family(plain, source, tmp_path / "work", change)
 
 
 def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:
@@ -308,16 +354,21 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
         "backbone: there is no checkpoint",
     ),
     "no folder": (lambda r: None, {"heads": {"folder": "none"}}, "there is no folder of heads at none"),
-    "its own held-out set": (same_rows, {}, "the detector was fitted on 200 of its 200 held-out rows"),
+    "a fit of few dimensions": (
+        lambda r: np.savez(r / "fit.npz", embedding=small.of_rank(5)),
+        {},
+        "ood: the covariance of the fitted embeddings is singular: rank 5 of 16",
+    ),
+    "its own held-out set": (same_rows, {}, "ood: calibrate.npz and fit.npz are one set, sha256:"),
     "held-out rows that were fitted on": (
         lambda r: rows_of(r, "held-out.npz", input=small.rows(r, "fit.npz", "input")[:60]),
         {},
         "held-out.npz shares 60 of its 60 rows with fit.npz",
     ),
     "outliers that gave the threshold": (
-        lambda r: np.savez(r / "outliers.npz", input=small.rows(r, "calibrate.npz", "input")),
+        lambda r: np.savez(r / "outliers.npz", input=small.rows(r, "calibrate.npz", "input")[:60]),
         {},
-        "outliers.npz shares 100 of its 100 rows with calibrate.npz",
+        "ood: outliers.npz shares 60 of its 60 rows with calibrate.npz",
     ),
     "a disease that was not trained": (
         lambda r: rows_of(r, "held-out.npz", **{"head:bean": np.array(["mildew"] * 60)}),
@@ -342,7 +393,7 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
     "an array that is no archive": (
         lambda r: (np.save(r / "x.npy", small.images(9, 1)), (r / "x.npy").rename(r / "held-out.npz")),
         {},
-        "held-out.npz: held-out.npz is no .npz file",
+        "held-out.npz is no .npz file",
     ),
     "nothing to fuse": (
         lambda r: [path.unlink() for path in (r / "heads").iterdir()],

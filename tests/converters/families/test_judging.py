@@ -1,13 +1,12 @@
 """What a reduced precision may lose, and how often a detector rejects what."""
 
-from typing import Any
-
 import numpy as np
 import pytest
+from seeded import embedded
 
 from onnxreg.converters.families import judging
 from onnxreg.converters.families.detector import detector_graph, fit
-from onnxreg.converters.families.evidence import Embedded, HeldOut
+from onnxreg.converters.families.evidence import HeldOut
 from onnxreg.converters.passes import model
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.family_file import FamilyLimits
@@ -65,18 +64,14 @@ def test_truth_that_is_no_text_is_refused() -> None:
         judging.Truth.of(HeldOut({"head:a": np.zeros(3)}, "sha256:0"), "head:a", ["x"], "head:a")
 
 
-def embedded(dataset: str, rows: Any, *, stored: bool = False) -> Embedded:
-    return Embedded("rows.npz", dataset, rows, rows, stored)
-
-
 def test_a_detector_that_misses_outliers_fails() -> None:
     draw = np.random.default_rng(0)
-    detector = fit(draw.normal(size=(500, 8)), draw.normal(size=(200, 8)), 95.0)
-    alike = embedded("sha256:1", draw.normal(size=(300, 8)))
-    far = embedded("sha256:2", 50 + draw.normal(size=(300, 8)), stored=True)
+    detector = fit(*(embedded(draw.normal(size=(count, 8))) for count in (500, 200)), 95.0)
+    alike = embedded(draw.normal(size=(300, 8)))
+    far = embedded(50 + draw.normal(size=(300, 8)), stored=True)
     session = model.session(detector_graph(detector, 18))
     rejection, found = judging.detection(session, "int8", alike, far, LIMITS)
-    assert (found["verdict"], found["value"], found["dataset"]) == ("pass", 1.0, "sha256:2")
+    assert (found["verdict"], found["value"], found["dataset"]) == ("pass", 1.0, far.dataset)
     assert rejection["verdict"] == "info"
     assert (rejection["name"], found["name"]) == ("false rejection, int8 backbone", "rejection of outliers")
     assert rejection["interval"][0] <= rejection["value"] <= rejection["interval"][1]
@@ -88,10 +83,10 @@ def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
     """With a spread of 1e-4 around 1000, float32 tells only steps of 6e-5 apart: the graph and float64 disagree on some rows."""
     draw = np.random.default_rng(1)
     rows, held_out, fresh = ((1000.00003 + 1e-4 * draw.normal(size=(count, 8))) for count in (500, 200, 4000))
-    detector = fit(rows, held_out, 95.0)
+    detector = fit(embedded(rows), embedded(held_out), 95.0)
     session = model.session(detector_graph(detector, 18))
     narrow = fresh.astype(np.float32)
     (inside,) = session.run(["in_distribution"], {"embedding": narrow})
-    (found,) = judging.detection(session, "int8", embedded("sha256:1", narrow), None, LIMITS)
+    (found,) = judging.detection(session, "int8", embedded(narrow), None, LIMITS)
     assert found["value"] == pytest.approx((~inside).mean(), abs=1e-6)
     assert found["value"] != (detector.distances(narrow) > detector.threshold).mean()

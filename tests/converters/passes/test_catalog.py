@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from onnxreg.converters.passes import catalog
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError
+from onnxreg.schema.errors import ConflictError, HostError, InputError
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 MODULE = '''
@@ -80,7 +80,10 @@ def test_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         catalog.names()
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(NotFoundError, match="no pass is called 'OnnxConversoin'") as caught:
-        catalog.find("OnnxConversoin")
+def test_an_unknown_name_tells_the_nearest_or_all() -> None:
+    with pytest.raises(InputError, match="no pass is called 'onnxconversoin'") as caught:
+        catalog.find("onnxconversoin")
+    assert caught.value.hint.startswith("did you mean OnnxConversion")
+    with pytest.raises(InputError) as caught:
+        catalog.find("zzz")
     assert "OnnxConversion, OnnxOpVersionConversion" in caught.value.hint

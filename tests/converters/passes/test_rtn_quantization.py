@@ -83,9 +83,59 @@ def test_excluded_nodes_stay() -> None:
     assert "first" in {tensor.name for tensor in after.graph.initializer}
 
 
-def test_no_weight_to_quantize_is_an_error() -> None:
-    with pytest.raises(ConversionError, match="none of the weights"):
-        run("int4", OnnxBlockWiseRtnQuantization(), model("y = Gemm(x, first)"))
+@pytest.mark.parametrize(
+    ("body", "gemm", "hint"),
+    [
+        ("y = Gemm(x, first)", False, "those of Gemm count with the parameter gemm"),
+        ("y = Add(x, x)", True, "no Gemm or MatMul"),
+    ],
+)
+def test_no_weight_to_quantize_is_an_error(body: str, gemm: bool, hint: str) -> None:
+    with pytest.raises(ConversionError, match="none of the weights") as caught:
+        run("int4", OnnxBlockWiseRtnQuantization(gemm=gemm), model(body))
+    assert hint in caught.value.hint
+
+
+GEMMS = {
+    "plain": ("y = Gemm(x, first)", 1),
+    "across": ("y = Gemm <transB = 1> (x, first)", 1),
+    "with a bias": (
+        "b = Constant <value_float = 2.0> () y = Gemm <transB = 1, alpha = 1.0> (x, first, b)",
+        1,
+    ),
+    "both ways": ("h = Gemm <transB = 1> (x, first) y = Gemm (h, first)", 2),
+    "beside a product": ("h = Gemm <transB = 1> (x, first) y = MatMul(h, second)", 2),
+}
+
+
+@pytest.mark.parametrize(("body", "count"), GEMMS.values(), ids=GEMMS)
+def test_a_gemm_is_a_product_too(body: str, count: int) -> None:
+    work = OnnxBlockWiseRtnQuantization(bits=8, block_size=16, gemm=True)
+    after, step = proof.run("int8", work, model(body))
+    kinds = [node.op_type for node in after.graph.node]
+    assert (kinds.count("Gemm"), kinds.count("MatMulNBits")) == (0, count)
+    assert step.result["weights"] == count
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.9999
+    assert {tensor.data_type for tensor in after.graph.initializer} == {1, 2}
+    assert not {"first", "second"} & {tensor.name for tensor in after.graph.initializer}
+
+
+def test_a_gemm_is_left_alone_where_it_is_excluded_or_not_asked_for() -> None:
+    body = "h = Gemm <transB = 1> (x, first) y = MatMul(h, second)"
+    for params in ({}, {"gemm": True, "nodes_to_exclude": ["node0"]}):
+        after, step = proof.run("int4", OnnxBlockWiseRtnQuantization(**params), model(body))
+        assert [node.op_type for node in after.graph.node] == ["Gemm", "MatMulNBits"]
+        assert step.result["weights"] == 1
+
+
+def test_a_gemm_that_is_no_plain_product_is_an_error() -> None:
+    for told in ("alpha = 2.0", "beta = 0.5", "transA = 1"):
+        with pytest.raises(ConversionError, match="left weights in floating point: first"):
+            run(
+                "int4",
+                OnnxBlockWiseRtnQuantization(gemm=True),
+                model(f"y = Gemm <{told}> (x, first, second)"),
+            )
 
 
 @pytest.mark.parametrize(

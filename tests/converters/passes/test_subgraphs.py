@@ -8,6 +8,7 @@ import pytest
 
 from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.catalog import BUILT_IN
+from onnxreg.converters.passes.graph import within
 from onnxreg.schema.errors import ConversionError
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -67,3 +68,14 @@ def test_refused(name: str, place: tuple[str, bool]) -> None:
     subject = model(*place)
     with pytest.raises(ConversionError, match="left weights in floating point: w"):
         proof.run("x", BUILT_IN[name](feeds(subject)), subject, feeds=feeds(subject))
+
+
+@pytest.mark.parametrize("place", PLACES[:2], ids=["branch", "branch's own"])
+def test_a_gemm_in_a_branch_is_reached_by_blocks(place: tuple[str, bool]) -> None:
+    subject = model(BRANCHES.replace("MatMul(h, w)", "Gemm <transB = 1> (h, w)"), place[1])
+    work = BUILT_IN["OnnxBlockWiseRtnQuantization"](gemm=True)
+    after, step = proof.run("x", work, subject, feeds=feeds(subject))
+    assert step.result["weights"] == 2
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.95
+    assert not any(node.op_type == "Gemm" for body in within(after.graph) for node in body.node)
+    assert "w" not in {tensor.name for body in within(after.graph) for tensor in body.initializer}

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.converters.recipes.benchmarking import WARM_UP, measure
 from onnxreg.schema.draft import Draft, DraftArtifact
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe_file import Benchmark
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
@@ -34,20 +34,38 @@ def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path: Path) -> N
     assert WARM_UP > 0
 
 
-def test_a_file_in_ort_format_takes_what_its_parent_takes(tmp_path: Path) -> None:
-    both = draft(tmp_path, free="batch", fixed=2)
+def save_as_ort(path: Path) -> None:
     options = ort.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "fixed.ort")
-    ort.InferenceSession(str(tmp_path / "fixed.onnx"), options, providers=["CPUExecutionProvider"])
-    made = DraftArtifact("ort", "float32", "fixed.ort", parent="fixed.onnx")
-    found = measure(replace(both, artifacts=(*both.artifacts, made)), Benchmark(runs=1))
-    assert sorted(found.times["fixed.ort"]) == [2]
+    options.optimized_model_filepath = str(path.with_suffix(".ort"))
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def test_what_no_graph_says_how_to_feed(tmp_path: Path) -> None:
-    (tmp_path / "model.ort").write_bytes(b"")
-    lone = Draft("acme/net", tmp_path, (DraftArtifact("ort", "float32", "model.ort"),))
-    with pytest.raises(ConversionError, match=r"model\.ort cannot be timed"):
+def test_a_file_in_ort_format_says_itself_what_it_takes(tmp_path: Path) -> None:
+    """Its parent may not be published, and another graph may take other shapes."""
+    both = draft(tmp_path, free="batch", fixed=2)
+    for name in ("free", "fixed"):
+        save_as_ort(tmp_path / f"{name}.onnx")
+    made = [DraftArtifact("ort", "float32", f"{name}.ort") for name in ("fixed", "free")]
+    asked = Benchmark(runs=1, batches=(1, 4))
+    for artifacts in ((both.artifacts[0], *made), tuple(made)):
+        found = measure(replace(both, artifacts=artifacts), asked)
+        assert (sorted(found.times["fixed.ort"]), sorted(found.times["free.ort"])) == ([2], [1, 4])
+
+
+def test_indices_of_a_file_in_ort_format_lie_in_its_table(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (int64[batch, n] ids) => (float[batch, n, 2] y)
+    <float[1, 2] table = {1.0, 2.0}> { y = Gather(table, ids) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    save_as_ort(tmp_path / "net.onnx")
+    files = tuple(DraftArtifact(kind, "float32", f"net.{kind}") for kind in ("onnx", "ort"))
+    assert measure(Draft("acme/net", tmp_path, files), Benchmark(runs=1)).times["net.ort"]
+
+
+def test_text_cannot_be_drawn(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> net (string[n] x) => (string[n] y) { y = Identity(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    lone = Draft("acme/net", tmp_path, (DraftArtifact("onnx", "float32", "net.onnx"),))
+    with pytest.raises(InputError, match="the input x is no tensor of numbers"):
         measure(lone, Benchmark(runs=1))
 
 

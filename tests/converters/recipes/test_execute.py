@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from onnxreg.converters.passes import ort_format
+from onnxreg.converters.passes import model, ort_format
 from onnxreg.converters.recipes.cache import ENTRY, Cache
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConversionError, HostError, InputError
@@ -41,9 +41,40 @@ def checks(artifact: DraftArtifact) -> dict[str, Any]:
     return {check["metric"]: check for check in artifact.fields["checks"]}
 
 
+OPSET = {"name": "opset", "pass": "OnnxOpVersionConversion", "params": {"target_opset": 21}}
+SAFE = {"name": "safe", "pass": "MobileSafeRewrite"}
+OF_GRAPHS = [INT8, FP16, FIXED, STATIC, INT4, MIXED, IO, FUSED, OPSET, SAFE]
+
+
 @pytest.mark.parametrize(
-    "step", [INT8, FP16, FIXED, STATIC, INT4, MIXED, IO, FUSED], ids=lambda step: step["pass"]
+    "step", [*OF_GRAPHS, {"name": "ort", "pass": "OrtFormat"}], ids=lambda step: step["pass"]
 )
+def test_each_pass_takes_weights_that_lie_beside_the_graph(run: Any, step: dict[str, Any]) -> None:
+    inside, outside = run({"steps": [step]}), run({"steps": [step]}, source="external.onnx")
+    assert inside.paths() == outside.paths()
+    for path in inside.paths():
+        assert (inside.root / path).read_bytes() == (outside.root / path).read_bytes(), path
+
+
+@pytest.mark.parametrize("step", OF_GRAPHS, ids=lambda step: step["pass"])
+def test_each_pass_can_leave_them_there(
+    run: Any, monkeypatch: pytest.MonkeyPatch, step: dict[str, Any]
+) -> None:
+    inside = run({"steps": [step]})
+    real = model.save
+    monkeypatch.setattr(model, "save", lambda graph, path: real(graph, path, 0))
+    monkeypatch.setattr(model, "SMALL", 0)
+    outside = run({"steps": [step]})
+    (artifact,) = outside.artifacts
+    assert "external-data" in {file.role for file in artifact.sidecars}
+    kept, expected = (model.load(each.root / artifact.path).graph for each in (outside, inside))
+    assert [node.op_type for node in kept.node] == [node.op_type for node in expected.node]
+    assert {each.name: each.raw_data for each in kept.initializer} == {
+        each.name: each.raw_data for each in expected.initializer
+    }
+
+
+@pytest.mark.parametrize("step", OF_GRAPHS, ids=lambda step: step["pass"])
 def test_each_pass_runs_as_a_step(run: Any, step: dict[str, Any]) -> None:
     draft = run({"steps": [step], "checks": [LIMIT]})
     (artifact,) = draft.artifacts
@@ -122,8 +153,6 @@ def test_external_data_is_read_and_an_output_may_lie_in_a_folder(run: Any) -> No
 
 def test_large_weights_stay_beside_the_graph_in_its_folder(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with more than 2 GB: the data file goes where the graph goes, and is one of its files."""
-    from onnxreg.converters.passes import model
-
     real = model.save
     monkeypatch.setattr(model, "save", lambda graph, path: real(graph, path, 1000))
     (artifact,) = run(

@@ -91,8 +91,8 @@ def test_every_field_says_what_became_of_it() -> None:
         ("int8", "fbgemm", {"weight_type": "QInt8", "per_channel": True}),
         ("uint8", "qnnpack", {"weight_type": "QUInt8", "per_channel": False}),
         ("uint8", "fbgemm", {"weight_type": "QUInt8", "per_channel": True}),
-        ("int4", "qnnpack", {"bits": 4, "is_symmetric": True}),
-        ("uint4", "qnnpack", {"bits": 4, "is_symmetric": False}),
+        ("int4", "qnnpack", {"bits": 4, "is_symmetric": True, "gemm": True}),
+        ("uint4", "qnnpack", {"bits": 4, "is_symmetric": False, "gemm": True}),
     ],
 )
 def test_types_and_backends(kind: str, backend: str, expected: dict[str, Any]) -> None:

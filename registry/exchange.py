@@ -1,0 +1,194 @@
+"""What moves between the registry on this machine and a remote: versions, channels, and what is remembered of both."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnxreg.registry import belief, lookup
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.blobs import read_blob, steady
+from onnxreg.registry.disk import MACHINE, host_errors
+from onnxreg.registry.gates.judging import relied_on
+from onnxreg.registry.history.channels import Channels, held_by
+from onnxreg.registry.history.commit import load, read_ledger
+from onnxreg.registry.history.decisions import Decisions
+from onnxreg.registry.history.holdings import Selection
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.moving import pushed
+from onnxreg.registry.moving.copying import Progress, Transferred, copy
+from onnxreg.registry.moving.planning import MakeRestore, Wish
+from onnxreg.registry.moving.pushing import check_models, push_many
+from onnxreg.registry.moving.sending import Sent
+from onnxreg.registry.remotes import Remotes
+from onnxreg.registry.storage import IndexFile, Remote, Source
+from onnxreg.registry.tracking import Tracked, Tracking
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.watched import Watched, hold_against_known, recheck
+from onnxreg.schema.errors import ConflictError, HostError
+from onnxreg.schema.ref import Ref
+from onnxreg.schema.state import State
+from onnxreg.schema.version import Version
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The registry here, as one side of a move; the methods are those of `Registry`, where they are described.
+
+    Args:
+        heads: what the user saw of registries before.
+        actor: who answers for events.
+        restore: whether a move brings back what expired where it goes.
+    """
+
+    store: LocalRemote
+    heads: Heads
+    actor: str | None = None
+    restore: bool = False
+
+    def push(
+        self, ref: Ref, to: str | None, progress: Progress, heal: bool, channels: Collection[str]
+    ) -> Transferred:
+        found = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
+        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
+        remote = self._destination(to)
+        versions = [found, *held]
+        for each in versions:
+            pushed.record(self.store, each, remote.registry_id)
+        tracking = Tracking(self.store, remote.registry_id, remote.url)
+        wish = Wish(
+            found.name,
+            [each.version for each in versions],
+            channels=Channels(channels, self.actor),
+            restore=self._restore,
+            heal=heal or isinstance(remote, LocalRemote),
+        )
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
+        with suppress(HostError):
+            tracking.keep_log(done.ledger)
+        return done
+
+    def push_many(
+        self,
+        glob: str,
+        to: str | None,
+        every: bool,
+        progress: Progress,
+        heal: bool,
+        channels: Collection[str],
+    ) -> list[Sent]:
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
+        remote, restore = self._destination(to), self._restore
+        return list(
+            push_many(self.store, remote, names, every, channels, progress, self.actor, restore, heal)
+        )
+
+    def pull(
+        self,
+        ref: Ref,
+        source: str | None,
+        progress: Progress,
+        selection: Selection,
+        channels: Collection[str],
+    ) -> Transferred:
+        remotes = Remotes.load(self.store)
+        remote = remotes.reach(source)
+        check_distinct(remote, self.store)
+        tracking = Tracking(self.store, remote.registry_id, remote.url)
+        tracked = Tracked(Watched(remote, self.heads), tracking)
+
+        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
+            found = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
+            ledger = read_ledger(tracked, ref.name, index, self.store)
+            return [found, *_holders(ledger, found, channels)], ledger, index
+
+        versions, ledger, index = steady(tracked, ref.name, read)
+        ask = any(each.version not in self._versions(ref.name) for each in versions)
+        belief.check_believed(tracked, ref, versions[0], index, self.heads, ask)
+        for tag in channels:
+            held = ledger.channels[tag]
+            holder = lookup.Found(ref.name, held.version, ledger.entries[held.version], held)
+            belief.check_believed(tracked, Ref(ref.name, tag), holder, index, self.heads, ask)
+        if not self.store.is_there:
+            self._begin(tracked, versions, selection)
+        remotes.remember(source, remote)
+        if index is not None:
+            tracking.keep(ref.name, index)
+        wish = Wish(
+            ref.name,
+            [each.version for each in versions],
+            selection,
+            Channels(channels, self.actor),
+            self._restore,
+            actor=self.actor,
+        )
+        done = copy(tracked, self.store, wish, progress, known=ledger)
+        with suppress(HostError):
+            tracking.keep_log(ledger, relied_on(ledger))
+        return done
+
+    def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
+        tracked = Remotes.load(self.store).read(source, heads=self.heads)
+        tracking = Tracking(self.store, tracked.registry_id, tracked.url)
+
+        def fetch(name: str) -> State:
+            def read(index: IndexFile | None) -> tuple[State, Ledger]:
+                state = lookup.state_of(tracked, name, index)
+                ledger = read_ledger(tracked, name, index, self.store)
+                if index is not None:
+                    tracking.keep(name, index)
+                return state, ledger
+
+            with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
+                state, ledger = steady(tracked, name, read)
+                tracking.keep_log(ledger, relied_on(ledger))
+            return state
+
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
+
+    @property
+    def _restore(self) -> MakeRestore | None:
+        return Decisions(self.store, self.actor).restore if self.restore else None
+
+    def _destination(self, to: str | None) -> Remote:
+        """A remote to write to, made where there is none."""
+        remote = Remotes.load(self.store).open(to, create=True)
+        check_distinct(remote, self.store)
+        return remote
+
+    def _look(self, place: Remote, before: Any, name: str, index: IndexFile | None) -> None:
+        """Hold what a place says against what was seen of it before."""
+        recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
+
+    def _begin(self, place: Source, versions: Collection[lookup.Found], selection: Selection) -> None:
+        """Make the registry, once it is known that there is something to put into it."""
+        for each in versions:
+            manifest = each.entry.manifest
+            selection.of(read_manifest(read_blob(place, manifest), manifest, each.name), str(each.ref))
+        LocalRemote.create(self.store.root, self.store.disk)
+
+    def _versions(self, name: str) -> Collection[Version]:
+        """The versions that are here, as far as the index file has them."""
+        index = self.store.read_index(name)
+        return () if index is None else lookup.state_of(self.store, name, index).versions
+
+
+def _holders(ledger: Ledger, found: lookup.Found, channels: Collection[str]) -> list[lookup.Found]:
+    """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
+    versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
+    return [lookup.Found(ledger.name, version, ledger.entries[version]) for version in sorted(versions)]
+
+
+def check_distinct(remote: Remote, place: Remote) -> None:
+    """ConflictError where a remote is the very registry that it is to exchange something with."""
+    if _whereabouts(remote) == _whereabouts(place):
+        raise ConflictError("that remote is this registry itself", "name another place")
+
+
+def _whereabouts(remote: Remote) -> str | Path:
+    return remote.root.resolve() if isinstance(remote, LocalRemote) else remote.url

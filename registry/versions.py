@@ -1,0 +1,66 @@
+"""One version as it was published: its manifest, how fast its artifacts ran, the log that it stands in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnxreg.registry import lookup
+from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.gates.benchmarks import benchmarks
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.history.holdings import Held
+from onnxreg.registry.manifests import read_manifest
+from onnxreg.registry.storage import Source
+from onnxreg.schema.benchmark import BenchmarkDocument
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.events import LogLine
+from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.ref import Ref, check_name
+from onnxreg.schema.version import Version
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version in the registry: its document, the document's exact bytes, and whether this call made it.
+
+    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
+    of artifacts, by their digest.
+    """
+
+    name: str
+    version: Version
+    digest: Digest
+    manifest: Manifest
+    data: bytes
+    new: bool = False
+    held: Held = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, str(self.version))
+
+
+def read_version(place: Source, ref: Ref) -> Published:
+    """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
+    found, state = lookup.find_with_state(place, ref, gone=True)
+    data = read_blob(place, found.entry.manifest)
+    manifest = read_manifest(data, found.entry.manifest, found.name)
+    entry = found.entry
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
+    return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
+
+
+def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
+    """How fast a version's artifacts ran, oldest first; see `benchmarks.benchmarks`. NotFoundError, IntegrityError."""
+    version = read_version(place, ref)
+    ledger, _ = load(place, version.name)
+    return benchmarks(ledger, version.digest, version.manifest)
+
+
+def read_log(place: Source, name: str) -> list[LogLine]:
+    """A model's whole log, its chain verified. NotFoundError where the model is unknown."""
+    ledger, index = load(place, check_name(name))
+    if index is None:
+        raise lookup.unknown(name, place)
+    return list(ledger.lines())

@@ -1,0 +1,216 @@
+"""The set of files that is pushed and pulled, and how each program does it."""
+
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Command, Run, run
+
+from onnxreg.registry import Registry
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+
+MIB = 2**20
+LARGE = (512, 336, 166)
+"""MiB of the large files."""
+SMALL = 300
+CHANGING = "small-299.bin"
+NAME = "acme/set"
+REG = Path(sys.executable).with_name("reg")
+
+
+@dataclass(frozen=True)
+class Input:
+    """The files as a directory, for the peers, and the registry that holds them as one version, for us."""
+
+    files: Path
+    home: Path
+    scratch: Path
+
+    @property
+    def size(self) -> int:
+        return _size(self.files)
+
+    def fresh(self) -> Path:
+        """A path in the scratch directory where nothing is."""
+        return self.scratch / secrets.token_hex(6)
+
+    def change(self) -> None:
+        """Give one of the small files other bytes."""
+        (self.files / CHANGING).write_bytes(os.urandom((self.files / CHANGING).stat().st_size))
+
+    def publish(self) -> None:
+        """Make the files as they are now the registry's next version."""
+        registry = Registry(self.home)
+        with registry.workspace() as workspace:
+            shutil.copytree(self.files, workspace, dirs_exist_ok=True)
+            first, *others = sorted(path.name for path in self.files.iterdir())
+            companions = tuple(DraftFile("companion", name) for name in others)
+            registry.add(Draft(NAME, workspace, (DraftArtifact("onnx", "float32", first),), companions))
+
+
+@contextmanager
+def make_input() -> Iterator[Input]:
+    """Three large files and 300 of 4 to 64 KiB, none of which compresses."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        made = Input(*(Path(directory) / name for name in ("files", "home", "scratch")))
+        made.files.mkdir()
+        made.scratch.mkdir()
+        sizes = {f"large-{number}.bin": mebibytes * MIB for number, mebibytes in enumerate(LARGE)}
+        sizes |= {f"small-{number:03}.bin": 4096 + number * 60 * 1024 // SMALL for number in range(SMALL)}
+        for name, size in sizes.items():
+            with (made.files / name).open("wb") as file:
+                for start in range(0, size, MIB):
+                    file.write(os.urandom(min(MIB, size - start)))
+        made.publish()
+        yield made
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the files in a directory, those of several names once."""
+    found = [path.lstat() for path in directory.rglob("*") if path.is_file()]
+    return sum({status.st_ino: status.st_size for status in found}.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """How one program pushes to a place and pulls from it into a directory, how it is told of both before, untimed, and
+    how it takes note of a file that changed."""
+
+    name: str
+    env: dict[str, str]
+    push: Callable[[str], Command]
+    pull: Callable[[str, Path], Command]
+    prepare: Callable[[str, Path], None] = lambda place, target: None
+    note: Callable[[], object] = lambda: None
+
+    def time_push(self, place: str) -> Run:
+        self.prepare(place, Path())
+        os.sync()
+        return run(self.push(place), self.env)
+
+    def time_pull(self, place: str, target: Path, size: int) -> Run:
+        """SystemExit where fewer bytes arrived than the files have."""
+        self.prepare(place, target)
+        os.sync()
+        try:
+            done = run(self.pull(place, target), self.env)
+            if _size(target) < size:
+                raise SystemExit(f"{self.name} pulled {_size(target)} of {size} bytes")
+            return done
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+
+def reg(made: Input, name: str, env: dict[str, str]) -> Client:
+    return Client(
+        name,
+        env,
+        lambda place: [REG, "--registry", made.home, "push", NAME, place],
+        lambda place, target: [REG, "--registry", target, "pull", NAME, place],
+        note=made.publish,
+    )
+
+
+def aws(program: Path, made: Input, env: dict[str, str], sync: bool = False) -> Client:
+    copy = f"{program} s3 cp --recursive --only-show-errors"
+    after = ' && sync -f "$1"' if sync else ""
+    return Client(
+        "aws s3 cp + sync" if sync else "aws s3 cp",
+        env,
+        lambda place: ["sh", "-c", f'{copy} "$0" "$1"', made.files, place],
+        lambda place, target: ["sh", "-c", f'{copy} "$0" "$1"{after}', place, target],
+    )
+
+
+def aws_sync(program: Path, made: Input, env: dict[str, str]) -> Client:
+    """It sends and fetches what has another size, or a later time stamp."""
+    sync = [program, "s3", "sync", "--only-show-errors"]
+    return Client(
+        "aws s3 sync",
+        env,
+        lambda place: [*sync, made.files, place],
+        lambda place, target: [*sync, place, target],
+    )
+
+
+def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
+    """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache."""
+    work = made.scratch / "dvc"
+    config = made.scratch / "aws-config"  # dvc takes no device for one
+    config.touch()
+    env = {**env, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(made.scratch / "dvc-site")}
+    env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = str(config)
+
+    def configure(place: str, target: Path) -> None:
+        (target / ".dvc").mkdir(parents=True, exist_ok=True)
+        core = (
+            "[core]\n    no_scm = true\n    analytics = false\n    check_update = false\n    remote = there\n"
+        )
+        cache = "[cache]\n    type = hardlink\n"
+        (target / ".dvc" / "config").write_text(f"{core}{cache}['remote \"there\"']\n    url = {place}\n")
+
+    def prepare(place: str, target: Path) -> None:
+        if target == Path():
+            return configure(place, work)
+        configure(place, target)
+        shutil.copy(work / "files.dvc", target)
+
+    def note() -> None:
+        (work / "files" / CHANGING).unlink()
+        shutil.copyfile(made.files / CHANGING, work / "files" / CHANGING)
+        run([program, "--cd", work, "add", "--quiet", "files"], env)
+
+    configure("s3://none", work)
+    shutil.copytree(made.files, work / "files")
+    note()
+    return Client(
+        "dvc",
+        env,
+        lambda place: [program, "--cd", work, "push", "--quiet"],
+        lambda place, target: [program, "--cd", target, "pull", "--quiet"],
+        prepare,
+        note,
+    )
+
+
+def mlflow(python: Path, made: Input, env: dict[str, str]) -> Client:
+    """Runs in a SQLite store, their artifacts in S3: each push is a run of its own, with all files."""
+    env = {**env, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{made.fresh()}"}
+    env |= {"MLFLOW_S3_ENDPOINT_URL": env.get("AWS_ENDPOINT_URL", ""), "GIT_PYTHON_REFRESH": "quiet"}
+    return Client(
+        "MLflow",
+        env,
+        lambda place: [python, "-c", LOG, place, made.files],
+        lambda place, target: [python, "-c", FETCH, place, target],
+    )
+
+
+LOG = """
+import sys, mlflow
+place, files = sys.argv[1:]
+known = mlflow.get_experiment_by_name(place)
+number = known.experiment_id if known else mlflow.create_experiment(place, place)
+with mlflow.start_run(experiment_id=number):
+    mlflow.log_artifacts(files)
+"""
+FETCH = """
+import sys, mlflow
+place, target = sys.argv[1:]
+run = mlflow.search_runs(experiment_names=[place], max_results=1, output_format="list")[0]
+mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=target)
+"""
+
+
+def hf(program: Path, env: dict[str, str]) -> Client:
+    return Client(
+        "hf" if "HF_HUB_DISABLE_XET" in env else "hf, Xet",
+        env,
+        lambda place: [program, "upload", place, env["FILES"], "--quiet"],
+        lambda place, target: [program, "download", place, "--local-dir", target, "--quiet"],
+    )

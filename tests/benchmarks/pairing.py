@@ -1,0 +1,58 @@
+"""Pushes and pulls of two clients in pairs: wall time, peak memory and processor time of each."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from clients import Client, Input
+from measure import Row, Run, pairs, processor, rows, run
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        yield Path(directory)
+
+
+def pushes(
+    ours: Client,
+    theirs: Client,
+    fresh: Callable[[], str],
+    aim: str,
+    count: int,
+    theirs_fresh: Callable[[], str] | None = None,
+) -> list[Row]:
+    """Each push goes to a fresh place, the peer's where it has a server of its own."""
+    other = theirs_fresh or fresh
+    measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(other()), count)
+    return rows_of("push of 1 GiB,", ours, theirs, measured, aim)
+
+
+def pulls(
+    ours: Client, theirs: Client, fresh: Callable[[], str], made: Input, aim: str, count: int
+) -> list[Row]:
+    """Each client pulls what it pushed, untimed."""
+    places = {client: fresh() for client in (ours, theirs)}
+    for client, place in places.items():
+        client.prepare(place, Path())
+        run(client.push(place), client.env)
+    return pulls_from(places, made, aim, count)
+
+
+def pulls_from(places: Mapping[Client, str], made: Input, aim: str, count: int) -> list[Row]:
+    """Our client and the peer's, each pulling from its place into a fresh directory."""
+    ours, theirs = places
+
+    def pull(client: Client) -> Run:
+        return client.time_pull(places[client], made.fresh(), made.size)
+
+    return rows_of(
+        "pull of 1 GiB,", ours, theirs, pairs(lambda: pull(ours), lambda: pull(theirs), count), aim
+    )
+
+
+def rows_of(verb: str, ours: Client, theirs: Client, measured: list[tuple[Run, Run]], aim: str) -> list[Row]:
+    what = f"{verb} {ours.name}"
+    return [*rows(what, theirs.name, measured, aim), processor(what, theirs.name, measured)]

@@ -1,0 +1,57 @@
+"""The programs that the benchmarks compare with, each in an environment of its own below `.cache/peers`."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PINS = str(Path(__file__).parents[2] / "constraints.txt")
+EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
+PEERS: dict[str, tuple[str, ...]] = {
+    "aws": ("awscli",),
+    "dvc": ("dvc[s3]",),
+    "hf": ("huggingface_hub",),
+    "mlflow": ("mlflow", "boto3"),
+    "oras": ("oras",),
+    "openmed": ("-c", PINS, "openmed==3.1.0", *EXPORTING),
+    "txtai": ("-c", PINS, "txtai", "onnxmltools", "skl2onnx", *EXPORTING),
+    "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
+    "olive": ("-c", PINS, "olive-ai", "requests", *EXPORTING),
+}
+"""What pip is told. Optimum's holds the transformers 4.57 that it asks for."""
+PACKAGES = {"aws": "awscli", "hf": "huggingface_hub", "optimum": "optimum-onnx", "olive": "olive-ai"}
+"""The distribution that gives a peer its version, where the name is another one."""
+OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry", "--version"]}
+"""Peers that come from the distribution, and how each tells its version."""
+
+VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"
+
+
+def installed(cache: Path, peer: str, packages: Sequence[str] = ()) -> Path:
+    """The programs of a peer's environment, or of one of other packages, which is made where there is none."""
+    home = cache.absolute() / "peers" / peer
+    done = home / ".installed"
+    if not done.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", *(packages or PEERS[peer])], check=True)
+        done.touch()
+    return home / "bin"
+
+
+def versions(cache: Path) -> dict[str, str]:
+    """The versions of all peers that are installed."""
+    found = {}
+    for peer in PEERS:
+        python = cache / "peers" / peer / "bin" / "python"
+        if python.exists():
+            command = [python, "-c", VERSION, PACKAGES.get(peer, peer)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            (found[peer],) = json.loads(done.stdout)
+    for peer, command in OF_THE_SYSTEM.items():
+        if shutil.which(command[0]):
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found[peer] = (done.stdout + done.stderr).strip().split()[-1].rpartition("/")[2]
+    return found

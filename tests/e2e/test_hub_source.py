@@ -1,0 +1,68 @@
+"""A checkpoint by its hub id, from an emulator of the Hub by the real client: pinned, and asked for each time."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+from hub import TOKEN, Hub, Repository, running
+
+Reg = Callable[..., Any]
+EXPORT = ("export", "acme/tagger@main", "--task", "token-classification", "--json")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, environment: dict[str, str]) -> Iterator[Hub]:
+    with running(tmp_path / "hub") as found:
+        place = {"HF_ENDPOINT": found.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
+        environment |= {**place, "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+        yield found
+
+
+def upload(hub: Hub, checkpoint: Path) -> str:
+    """The commit that holds it now."""
+    if "models/acme/tagger" not in hub.repositories:
+        hub.repositories["models/acme/tagger"] = Repository()
+        hub.repositories["models/acme/tagger"].add("main", "new", {})
+    hub.commit("acme/tagger", {path.name: path.read_bytes() for path in checkpoint.iterdir()})
+    return hub.history("acme/tagger")[-1].id
+
+
+def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(
+    reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = upload(hub, make_checkpoint(seed=1))
+    one = json.loads(reg(*EXPORT).stdout)
+    assert (one["name"], one["version"]) == ("acme/tagger", "0.1.0")
+    assert one["manifest"]["source"]["id"] == "acme/tagger"
+    assert one["manifest"]["source"]["revision"] == first
+    assert json.loads(reg(*EXPORT).stdout) == one
+    second = upload(hub, make_checkpoint(seed=2))
+    two = json.loads(reg(*EXPORT).stdout)
+    assert (two["version"], two["manifest"]["source"]["revision"]) == ("0.1.1", second)
+    pinned = json.loads(reg(*EXPORT[:1], f"acme/tagger@{first}", *EXPORT[2:]).stdout)
+    assert pinned["digest"] == one["digest"]
+
+
+def test_a_directory_of_that_name_is_another_source(
+    reg: Reg, hub: Hub, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    upload(hub, make_checkpoint(seed=1))
+    words = ("export", "acme/tagger", *EXPORT[2:], "--name", "acme/x")
+    one = json.loads(reg(*words).stdout)
+    shutil.copytree(make_checkpoint(seed=3), tmp_path / "acme" / "tagger")
+    two = json.loads(reg(*words).stdout)
+    assert (two["version"], two["manifest"]["source"]["id"]) == ("0.1.1", "acme/x")
+    shutil.rmtree(tmp_path / "acme")
+    assert json.loads(reg(*words).stdout)["digest"] == one["digest"]
+
+
+def test_what_the_hub_does_not_have_leaves_nothing(reg: Reg, hub: Hub, tmp_path: Path) -> None:
+    done = reg(*EXPORT, code=3)
+    assert "neither a directory nor a model on the hub" in json.loads(done.stderr)["error"]["message"]
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,126 @@
+"""A package of somebody else's, as docs/passes.md and docs/recipes.md tell how to write one: built, installed and used."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "my-package"
+version = "1.0"
+
+[tool.setuptools]
+packages = ["my_package"]
+package-data = {{my_package = ["*.yaml"]}}
+
+{entries}
+"""
+PROFILE = "profile_version: 1\ntask: onnx\nsteps:\n  - {name: plain, pass: DropNames}\noutputs:\n  - {step: plain, path: model.onnx}\n"
+MODEL = """<ir_version: 8, opset_import: ["" : 18]>
+net (float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
+Reg = Callable[..., Any]
+
+
+def block(page: str, kind: str, holds: str) -> str:
+    """The one block of code of a page that holds a text."""
+    found = re.findall(rf"```{kind}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    (text,) = (each for each in found if holds in each)
+    return str(text)
+
+
+def write_package(root: Path) -> None:
+    package = root / "my_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "watch.yaml").write_text(PROFILE)
+    (package / "passes.py").write_text(block("passes.md", "python", "class DropNames"))
+    (package / "profiles.py").write_text(block("recipes.md", "python", "WATCH ="))
+    entries = block("recipes.md", "toml", "onnxreg.profiles")
+    assert block("passes.md", "toml", "onnxreg.passes").strip() in entries
+    (root / "pyproject.toml").write_text(PROJECT.format(entries=entries))
+    (root / "tests").mkdir()
+    (root / "tests" / "test_passes.py").write_text(block("passes.md", "python", "PassContract"))
+    (root / "tests" / "test_profiles.py").write_text(block("recipes.md", "python", "ProfileContract"))
+
+
+@pytest.fixture
+def package(tmp_path: Path, environment: dict[str, str]) -> Path:
+    """The package's own directory; what it was installed into is where `reg` looks."""
+    root, site = tmp_path / "package", tmp_path / "site"
+    write_package(root)
+    words = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--target",
+        str(site),
+        str(root),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    environment["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    return root
+
+
+def test_its_pass_and_its_profile_are_listed_and_run(reg: Reg, package: Path, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
+    passes = {each["name"]: each for each in json.loads(reg("passes", "--json").stdout)["passes"]}
+    assert passes["DropNames"]["package"] == "my_package"
+    assert passes["DropNames"]["parameters"]["properties"]["keep"]["type"] == "array"
+    assert "watch" in reg("profiles", "list").stdout
+    done = reg("export", "m.onnx", "--profile", "watch", "--name", "acme/x", "--json")
+    recipe = json.loads(done.stdout)["manifest"]["recipe"]
+    assert (recipe["profile"], recipe["steps"][0]["pass"]) == ("watch", "DropNames")
+
+
+def suite(package: Path, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(package)]
+    command = [sys.executable, "-m", "pytest", *options, str(package)]
+    return subprocess.run(
+        command, cwd=package / "tests", env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_it_keeps_the_contracts(package: Path, environment: dict[str, str]) -> None:
+    done = suite(package, environment)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.split()[-4]) >= 14
+
+
+BREAKS = {
+    "an output with another name": (
+        "subject.graph.output[0].name = 'z'",
+        "test_the_result_is_proven_and_recorded",
+    ),
+    "other bytes each time": (
+        "subject.producer_name = str(id(subject))",
+        "test_the_same_input_gives_the_same_bytes",
+    ),
+    "a file in the working directory": ("open('left', 'w').close()", "test_nothing_is_left_behind"),
+}
+
+
+@pytest.mark.parametrize(("change", "found"), BREAKS.values(), ids=BREAKS)
+def test_a_pass_that_breaks_them_is_found(
+    package: Path, environment: dict[str, str], tmp_path: Path, change: str, found: str
+) -> None:
+    code = tmp_path / "site" / "my_package" / "passes.py"
+    code.write_text(
+        code.read_text().replace("        return subject", f"        {change}\n        return subject")
+    )
+    done = suite(package, environment)
+    assert (done.returncode, f"::{found}" in done.stdout) == (1, True), done.stdout
