@@ -28,7 +28,7 @@ def ratios(groups: Mapping[str, Sequence[Row]]) -> str:
             parts.append(f'<text x="4" y="{y}" font-weight="bold">{escape(group)}</text>')
         else:
             parts += _ratio(row, axis, y)
-    return _svg(WIDTH, height + 10, parts)
+    return _svg(WIDTH, height + 20, parts)
 
 
 def _ratio(row: Row, axis: "Axis", y: int) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """Exports of one encoder (MiniLM) against txtai, Optimum and Olive: the same checkpoint to fp32 ONNX, whole processes.
 
 Ours also measures every graph against the checkpoint, hashes it and publishes the version. Each lives in an
-environment of its own below `.cache/peers`, with what it asks for: transformers imports what else it finds. Optimum asks
-for transformers 4.57.
+environment of its own, with what it asks for.
 """
 
 import os
@@ -11,14 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import Command, Row, Run, pairs, rows, run
-from peers import PINS, installed
+from measure import Command, Row, Run, pairs, processor, rows, run
+from peers import installed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
 
-ROOT = Path(__file__).parents[2]
-OURS = ("-c", PINS, "--editable", f"{ROOT}[export]")
 PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
     "import sys; from txtai.pipeline import HFOnnx; HFOnnx()(sys.argv[1], 'default', sys.argv[2], opset=18)"
@@ -44,7 +41,7 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
     found: list[Row] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         home, output = Path(directory) / "home", Path(directory) / "peer"
-        reg = installed(cache, "reg", OURS) / "reg"
+        reg = installed(cache, "reg") / "reg"
         export = [reg, "--registry", home, "export", checkpoint, "--task", "default", "--opset", "18"]
         ours: Command = [*export, "--name", "acme/minilm"]
 
@@ -63,7 +60,8 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
                     raise SystemExit(f"{peer} wrote no graph")
                 return done
 
-            found += rows("export of an encoder, fp32", peer, pairs(first, theirs, count), "<= 1.1")
+            what, measured = "export of an encoder, fp32", pairs(first, theirs, count)
+            found += [*rows(what, peer, measured, "<= 1.1"), processor(what, peer, measured)]
         again = pairs(lambda: run(ours, env), first, count)
         return [*found, *rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")]
 

@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from measure import Curve, Run, run
@@ -29,12 +30,6 @@ MORE = {
 CALLS_UP_TO = 1_000
 MEBIBYTES = [1, 16, 256, 4096]
 UNITS = {"processor": "s", "bytes sent": "B", "bytes received": "B"}
-
-
-def benchmark(kind: str) -> list[Curve]:
-    if kind == "MiB of a file":
-        return list(file_sizes())
-    return [curve for step in growing.GROWTH[kind] for curve in curves(kind, step)]
 
 
 def curves(kind: str, name: str) -> Iterator[Curve]:
@@ -88,4 +83,7 @@ def file_sizes() -> Iterator[Curve]:
             yield Curve(verb, what, "MiB of a file", MEBIBYTES, values, unit)
 
 
-KINDS = [*SIZES, "MiB of a file"]
+PARTS: dict[str, Callable[[], Iterator[Curve]]] = {
+    f"{kind}, {step}": partial(curves, kind, step) for kind, steps in growing.GROWTH.items() for step in steps
+}
+PARTS["MiB of a file"] = file_sizes

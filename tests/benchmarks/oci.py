@@ -131,7 +131,7 @@ def _against(theirs: Client, made: Input, count: int) -> Iterator[Row]:
         def image() -> str:
             return f"{address}/acme/{secrets.token_hex(6)}:latest"
 
-        yield from pushes(reg(made, "reg, seaweedfs", env), theirs, stored.fresh, "<= 1", count, image)
+        yield from pushes(reg(made, "reg, seaweedfs", env), theirs, stored.fresh, made, "<= 1", count, image)
         ours, kept = reg(made, "reg serve", dict(os.environ)), image()
         run(theirs.push(kept), theirs.env)
         yield from pulls_from({ours: served.url, theirs: kept}, made, "<= 1", count)

@@ -4,10 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-PINS = str(Path(__file__).parents[2] / "constraints.txt")
+ROOT = Path(__file__).parents[2]
+PINS = str(ROOT / "constraints.txt")
 EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
@@ -19,8 +19,10 @@ PEERS: dict[str, tuple[str, ...]] = {
     "txtai": ("-c", PINS, "txtai", "onnxmltools", "skl2onnx", *EXPORTING),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
     "olive": ("-c", PINS, "olive-ai", "requests", *EXPORTING),
+    "reg": ("-c", PINS, "--editable", f"{ROOT}[export]"),
 }
-"""What pip is told. Optimum's holds the transformers 4.57 that it asks for."""
+"""What pip is told; transformers imports what else it finds, so that we have an environment of our own too. Optimum's holds
+the transformers 4.57 that it asks for."""
 PACKAGES = {"aws": "awscli", "hf": "huggingface_hub", "optimum": "optimum-onnx", "olive": "olive-ai"}
 """The distribution that gives a peer its version, where the name is another one."""
 OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry", "--version"]}
@@ -29,14 +31,14 @@ OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry"
 VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"
 
 
-def installed(cache: Path, peer: str, packages: Sequence[str] = ()) -> Path:
-    """The programs of a peer's environment, or of one of other packages, which is made where there is none."""
+def installed(cache: Path, peer: str) -> Path:
+    """The programs of a peer's environment, which is made where there is none."""
     home = cache.absolute() / "peers" / peer
     done = home / ".installed"
     if not done.exists():
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *(packages or PEERS[peer])], check=True)
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", *PEERS[peer]], check=True)
         done.touch()
     return home / "bin"
 
@@ -44,7 +46,7 @@ def installed(cache: Path, peer: str, packages: Sequence[str] = ()) -> Path:
 def versions(cache: Path) -> dict[str, str]:
     """The versions of all peers that are installed."""
     found = {}
-    for peer in PEERS:
+    for peer in PEERS.keys() - {"reg"}:
         python = cache / "peers" / peer / "bin" / "python"
         if python.exists():
             command = [python, "-c", VERSION, PACKAGES.get(peer, peer)]
@@ -54,4 +56,4 @@ def versions(cache: Path) -> dict[str, str]:
         if shutil.which(command[0]):
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[peer] = (done.stdout + done.stderr).strip().split()[-1].rpartition("/")[2]
-    return found
+    return dict(sorted(found.items()))

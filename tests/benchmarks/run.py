@@ -54,7 +54,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
 
-GROWTH = {f"growth {kind}": partial(growth.benchmark, kind) for kind in growth.KINDS}
+GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
 
 def main(wanted: list[str]) -> None:
