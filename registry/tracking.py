@@ -44,7 +44,10 @@ class Tracking:
     @property
     def has_home(self) -> bool:
         """Whether there is anything here that it could be kept in."""
-        return self._home.root.exists()
+        with suppress(InputError, OSError):
+            self._home.refuse_strangers()
+            return self._home.root.exists()
+        return False
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -69,7 +72,7 @@ class Tracking:
         try:
             return max(0.0, time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "reg fetch-index fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Remember an index file as it is there now."""

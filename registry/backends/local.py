@@ -66,15 +66,15 @@ class LocalRemote:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            self._refuse_strangers()
+            self.refuse_strangers()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if self.is_there:
                     return
-                self._refuse_strangers()
+                self.refuse_strangers()
                 self.write_file("registry.json", identity)
 
-    def _refuse_strangers(self) -> None:
+    def refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
@@ -134,7 +134,7 @@ class LocalRemote:
                     "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
-                raise InputError(f"{self.root} is not a directory") from None
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
