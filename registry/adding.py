@@ -106,7 +106,7 @@ class _Held:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
         if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
+            raise NotFoundError(f"blob {digest} is missing", "run `reg verify` to see what else is")
         return BytesIO(self._blobs[digest][start:])
 
 

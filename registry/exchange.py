@@ -28,7 +28,7 @@ from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import Watched, hold_against_known, recheck
-from onnxreg.schema.errors import ConflictError, HostError
+from onnxreg.schema.errors import ConflictError, HostError, RegError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import State
 from onnxreg.schema.version import Version
@@ -96,6 +96,8 @@ class Exchange:
         selection: Selection,
         channels: Collection[str],
     ) -> Transferred:
+        if not self.store.is_there:
+            self.store.refuse_strangers()
         remotes = Remotes.load(self.store)
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
@@ -116,9 +118,10 @@ class Exchange:
             belief.check_believed(tracked, Ref(ref.name, tag), holder, index, self.heads, ask)
         if not self.store.is_there:
             self._begin(tracked, versions, selection)
+            if index is not None:
+                with suppress(RegError, OSError):
+                    tracking.keep(ref.name, index)
         remotes.remember(source, remote)
-        if index is not None:
-            tracking.keep(ref.name, index)
         wish = Wish(
             ref.name,
             [each.version for each in versions],

@@ -44,7 +44,10 @@ class Tracking:
     @property
     def has_home(self) -> bool:
         """Whether there is anything here that it could be kept in."""
-        return self._home.root.exists()
+        with suppress(InputError, OSError):
+            self._home.refuse_strangers()
+            return self._home.root.exists()
+        return False
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -69,7 +72,7 @@ class Tracking:
         try:
             return max(0.0, time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "reg fetch-index fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Remember an index file as it is there now."""
@@ -78,9 +81,13 @@ class Tracking:
                 os.utime(self._token(name))
             return
         token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self._url}
-        LocalRemote.create(self.store.root, mirror_of=self._id)
+        self._create()
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
+
+    def _create(self) -> None:
+        self._home.refuse_link(self.store.root)
+        LocalRemote.create(self.store.root, mirror_of=self._id)
 
     def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
         """Keep the sealed parts of a log too, its chain verified, and more small documents."""
@@ -90,7 +97,7 @@ class Tracking:
         wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
         missing = wanted - self.store.has(wanted)
         if missing:
-            LocalRemote.create(self.store.root, mirror_of=self._id)
+            self._create()
             with self.store.push() as push:
                 for digest in sorted(missing):
                     push.put(BytesIO(made.get(digest) or ledger.fetch(digest)), digest)

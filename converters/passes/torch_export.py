@@ -82,7 +82,10 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
         ):
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
-        raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error
+        raise ConversionError(
+            f"PyTorch could not export the model: {_first_line(error)}",
+            "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
+        ) from error
 
 
 def _parse(target: io.BytesIO) -> Any:

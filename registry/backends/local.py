@@ -66,15 +66,15 @@ class LocalRemote:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            self._refuse_strangers()
+            self.refuse_strangers()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if self.is_there:
                     return
-                self._refuse_strangers()
+                self.refuse_strangers()
                 self.write_file("registry.json", identity)
 
-    def _refuse_strangers(self) -> None:
+    def refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
@@ -97,12 +97,13 @@ class LocalRemote:
             "blobs/sha256",
             "index",
         ):
-            self._refuse_link(self.root / part)
+            self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
 
-    def _refuse_link(self, path: Path) -> None:
-        for place in (path, *takewhile(lambda above: above != self.root, path.parents)):
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
+        for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if place.is_symlink():
                 raise IntegrityError(
                     f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
@@ -133,7 +134,7 @@ class LocalRemote:
                     "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
-                raise InputError(f"{self.root} is not a directory") from None
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
@@ -231,7 +232,7 @@ class LocalRemote:
         with host_errors(f"deleting blobs of {self.url}"):
             self._sync_logs()
             for path in paths:
-                self._refuse_link(path.parent)
+                self.refuse_link(path.parent)
                 self.disk.unlink(path)
             for directory in sorted({path.parent for path in paths}):
                 if directory.is_dir():
@@ -258,8 +259,8 @@ class LocalRemote:
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         path = self.root / note_path(kind, note)
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
-            self._refuse_link(self.root / "gc")
-            self._refuse_link(path.parent)
+            self.refuse_link(self.root / "gc")
+            self.refuse_link(path.parent)
             self.disk.make_directory(path.parent)
             temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
             with self.disk.create(temporary) as file:
@@ -337,7 +338,7 @@ class LocalRemote:
         """Make staged blobs durable under their final names, and those that were there already under theirs."""
         targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
-            self._refuse_link(directory)
+            self.refuse_link(directory)
         for _, target in targets:
             self._set_aside(target)
         self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
@@ -361,7 +362,7 @@ class LocalRemote:
         temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
-        self._refuse_link((self.root / path).parent)
+        self.refuse_link((self.root / path).parent)
         self.disk.write_all([(temporary, self.root / path)], self.root)
 
 

@@ -235,3 +235,29 @@ def test_a_pull_that_fails_tells_what_is_there_and_makes_nothing_here(
     assert not Path("mine").exists()
     assert reg("--registry", "mine", "pull", "acme/pii", home, "--format", "onnx-int8").status == 0
     assert str(home) in (Path("mine") / "local" / "remotes.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "status"),
+    [
+        (("pull", "acme/pii"), "a file", 2),
+        (("pull", "acme/pii"), "something else", 2),
+        (("pull", "acme/absent"), "nothing", 3),
+        (("show", "acme/pii", "--remote"), "something else", 0),
+    ],
+)
+def test_nothing_is_written_beside_other_things(
+    reg: Reg, home: Path, tmp_path: Path, words: tuple[str, ...], content: str, status: int
+) -> None:
+    """Nor into an empty directory before there is something for it."""
+    place = tmp_path / "project"
+    if content == "a file":
+        place.write_text("thesis")
+    else:
+        place.mkdir()
+        if content == "something else":
+            (place / "thesis.txt").write_text("thesis")
+    before = sorted(tmp_path.rglob("*"))
+    done = reg("--registry", place, *words, home)
+    assert done.status == status, done.err
+    assert sorted(tmp_path.rglob("*")) == before
