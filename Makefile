@@ -28,9 +28,11 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m onnxreg.schema.jsonschema --check
+	$(BIN)/python -m onnxreg.cli.reference --check
 
 generate: env
 	$(BIN)/python -m onnxreg.schema.jsonschema
+	$(BIN)/python -m onnxreg.cli.reference
 
 bench: env
 	$(BIN)/python tests/benchmarks/run.py

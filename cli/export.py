@@ -61,7 +61,7 @@ def command(
     version: NewVersion = None,
     output: Output = None,
     opset: Annotated[
-        int | None, typer.Option(help="The ONNX opset; tasks begin at 14, android has 18.")
+        int | None, typer.Option(help="The ONNX opset, 7 to 23; 14 unless told otherwise, android has 18.")
     ] = None,
     quantize: Annotated[
         bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")

@@ -72,7 +72,7 @@ def _prepare(command: Any, context: Any) -> list[str]:
         parameter.help = escape(parameter.help or "")
         if not any(opt.strip() for opt in parameter.opts):
             parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
-        kind = "" if parameter.param_type_name == "argument" else _kind(parameter.display_type(context))
+        kind = "" if parameter.param_type_name == "argument" else kind_of(parameter.display_type(context))
         parameter.display_type = lambda ctx, kind=kind: kind
     examples = (command.epilog or HEADING).split("\n\n")[1:]
     command.epilog = None
@@ -92,7 +92,7 @@ def _plain(text: str | None) -> str:
     return escape(flowing(text or ""))
 
 
-def _kind(shown: str) -> str:
-    """`<list[str]>` is TEXT: that it may be repeated, its help says."""
+def kind_of(shown: str) -> str:
+    """What stands for a value of the type that typer shows: `<list[str]>` is TEXT: that it may be repeated, its help says."""
     name = shown.strip("<>").removeprefix("list[").removesuffix("]")
     return KINDS.get(name, "TEXT")

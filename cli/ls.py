@@ -81,9 +81,19 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
             (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
         ]
         session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
+        warn_unfinished(session, place)
         if not rows and not damages:
             session.say(_none(place) if pattern == "*" else f"no model of {place.url} is called {pattern}")
     fail(damages)
+
+
+def warn_unfinished(session: Session, place: Source) -> None:
+    """Say of a mirror that was cut off that models may be missing."""
+    if place.is_mirror:
+        from onnxreg.registry.moving.unfinished import warning
+
+        if told := warning(place):
+            session.warn(f"warning: {output.printable(told)}")
 
 
 def _none(place: Source) -> str:
@@ -110,7 +120,7 @@ def fail(damages: Sequence[str]) -> None:
     if damages:
         more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
         what = "; ".join([*damages[:SHOWN], *more])
-        raise IntegrityError(what, "the other models are listed; run reg verify to see the extent")
+        raise IntegrityError(what, "the other models are listed; run `reg verify` to see the extent")
 
 
 def _channels(channels: dict[str, str]) -> str:
@@ -133,6 +143,7 @@ def _matches(session: Session, place: Source, pattern: str, kind: "Kind", as_jso
         )
         if not matches and not damages:
             session.say("no newer release has such an artifact")
+        warn_unfinished(session, place)
     fail(damages)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.exported import Request
 from onnxreg.cli.exporting import OPTIONS, check_options
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.errors import InputError, NotFoundError, about
 from onnxreg.schema.nearest import suggest
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Asked:
         check_options(options, kind)
         return cls(source, name, profile, recipe, task, options, trust_remote_code)
 
+    @property
+    def document(self) -> str:
+        """How people call the recipe; "" for one that is built in."""
+        return "" if self.recipe is None else self.recipe.name
+
     def request(self) -> Request:
         """What was asked beside the defaults, to be recognised by the next time."""
         about = {
@@ -63,14 +68,17 @@ def place(asked: Asked) -> "Order":
 
         options = read_options(asked.options, asked.trust_remote_code)
         return order_android(asked.source, asked.name, options)
-    from onnxreg.converters.profiles.catalog import find
     from onnxreg.converters.recipes.order import place_order
 
     recipe, directory = _recipe(asked)
-    profile = None if asked.profile is None else find(asked.profile)
-    contract = None if profile is None else profile.contract({}, None)
-    order = place_order(recipe, asked.source, asked.name, directory, asked.trust_remote_code, contract)
-    return order if profile is None else replace(order, document=profile.document, package=profile.package)
+    about = (recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+    if asked.profile is None:
+        return place_order(*about, what=asked.document)
+    from onnxreg.converters.profiles.catalog import find
+
+    profile = find(asked.profile)
+    order = place_order(*about, profile.contract({}, None), asked.document)
+    return replace(order, document=profile.document, package=profile.package)
 
 
 def repeatable(asked: Asked, request: Request) -> "Repeatable":
@@ -81,18 +89,22 @@ def repeatable(asked: Asked, request: Request) -> "Repeatable":
 
 
 def check(asked: Asked) -> str | None:
-    """Read all that can be read without the source: recipe or profile, and options. Returns the model's name, if told."""
+    """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
     if asked.profile == ANDROID:
-        from onnxreg.converters.android.options import check_options, read_options
+        from onnxreg.converters.android.export import check_here
+        from onnxreg.converters.android.options import read_options
 
-        check_options(read_options(asked.options))
+        check_here(asked.source or "", read_options(asked.options))
         return asked.name or _hub_name(asked.source)
     from onnxreg.converters.recipes import tree
+    from onnxreg.converters.recipes.order import start_of
     from onnxreg.converters.tasks import catalog
 
     recipe, directory = _recipe(asked)
-    tree.outputs(recipe, tree.nodes(recipe, directory))
-    catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+    with about(asked.document):
+        tree.outputs(recipe, tree.nodes(recipe, directory))
+        task = catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+    task.seek(start_of(recipe, asked.source, directory))
     return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
 
 
@@ -141,5 +153,6 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
             raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
         if type(value) is not (bool if key == "quantize" else int):
             raise InputError(
-                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}"
+                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}",
+                f"write {key}: {'true' if key == 'quantize' else 18 if key == 'opset' else 256}",
             )

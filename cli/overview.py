@@ -10,7 +10,7 @@ from onnxreg.cli.output import printable, size, table
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import NOT_EVALUATED
 from onnxreg.schema.evidence import Check
-from onnxreg.schema.manifest import Artifact, Manifest
+from onnxreg.schema.manifest import Artifact, Manifest, Source
 from onnxreg.schema.recipe import Step
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
         "family": manifest.family,
         "members": _members(manifest),
         "license": manifest.license,
-        "source": source and f"{source.id}{f'@{source.revision}' if source.revision else ''}",
+        "source": source and _source(source, manifest.name),
         "labels": labels and f"{len(labels)}: {', '.join(labels[:6])}{', ...' if len(labels) > 6 else ''}",
         "recipe": manifest.recipe and f"{manifest.recipe.profile} v{manifest.recipe.profile_version}",
         "tools": manifest.recipe
@@ -35,6 +35,13 @@ def facts(manifest: Manifest) -> Iterator[str]:
     for key, value in rows.items():
         if value:
             yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
+
+
+def _source(source: Source, name: str) -> str:
+    """A hub id, or what another registry calls it; files that lay on somebody's machine have no name of their own."""
+    if source.id == name:
+        return f"local files, digest {source.digest.short}..." if source.digest else "local files"
+    return f"{source.id}@{source.revision}" if source.revision else source.id
 
 
 def _members(manifest: Manifest) -> str | None:

@@ -91,7 +91,7 @@ def command(
 
     if output is not None:
         session.check_target(output)
-    registry = session.open(create=True)
+    registry = session.open(create=None)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}", as_json) as progress:

@@ -19,7 +19,7 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
     from onnxreg.registry import locking
 
     wanted = _read(Path(file or FILENAME))
-    registry = session.open(create=True)
+    registry = session.open(create=None)
     if out is not None:
         locking.folders(wanted, out, registry.store.root)
     watch = Stopwatch()

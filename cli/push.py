@@ -30,7 +30,7 @@ def command(
     ref: Annotated[
         str | None,
         typer.Argument(
-            help="NAME\\[:TAG]\\[@sha256:...], without a tag the newest version; or a glob of names, quoted.",
+            help="NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
             metavar="[REF]",
             autocompletion=complete_name,
         ),

@@ -28,11 +28,13 @@ def list_remotes(context: typer.Context, as_json: Json = False) -> None:
     With --json: {remotes: [{name, url}]}.
     """
     session: Session = context.obj
-    remotes = sorted(session.open().remotes.urls.items())
+    remotes = sorted(session.remotes().urls.items())
     if as_json:
         output.write_json({"remotes": [{"name": name, "url": url} for name, url in remotes]})
         return
     session.table(("NAME", "URL"), remotes)
+    if not remotes:
+        session.say("there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name")
 
 
 def remove(context: typer.Context, name: Name) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli.errors import needs
+from onnxreg.cli.ls import warn_unfinished
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import HostError, InputError
 
@@ -59,6 +60,7 @@ def command(
     listener = server.listen(host, port)
     if settings.token is None and not server.is_loopback(listener):
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
+    warn_unfinished(session, place)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
     server.serve(

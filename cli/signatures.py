@@ -32,6 +32,8 @@ def run(
     else:
         rows = [row for each in found for row in _rows(each)]
         session.table(("VERSION", "MANIFEST", "SIGNED", "SIGNATURE", "BY"), sorted(rows))
+        if not rows:
+            session.say("there are no versions yet")
     if wrong:
         raise IntegrityError(
             f"{output.counted(wrong, 'signature')} {'is' if wrong == 1 else 'are'} invalid",

@@ -25,10 +25,17 @@ def read_arrays(path: Path, what: str | None = None) -> Arrays:
     if not path.is_file():
         raise NotFoundError(f"there is no file {what}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            return {name: _array(members[name]) for name in members.files}
     except BROKEN as error:
         raise InputError(f"{what} is no .npz file of plain arrays", "a pickle is never read") from error
+
+
+def _array(member: Any) -> Any:
+    """numpy gives the bytes of a member that is no array."""
+    if isinstance(member, bytes):
+        raise TypeError("no array")
+    return member
 
 
 def read_rows(path: Path) -> Arrays:

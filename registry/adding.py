@@ -17,6 +17,7 @@ from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import Push
 from onnxreg.registry.versions import Published
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, NotFoundError
@@ -44,6 +45,7 @@ class Adding:
         with self.store.push() as push:
             manifest = draft.manifest(_store_files(push, draft))
             data = manifest.encode()
+            canonical.check_size(data, f"the manifest of {draft.name}")
             push.put(BytesIO(data))
             for artifact in manifest.artifacts:
                 operators = operator_set(artifact)
@@ -104,7 +106,7 @@ class _Held:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
         if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
+            raise NotFoundError(f"blob {digest} is missing", "run `reg verify` to see what else is")
         return BytesIO(self._blobs[digest][start:])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxreg.registry import belief, lookup
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.blobs import steady
+from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
 from onnxreg.registry.gates.judging import relied_on
 from onnxreg.registry.history.channels import Channels, held_by
@@ -17,17 +17,18 @@ from onnxreg.registry.history.commit import load, read_ledger
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.planning import MakeRestore, Wish
 from onnxreg.registry.moving.pushing import check_models, push_many
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.storage import IndexFile, Remote
+from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.tracking import Tracked, Tracking
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import Watched, hold_against_known, recheck
-from onnxreg.schema.errors import ConflictError, HostError
+from onnxreg.schema.errors import ConflictError, HostError, RegError
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import State
 from onnxreg.schema.version import Version
@@ -95,7 +96,10 @@ class Exchange:
         selection: Selection,
         channels: Collection[str],
     ) -> Transferred:
-        remote = Remotes.load(self.store).open(source)
+        if not self.store.is_there:
+            self.store.refuse_strangers()
+        remotes = Remotes.load(self.store)
+        remote = remotes.reach(source)
         check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(Watched(remote, self.heads), tracking)
@@ -112,6 +116,12 @@ class Exchange:
             held = ledger.channels[tag]
             holder = lookup.Found(ref.name, held.version, ledger.entries[held.version], held)
             belief.check_believed(tracked, Ref(ref.name, tag), holder, index, self.heads, ask)
+        if not self.store.is_there:
+            self._begin(tracked, versions, selection)
+            if index is not None:
+                with suppress(RegError, OSError):
+                    tracking.keep(ref.name, index)
+        remotes.remember(source, remote)
         wish = Wish(
             ref.name,
             [each.version for each in versions],
@@ -157,6 +167,13 @@ class Exchange:
     def _look(self, place: Remote, before: Any, name: str, index: IndexFile | None) -> None:
         """Hold what a place says against what was seen of it before."""
         recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
+
+    def _begin(self, place: Source, versions: Collection[lookup.Found], selection: Selection) -> None:
+        """Make the registry, once it is known that there is something to put into it."""
+        for each in versions:
+            manifest = each.entry.manifest
+            selection.of(read_manifest(read_blob(place, manifest), manifest, each.name), str(each.ref))
+        LocalRemote.create(self.store.root, self.store.disk)
 
     def _versions(self, name: str) -> Collection[Version]:
         """The versions that are here, as far as the index file has them."""

@@ -473,6 +473,8 @@ class Registry:
     ) -> Transferred:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
+        Where there is no registry here yet, one is made as soon as there is something to put into it.
+
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
         `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """

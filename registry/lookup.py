@@ -1,7 +1,6 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -13,6 +12,7 @@ from onnxreg.registry.storage import IndexFile, Source, UnlistedError, innermost
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.missing import no_channel, no_version
 from onnxreg.schema.nearest import suggest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from onnxreg.schema.device import Device
     from onnxreg.schema.operators import Need
 
-LIST = "`reg ls` shows what is there"
+EMPTY = "it holds no models yet: reg export, reg add and reg push bring some"
+SHOWN = 5
+"""How many models a hint names."""
+
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 
 
@@ -63,7 +66,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
-            "run reg verify to see the extent",
+            "run `reg verify` to see the extent",
         )
     return state
 
@@ -75,13 +78,19 @@ _decode = lru_cache(2)(State.decode)
 def unknown(name: str, remote: Source) -> NotFoundError:
     """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
     is_copy = remote.is_mirror  # NotFoundError where there is no registry any more
-    known: list[str] = []
-    with suppress(UnlistedError):
-        known = list(remote.names())
     where = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
-    return NotFoundError(
-        f"there is no model {name} in {where}", suggest(name, known, FINISH if is_copy else LIST)
-    )
+    try:
+        known = list(remote.names())
+    except UnlistedError:
+        hint = "check the name: that place does not list its models"
+    else:
+        hint = suggest(name, known, FINISH if is_copy else _few(known))
+    return NotFoundError(f"there is no model {name} in {where}", hint)
+
+
+def _few(known: Sequence[str]) -> str:
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"it holds {', '.join(known[:SHOWN])}{more}" if known else EMPTY
 
 
 def named_copy(copy: Source) -> str:
@@ -102,7 +111,7 @@ def matching(remote: Source, patterns: Collection[str]) -> list[str]:
         if not names:
             plain = "".join(char for char in pattern if char not in PATTERN)
             raise NotFoundError(
-                f"no model matches {pattern} in {remote.url}", suggest(plain, known, LIST, 0.4)
+                f"no model matches {pattern} in {remote.url}", suggest(plain, known, _few(known), 0.4)
             )
         found |= names
     return sorted(found)
@@ -151,7 +160,7 @@ def _by_tag(remote: Source, state: State, ref: Ref, yanked: bool) -> Found:
     version = _version_of(state, ref.tag)
     entry = state.versions.get(version) or all_versions(remote, state).get(version)
     if entry is None or entry.dropped:
-        raise NotFoundError(f"{state.name} has no version {version}", f"see `reg ls {state.name}`")
+        raise no_version(state.name, f"version {version}", state.versions)
     if ref.digest not in (None, entry.manifest):
         raise IntegrityError(
             f"{state.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
@@ -169,15 +178,12 @@ def _version_of(state: State, tag: str | None) -> Version:
     if tag is None:
         version = state.newest_release()
         if version is None:
-            raise NotFoundError(
-                f"{state.name} has no version that is neither yanked nor a pre-release",
-                f"see `reg ls {state.name}`",
-            )
+            raise no_version(state.name, "version that is neither yanked nor a pre-release", state.versions)
         return version
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels:
-        raise NotFoundError(f"{state.name} has no channel {tag}", f"see `reg ls {state.name}`")
+        raise no_channel(state.name, tag, state.channels)
     return state.channels[tag].version
 
 
@@ -186,7 +192,7 @@ def _by_digest(remote: Source, state: State, digest: Digest) -> Found:
     entries = all_versions(remote, state)
     found = [version for version, entry in entries.items() if entry.manifest == digest]
     if not found:
-        raise NotFoundError(f"{state.name} has no version with the manifest {digest}")
+        raise no_version(state.name, f"version with the manifest {digest}", entries)
 
     def rank(version: Version) -> tuple[Any, ...]:
         entry = entries[version]

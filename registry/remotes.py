@@ -28,7 +28,9 @@ from onnxreg.schema.errors import (
     IntegrityError,
     NotFoundError,
     missing_extra,
+    why,
 )
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.reading import mapping, required, text
 from onnxreg.schema.ref import REGISTRY_ID
 
@@ -166,7 +168,7 @@ class Remotes:
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
-            raise InputError(f"remote {name} needs a path or URL")
+            raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = _absolute(url)
         _check_scheme(url)
         with self._changing() as known:
@@ -188,6 +190,7 @@ class Remotes:
         """What is on disk now, alone, and written back at the end."""
         from onnxreg.registry.backends.staging import exclusive
 
+        self.registry.refuse_strangers()
         self.registry.make_scratch()
         with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
             known = Remotes.load(self.registry)
@@ -204,15 +207,21 @@ class Remotes:
                 return next(iter(self.urls.values()))
             if "origin" in self.urls:
                 return self.urls["origin"]
+            if not self.urls:
+                raise InputError(
+                    "no remote is named, and none is known here",
+                    "name a path or URL, or give one a name: reg remote add origin PATH|URL",
+                )
             raise InputError(
-                "no remote is named and there is no single or `origin` one",
-                "name a path or URL, or `reg remote add origin PATH`",
+                "no remote is named, and none of several is called origin",
+                f"name one of them: {', '.join(sorted(self.urls))}",
             )
         if place in self.urls:
             return self.urls[place]
         if "/" not in place and ":" not in place and place not in (".", "..") and not os.path.lexists(place):
             raise NotFoundError(
-                f"there is no remote {place}", f"see `reg remote list`; a directory is written ./{place}"
+                f"there is no remote {place}",
+                suggest(place, self.urls, f"see `reg remote list`; a directory is written ./{place}"),
             )
         return _absolute(place)
 
@@ -228,6 +237,12 @@ class Remotes:
 
         A registry that was there before and is gone is not made again: its disk may just not be mounted.
         """
+        remote = self.reach(place, create, mirror_of)
+        self.remember(place, remote)
+        return remote
+
+    def reach(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> Remote:
+        """As `open`; nothing is written here."""
         url = self.url_of(place)
         pinned = self.pins.get(url)
         try:
@@ -239,16 +254,20 @@ class Remotes:
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
                 "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
             ) from error
-        if pinned is None:
-            with suppress(HostError, OSError), self._changing() as known:
-                known.pins[url] = remote.registry_id
-        elif pinned != remote.registry_id:
+        if pinned not in (None, remote.registry_id):
             raise other_registry(remote.url, remote.registry_id, pinned)
+        return remote
+
+    def remember(self, place: str | None, remote: Remote) -> None:
+        """Which registry is there, and what is proven of it; where nothing can be written here, that is no failure."""
+        url = self.url_of(place)
+        if url not in self.pins:
+            with suppress(InputError, HostError, OSError), self._changing() as known:
+                known.pins[url] = remote.registry_id
         if not isinstance(remote, LocalRemote):
             from onnxreg.registry.backends.proven import remember
 
             remember(remote, self.registry)
-        return remote
 
     def read(
         self,
@@ -269,7 +288,7 @@ class Remotes:
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
             raise NotFoundError(
-                f"nothing was ever remembered of {url}", "reg fetch-index fetches what is needed offline"
+                f"nothing was ever remembered of {url}", "`reg fetch-index` fetches what is needed offline"
             )
         path = _scheme(url) in ("", "file") or len(_scheme(url)) == 1
         remote = LocalRemote(_path(url)) if path else open_url(url, known_id=self.pins[url])
@@ -292,11 +311,15 @@ def _texts(value: Any) -> dict[str, str]:
 def _scheme(place: str) -> str:
     """The scheme of a URL, "" for a path. InputError for what is neither."""
     if "\0" in place:
-        raise InputError(f"not a path or URL: {place[:80]!r}")
+        raise InputError(
+            f"not a path or URL: {place[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
+        )
     try:
         return urlsplit(place).scheme
     except ValueError as error:
-        raise InputError(f"not a URL: {place[:80]!r}: {error}") from error
+        raise InputError(
+            f"not a URL: {place[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
+        ) from error
 
 
 def _absolute(place: str) -> str:

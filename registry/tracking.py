@@ -31,6 +31,7 @@ class Tracking:
     """The tracking copy of one registry in `home`."""
 
     def __init__(self, home: LocalRemote, registry_id: str, url: str) -> None:
+        self._home = home
         self._id = registry_id
         self._url = url
         self.store = LocalRemote(home.root / "local" / "tracking" / registry_id)
@@ -39,6 +40,14 @@ class Tracking:
     def is_there(self) -> bool:
         """Whether anything was remembered."""
         return (self.store.root / "registry.json").exists()
+
+    @property
+    def has_home(self) -> bool:
+        """Whether there is anything here that it could be kept in."""
+        with suppress(InputError, OSError):
+            self._home.refuse_strangers()
+            return self._home.root.exists()
+        return False
 
     def _token(self, name: str) -> Path:
         return self.store.root / "local" / "tokens" / f"{name}.json"
@@ -63,7 +72,7 @@ class Tracking:
         try:
             return max(0.0, time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "reg fetch-index fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Remember an index file as it is there now."""
@@ -72,9 +81,13 @@ class Tracking:
                 os.utime(self._token(name))
             return
         token = {"index": Digest.of(index.data).hex, "token": index.token, "url": self._url}
-        LocalRemote.create(self.store.root, mirror_of=self._id)
+        self._create()
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
+
+    def _create(self) -> None:
+        self._home.refuse_link(self.store.root)
+        LocalRemote.create(self.store.root, mirror_of=self._id)
 
     def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
         """Keep the sealed parts of a log too, its chain verified, and more small documents."""
@@ -84,7 +97,7 @@ class Tracking:
         wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
         missing = wanted - self.store.has(wanted)
         if missing:
-            LocalRemote.create(self.store.root, mirror_of=self._id)
+            self._create()
             with self.store.push() as push:
                 for digest in sorted(missing):
                     push.put(BytesIO(made.get(digest) or ledger.fetch(digest)), digest)
@@ -116,7 +129,7 @@ class Tracked:
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
         found = self._remote.read_index(name, known or self._tracking.seen(name))
-        if found is not None:
+        if found is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
                     state_of(self._remote, name, found)

@@ -41,10 +41,7 @@ def decode(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> A
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
     surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
-    if len(data) > max_bytes:
-        raise InputError(f"{what} is too large: {len(data)} bytes, at most {max_bytes} are read")
-    if data.count(b",") > max_bytes // BYTES_PER_VALUE:
-        raise InputError(f"{what} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
+    check_size(data, what, max_bytes)
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
         _check_tree(value, what)
@@ -59,6 +56,14 @@ def decode(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> A
     except ValueError as error:
         raise InputError(f"{what} is not valid JSON: {error}") from error
     return value
+
+
+def check_size(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> None:
+    """InputError naming `what` for more than `decode` reads; who writes a document for others asks before."""
+    if len(data) > max_bytes:
+        raise InputError(f"{what} is too large: {len(data)} bytes, at most {max_bytes} are read")
+    if data.count(b",") > max_bytes // BYTES_PER_VALUE:
+        raise InputError(f"{what} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

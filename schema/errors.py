@@ -1,5 +1,8 @@
 """One exception family for each thing the reader can do next; the command line maps a family to an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RegError(Exception):
     """A failure that the user can act on.
@@ -73,6 +76,23 @@ class LostRaceError(ConflictError):
 
 class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """An InputError from inside says first what it is about, unless that is ""."""
+    try:
+        yield
+    except InputError as error:
+        if not what:
+            raise
+        raise InputError(f"{what}: {error.message}", error.hint) from error
+
+
+def why(error: object) -> str:
+    """What a library or the system says went wrong, in one line; errors have numbers and names that tell people nothing."""
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return said[:300] or type(error).__name__
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:

@@ -74,7 +74,8 @@ def refusal(error: ValidationError, what: str, known: Iterable[str]) -> InputErr
         known: the names that there are.
     """
     found, names = first(error), list(known)
-    where = str(found["loc"][0])[:80] if found["loc"] else ""
+    place = [*found["loc"][:1], *(part for part in found["loc"][1:2] if isinstance(part, int))]
+    where = called(place, None)[:80]
     if found["type"] == UNKNOWN:
         hint = suggest(where, names) if names else "it takes none"
         return InputError(f"{what} {where}: there is none", hint)
@@ -127,5 +128,5 @@ def _near_key(key: str, model: type[BaseModel]) -> str:
     """The key of the model, or of a part of it, that is most alike."""
     schema = model.model_json_schema()
     parts = [schema, *schema.get("$defs", {}).values()]
-    near = nearest(key, {name for part in parts for name in part.get("properties", ())})
+    near = nearest(key, {name for part in parts for name in part.get("properties", ())}, 0.7)
     return f"did you mean {' or '.join(near)}?" if near else ""

@@ -55,7 +55,11 @@ def check_distinct(paths: Iterable[str]) -> None:
     keyed = sorted((_folded(path) + "/", path) for path in paths)
     for (before, one), (after, other) in pairwise(keyed):
         if before == after:
-            raise ValueError(f"paths collide: {one[:80]!r} and {other[:80]!r}")
+            raise ValueError(
+                f"two files are called {one[:80]!r}"
+                if one == other
+                else f"paths collide: {one[:80]!r} and {other[:80]!r}"
+            )
         if after.startswith(before):
             raise ValueError(f"path is both a file and a directory: {one[:80]!r}")
 

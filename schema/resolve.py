@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.missing import no_channel
 from onnxreg.schema.query import Judgement, Places, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
@@ -136,7 +137,7 @@ def _version_of(state: State, tag: str) -> Version:
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels:
-        raise NotFoundError(f"{state.name} has no channel {tag}", f"see `reg ls {state.name}`")
+        raise no_channel(state.name, tag, state.channels)
     return state.channels[tag].version
 
 

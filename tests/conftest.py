@@ -139,8 +139,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for directory in CODE:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / directory, root / "source" / directory, ignore=ignored)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / file, root / "source")
+    (root / "source" / "docs").mkdir()
+    for file in ("pyproject.toml", "README.md", "LICENSE", "docs/reg.1"):
+        shutil.copy(REPOSITORY / file, root / "source" / file)
     command = [
         sys.executable,
         "-m",

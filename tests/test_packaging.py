@@ -61,6 +61,11 @@ def test_the_wheel_holds_nothing_else(packaged: set[str]) -> None:
     assert code == on_disk("*.py")
 
 
+def test_the_wheel_brings_the_man_page(packaged: set[str]) -> None:
+    (page,) = [path for path in packaged if ".data/" in path]
+    assert page.endswith(".data/data/share/man/man1/reg.1")
+
+
 def test_reg_is_the_console_script(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (entry,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]

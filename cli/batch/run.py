@@ -33,7 +33,7 @@ class Fleet:
 def run(session: Session, fleet: Fleet, as_json: bool) -> None:
     """Run every job. A failure is raised at the end, when all others are done.
 
-    Raises InputError, naming the row, where one cannot be run, before any is; InterruptError on Ctrl-C.
+    Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
     """
     with needs("export", "reg export"):
         jobs = read_jobs(fleet.file)
@@ -59,18 +59,26 @@ def run(session: Session, fleet: Fleet, as_json: bool) -> None:
 def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
     if fleet.scheduler is not None and fleet.to is None:
         raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
-    names = []
+    names, wrong = [], dict[int, RegError]()
     for job in jobs:
-        where = f"{fleet.file.name}: row {job.row}"
-        if fleet.scheduler is not None and job.asked.version is None:
-            raise InputError(f"{where} has no version", "workers cannot agree on the next one: name it")
         try:
-            names.append(ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called)
+            names.append(_check_job(fleet, job))
         except HostError:
             raise
         except RegError as error:
-            raise InputError(f"{where}: {error.message}", error.hint) from error
+            wrong[job.row] = error
+    if wrong:
+        told = "; ".join(f"row {row}: {error.message}" for row, error in wrong.items())
+        hints = dict.fromkeys(error.hint for error in wrong.values() if error.hint)
+        raise InputError(f"{fleet.file.name}: {told}", "; ".join(hints))
     refuse_twins(jobs, names, fleet.file.name)
+
+
+def _check_job(fleet: Fleet, job: Job) -> str:
+    """What people call the model. Raises what makes it certain that the job would fail."""
+    if fleet.scheduler is not None and job.asked.version is None:
+        raise InputError("there is no version", "workers cannot agree on the next one: name it")
+    return ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:

@@ -8,6 +8,7 @@ from onnxreg.converters.android.profile import AndroidContract
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.recipes.execute import execute
 from onnxreg.converters.recipes.order import Order, place_order
+from onnxreg.converters.sourcefiles import hub_id
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
 
@@ -32,6 +33,14 @@ def export_android(
     where a graph breaks the profile's contract or is not what was asked for, HostError for a missing extra.
     """
     return execute(order_android(source, name, options or AndroidOptions()), workspace, report=report)
+
+
+def check_here(source: str, options: AndroidOptions) -> None:
+    """Raise what `order_android` would for the options, and for a checkpoint or suite on this machine that is not there."""
+    check_options(options)
+    hub_id(source)
+    if options.eval_suite is not None:
+        load_suite(options.eval_suite)
 
 
 def order_android(source: str | None, name: str | None, options: AndroidOptions) -> Order:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.android.contract import OPSET, check_contract
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.evaluation.suite import Suite
+from onnxreg.converters.inspection.android_contract import OPSET, check_contract
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.recipes.contract import Contract, Output
 from onnxreg.converters.tasks.base import Subject
@@ -62,6 +62,10 @@ class AndroidContract(Contract):
         quantization = {"requested": {**asked, **kept}, "measured": output.facts.weights.to_json()}
         checks = _embedding_checks(output.steps[-1].result.get("embeddings"))
         return {"metadata": metadata, "quantization": quantization, "checks": checks}
+
+    @property
+    def finishing(self) -> str | None:
+        return None if self._suite is None else "judging the INT8 file on the evaluation suite"
 
     def finish(self, draft: Draft, subject: Subject, workspace: Path) -> Draft:
         fields = {**draft.fields, **_manifest_fields(subject.got["max_seq_length"])}

@@ -13,7 +13,7 @@ from onnxreg.converters.families.document import DOCUMENT
 from onnxreg.converters.families.heads import INPUT, OUTPUT
 from onnxreg.converters.families.making import BACKBONE, FUSED
 from onnxreg.converters.families.variants import Made, artifact
-from onnxreg.converters.recipes.cache import digest_of
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.toolchain import tool_versions
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
@@ -90,7 +90,7 @@ def _member(name: str, parts: Parts, made: Sequence[Made], workspace: Path) -> d
     if name == FUSED:
         files = {each.member: each.path for each in reversed(made) if each.role == "head"}
         value["heads"] = [
-            {"member": head.name, "digest": str(digest_of(workspace / files[head.name]))}
+            {"member": head.name, "digest": str(digest_file(workspace / files[head.name]))}
             for head in parts.heads.values()
         ]
     return value

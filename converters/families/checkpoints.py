@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from onnxreg.converters.arrays import check_finite, read_arrays
-from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError
 
 SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
@@ -26,16 +25,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Head:
-    """Linear layers with an activation between them, and the ordered classes of the last one.
-
-    `file` is the digest of the checkpoint.
-    """
+    """Linear layers with an activation between them, and the ordered classes of the last one with the training rows of each."""
 
     name: str
     layers: tuple[Layer, ...]
     classes: tuple[str, ...]
     rows: tuple[int, ...]
-    file: Digest
 
     @property
     def width(self) -> int:
@@ -78,7 +73,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
             f"{name}: the classes asked for are not in the order of training",
             f"it was trained on {', '.join(recorded[0])[:300]}",
         )
-    return Head(name, layers, *recorded, Digest.of(path.read_bytes()))
+    return Head(name, layers, *recorded)
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:

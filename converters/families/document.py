@@ -5,9 +5,9 @@ from typing import Any
 
 from onnxreg.converters.families.intake import checkpoint_of, head_files
 from onnxreg.converters.families.rows import read_rows
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.passes.samples import digest
-from onnxreg.converters.recipes.cache import digest_of
-from onnxreg.converters.recipes.reading import read_document
+from onnxreg.converters.recipes.reading import located, read_document
 from onnxreg.converters.sourcefiles import CONFIG, weight_files
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
@@ -25,7 +25,8 @@ def read(path: Path, name: str | None = None) -> FamilyFile | None:
     value = read_document(path)
     if not isinstance(value, dict) or "family" not in value:
         return None
-    return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
+    with located(path):
+        return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
 
 
 def source_digest(asked: FamilyFile, directory: Path) -> Digest:
@@ -33,7 +34,7 @@ def source_digest(asked: FamilyFile, directory: Path) -> Digest:
     checkpoint = checkpoint_of(asked.backbone, directory)
     files = {f"backbone/{name}": checkpoint / name for name in (CONFIG, *weight_files(checkpoint))}
     files |= {f"heads/{path.stem}": path for path in head_files(asked.heads, directory)}
-    return directory_digest({path: digest_of(file) for path, file in files.items() if file.is_file()})
+    return directory_digest({path: digest_file(file) for path, file in files.items() if file.is_file()})
 
 
 def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from onnxreg.converters.families.variants import PLAIN, Made
 from onnxreg.converters.runtime import load_session
 from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import GateError
+from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.family_file import FamilyFile
 
 Report = Callable[[str], None]
@@ -83,36 +83,45 @@ def make_family(
     graph is not what it was made from.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
-    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
-    work = Work(asked, workspace, held_out)
     report("loading the backbone and the heads")
-    loaded = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
-    heads = read_heads(asked.heads, directory, loaded.classes, loaded.width)
-    check_paths(asked, heads)
-    if held_out is not None:
-        held_out.check_heads([head.name for head in heads.values()])
-    parts = Parts(loaded, heads, record(asked, directory), source_digest(asked, directory))
+    parts, held_out = _gather(asked, directory)
+    work, heads = Work(asked, workspace, held_out), parts.heads
     report("exporting the backbone")
-    backbone = make_backbone(work, loaded)
+    backbone = make_backbone(work, parts.backbone)
     embedders = {
         each.precision: Embedder(load_session(workspace / each.path), directory) for each in backbone
     }
-    rows, judged_on = _drawn(loaded.width), None
+    rows, judged_on = _drawn(parts.backbone.width), None
     if asked.evaluation is not None:
         seen = [each.embed_images(asked.evaluation).outputs for each in embedders.values()]
-        backbone = judge_backbone(work, backbone, [each[LOGITS] for each in seen], loaded.classes)
+        logits = [each[LOGITS] for each in seen]
+        backbone = judge_backbone(work, backbone, logits, parts.backbone.classes)
         judged_on = seen[0][EMBEDDING]
         rows = judged_on[:SAMPLED]
     report(f"exporting {len(heads)} heads")
     separate = list(make_heads(work, heads, rows, judged_on))
     fused = make_fused(work, list(heads.values()), [each[0] for each in separate], rows)
-    if asked.ood is not None:
-        report("fitting the detector")
     detector, ood = _detect(work, embedders, rows)
     made = [*backbone, *chain.from_iterable(separate), *fused, *ood]
     report("describing what was made")
     draft = assemble(asked, replace(parts, detector=detector), made, workspace)
+    if (record(asked, directory), source_digest(asked, directory)) != (parts.document, parts.source):
+        raise InputError(
+            "a checkpoint or a file of rows was changed while it was read",
+            "export again once nothing writes to them",
+        )
     return Family(draft, backbone, separate, ood, made)
+
+
+def _gather(asked: FamilyFile, directory: Path) -> tuple[Parts, HeldOut | None]:
+    """All checkpoints, read, and the held-out rows; what does not fit together is refused before any graph is made."""
+    held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
+    backbone = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
+    heads = read_heads(asked.heads, directory, backbone.classes, backbone.width)
+    check_paths(asked, heads)
+    if held_out is not None:
+        held_out.check_heads([head.name for head in heads.values()])
+    return Parts(backbone, heads, record(asked, directory), source_digest(asked, directory)), held_out
 
 
 def _drawn(width: int) -> Any:

@@ -71,7 +71,11 @@ def inspect_onnx(path: Path) -> GraphFacts:
     Raises InputError, naming the file, where it is not ONNX, cut short, not a valid graph, or where its external
     data lies outside its folder, is missing or is too short.
     """
-    model = onnx_graph.load_onnx(path)
+    return inspect_model(onnx_graph.load_onnx(path), path)
+
+
+def inspect_model(model: Any, path: Path) -> GraphFacts:
+    """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
     inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
     outputs = tuple(onnx_spec(value) for value in model.graph.output)
     external = external_files(model, path)

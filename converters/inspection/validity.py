@@ -11,14 +11,18 @@ from onnxreg.schema.errors import InputError
 
 
 def check_onnx(path: Path) -> None:
-    """Raise InputError where a file or its external data is not what ONNX asks for.
+    """Raise InputError where a file or its external data is not what ONNX asks for."""
+    check_model(load_onnx(path), path)
+
+
+def check_model(model: Any, path: Path) -> None:
+    """The same of a file that is loaded (`onnx_graph.load_onnx`); `model` is left as it is.
 
     The checker itself never sees external data: it refuses files with more than one name, which those of a registry
     have. That these are there, in their folder and long enough, is checked here.
     """
     import onnx
 
-    model = load_onnx(path)
     external_files(model, path)
     light = without_weights(model)
     for tensor in tensors(light):

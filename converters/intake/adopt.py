@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters import golden
-from onnxreg.converters.android.contract import check_contract
+from onnxreg.converters.inspection.android_contract import check_contract
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.intake.companions import check_labels, class_count, describe

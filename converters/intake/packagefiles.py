@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from onnxreg.converters.sourcefiles import digest_file
+from onnxreg.converters.hashing import digest_file
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.ortpackage import ASSETS, MANIFEST, Ours, PackageManifest, asset_directory, asset_of

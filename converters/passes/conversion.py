@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from onnxreg.converters.passes import base, graph, model, proof, samples, torch_model
 from onnxreg.converters.passes.torch_export import (
@@ -19,6 +19,9 @@ EXPORTERS: dict[bool, tuple[str, Export]] = {
     False: ("torchscript", export_torchscript),
     True: ("dynamo", export_dynamo),
 }
+OLDEST, NEWEST = 7, 23
+"""The opsets that both exporters of PyTorch can be asked for, since 2.6."""
+
 TOLERANCE = 1e-3
 """How far a graph may be from the module for `auto` to take it, in parts of the largest value of an output."""
 
@@ -39,7 +42,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     takes = "module"
 
     class Params(base.PassParams):
-        target_opset: PositiveInt = 18
+        target_opset: int = Field(18, ge=OLDEST, le=NEWEST)
         use_dynamo_exporter: bool | Literal["auto"] = False
         dynamic: bool = True
         do_constant_folding: bool = True

@@ -1,9 +1,9 @@
 """`OnnxOpVersionConversion`: the same graph in another opset."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from onnxreg.converters.inspection.weightless import replace_but_weights, without_weights
 from onnxreg.converters.passes import base, graph
@@ -13,8 +13,21 @@ from onnxreg.schema.errors import ConversionError, InputError
 OLDEST = 7
 """ONNX Runtime loads no older one."""
 
+USUAL = 23
+"""Every release of ONNX that is supported knows the opsets up to here."""
+
 OLDEST_IR = 4
 """Before it, weights had to be inputs too."""
+
+
+def _known(opset: int) -> int:
+    """ONNX itself is asked for an unusual one alone: to import it takes a while."""
+    if opset > USUAL:
+        import onnx
+
+        if opset > (newest := onnx.defs.onnx_opset_version()):
+            raise ValueError(f"it must be at most {newest}")
+    return opset
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -29,16 +42,9 @@ class OnnxOpVersionConversion(GraphPass):
     keeps_opset = False
 
     class Params(base.PassParams):
-        target_opset: int = Field(21, ge=OLDEST)
+        target_opset: Annotated[int, AfterValidator(_known)] = Field(21, ge=OLDEST)
 
     def requires(self, subject: Any) -> None:
-        import onnx
-
-        newest = onnx.defs.onnx_opset_version()
-        if self.params.target_opset > newest:
-            raise InputError(
-                f"{self.id}: opset {self.params.target_opset} is unknown here, the newest is {newest}"
-            )
         super().requires(subject)
         if graph.default_opset(subject) is None:
             raise InputError(f"{self.id}: the graph has no operator of the default domain")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.tasks import catalog
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.errors import InputError
@@ -20,19 +21,24 @@ def task_recipe(
 ) -> RecipeFile:
     """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
 
-    Raises InputError for a task that there is not, or that has no recipe without being told more, and an opset below 1.
+    Raises InputError for a task that there is not, or that has no recipe without being told more, and an opset that
+    PyTorch does not export to.
 
     Args:
         opset: 14 where absent.
         max_seq_length: in tokens; the task's own where absent.
     """
-    kind = catalog.find(task)
+    kind = catalog.find(task, TextTask)
     if not issubclass(kind, TextTask):
         raise InputError(
             f"the task {kind.id} has no recipe of its own: it must be told what to do",
             "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
         )
     target = OPSET if opset is None else opset
+    if not OLDEST <= target <= NEWEST:
+        raise InputError(
+            f"there is no opset {target} to export to", f"PyTorch's exporters know {OLDEST} to {NEWEST}"
+        )
     steps: list[dict[str, Any]] = [
         {"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": target}}
     ]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
 ENTRY = "entry.json"
@@ -58,7 +58,7 @@ class Cache:
         try:
             for path, digest in entry["files"].items():
                 lend(place / path, target / path)
-                if str(digest_of(target / path)) != digest:
+                if str(digest_file(target / path)) != digest:
                     raise InputError(f"{path} was changed")
         except (OSError, InputError, KeyError, TypeError, AttributeError):
             _empty(target)
@@ -75,7 +75,7 @@ class Cache:
             for path in files:
                 lend(source / path, staged / path)
                 (staged / path).chmod(0o444)
-            digests = {path.as_posix(): str(digest_of(staged / path)) for path in files}
+            digests = {path.as_posix(): str(digest_file(staged / path)) for path in files}
             _write_entry(staged, key, files=digests)
 
     def recall(self, kind: str, key: Key) -> Any:
@@ -157,12 +157,6 @@ def _size(place: Path) -> int:
 def _empty(directory: Path) -> None:
     for path in directory.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def digest_of(path: Path) -> Digest:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return Digest.parse(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
 
 
 def lend(source: Path, target: Path) -> None:

@@ -29,6 +29,11 @@ class Contract:
 
     keeps_source = False
 
+    @property
+    def finishing(self) -> str | None:
+        """What `finish` does, in a few words, where it takes a while."""
+        return None
+
     def key(self) -> Mapping[str, Any]:
         """What beside the recipe and the source shapes the draft, such as the digest of an evaluation suite."""
         return {}

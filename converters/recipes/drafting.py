@@ -6,8 +6,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters import golden
-from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.inspection.validity import check_onnx
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.inspection.onnx_graph import load_onnx
+from onnxreg.converters.inspection.validity import check_model
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
@@ -127,12 +128,13 @@ def _read(workspace: Path, path: str, others: list[str], checked: bool) -> Graph
     if path.endswith(".ort"):
         config = next((workspace / other for other in others if other.endswith(".config")), None)
         return inspect_ort(workspace / path, config)
+    model = load_onnx(workspace / path)
     try:
         if checked:
-            check_onnx(workspace / path)
+            check_model(model, workspace / path)
     except InputError as error:
         raise ConversionError(error.message) from error
-    return inspect_onnx(workspace / path)
+    return inspect_model(model, workspace / path)
 
 
 def _checks(

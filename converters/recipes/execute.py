@@ -67,6 +67,8 @@ class Execution:
             self._subject = replace(self._subject, start=None, loaded=None)
         self._report("describing what was made")
         draft = draft_of(self._order, self._subject, results, self._workspace)
+        if contract.finishing is not None:
+            self._report(contract.finishing)
         draft = contract.finish(draft, self._subject, self._workspace)
         shutil.rmtree(self._scratch)
         return draft
@@ -78,6 +80,7 @@ class Execution:
             parent = None if node.parent is None else made[node.parent.name]
             made[name], key = self._make(node, parent, results)
             results[name] = beside.submit(self._measure, node, made[name], key, dict(results))
+        self._report("measuring what was made")
         return {name: future.result() for name, future in results.items()}
 
     def _make(self, node: Node, parent: Made | None, before: Results) -> tuple[Made, Key | None]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.onnx_graph import load_onnx
 from onnxreg.converters.passes import base, model, notes
@@ -13,7 +14,7 @@ from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.recipes.cache import digest_of, lend
+from onnxreg.converters.recipes.cache import lend
 from onnxreg.converters.recipes.tree import Node
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
@@ -41,7 +42,7 @@ class Made:
     @cached_property
     def digests(self) -> Mapping[str, str]:
         """The SHA-256 of each file, by its name."""
-        return {name: str(digest_of(self.directory / name)) for name in self.files}
+        return {name: str(digest_file(self.directory / name)) for name in self.files}
 
     def write(self, step: Step) -> None:
         """Leave a note beside the files, with the whole record, for `read`."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.recipes.cache import Cache, digest_of
+from onnxreg.converters.hashing import digest_file
+from onnxreg.converters.recipes.cache import Cache
 from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, RegError
@@ -97,7 +98,7 @@ def _digest(path: Path) -> str | None:
         if path.is_dir():
             names = "\n".join(sorted(child.name for child in path.iterdir()))
             return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
-        return str(digest_of(path))
+        return str(digest_file(path))
     except OSError:
         return None
 

@@ -12,7 +12,7 @@ from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.tasks import catalog
 from onnxreg.converters.tasks.base import Found, Task
 from onnxreg.converters.toolchain import package_versions, tools
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, about
 from onnxreg.schema.manifest import Source
 from onnxreg.schema.recipe_file import LABELLED, AskedOutput, RecipeFile
 from onnxreg.schema.ref import check_name
@@ -125,6 +125,7 @@ def place_order(
     directory: Path = Path(),
     trust_remote_code: bool = False,
     contract: Contract | None = None,
+    what: str = "",
 ) -> Order:
     """Check a recipe, and find its source.
 
@@ -134,15 +135,13 @@ def place_order(
         source: in place of the recipe's own.
         name: the model's name; the recipe's, or a hub id, where absent.
         directory: what the recipe's relative paths are relative to.
+        what: how people call the recipe, where it has a name that they know.
     """
-    nodes = tree.nodes(recipe, directory)
-    outputs = tree.outputs(recipe, nodes)
-    task = catalog.find(recipe.task)(directory, trust_remote_code, **recipe.options)
-    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
-    if start is None:
-        raise InputError(
-            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
-        )
+    with about(what):
+        nodes = tree.nodes(recipe, directory)
+        outputs = tree.outputs(recipe, nodes)
+        task = catalog.find(recipe.task)(directory, trust_remote_code, **recipe.options)
+    start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     found = task.find(start)
     called = name or recipe.name or found.name
@@ -159,6 +158,16 @@ def _check_metrics(recipe: RecipeFile, task: Task) -> None:
         raise InputError(
             f"a check of {asked} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
         )
+
+
+def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
+    """The source as it is named by a person, else by the recipe; InputError where neither does."""
+    start = source or (None if recipe.source is None else _beside(recipe.source, directory))
+    if start is None:
+        raise InputError(
+            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
+        )
+    return start
 
 
 def _beside(source: str, directory: Path) -> str:

@@ -9,7 +9,8 @@ from onnxreg.converters.passes import catalog, samples
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, about
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
 
@@ -56,9 +57,12 @@ def nodes(recipe: RecipeFile, directory: Path) -> dict[str, Node]:
     asked: dict[str, AskedStep] = {}
     for step in recipe.steps:
         if step.name in asked:
-            raise InputError(f"two steps are called {step.name}")
+            raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
         if step.name.startswith(GOLDEN):
-            raise InputError(f"step {step.name}: names that begin with {GOLDEN} are those of golden vectors")
+            raise InputError(
+                f"step {step.name}: names that begin with {GOLDEN} are those of golden vectors",
+                "give it another name",
+            )
         asked[step.name] = step
     found: dict[str, Node] = {}
     for step in recipe.steps:
@@ -75,11 +79,14 @@ def _line(step: AskedStep, asked: Mapping[str, AskedStep], found: Mapping[str, N
     name: str | None = step.name
     while name is not None and name not in found:
         if name in line:
-            raise InputError(f"steps are each other's input: {' <- '.join((*line, name))}")
+            raise InputError(
+                f"steps are each other's input: {' <- '.join((*line, name))}",
+                "the first step of a line has no `input`: it takes the source",
+            )
         line[name] = asked[name]
         above = asked[name].input
         if above is not None and above not in asked:
-            raise InputError(f"step {name}: there is no step called {above}", f"steps are {', '.join(asked)}")
+            raise InputError(f"step {name}: there is no step called {above}", suggest(above, asked))
         name = above
     return list(line.values())
 
@@ -92,10 +99,8 @@ def _node(step: AskedStep, found: Mapping[str, Node], directory: Path) -> Node:
 
 
 def _kind(step: AskedStep) -> type[Pass[Any, Any]]:
-    try:
+    with about(f"step {step.name}"):
         return catalog.find(step.pass_)
-    except InputError as error:
-        raise InputError(f"step {step.name}: {error.message}", error.hint) from error
 
 
 def _data(step: AskedStep, directory: Path) -> Sequence[samples.Feed] | None:
@@ -111,12 +116,10 @@ def _data(step: AskedStep, directory: Path) -> Sequence[samples.Feed] | None:
 
 def _check(node: Node) -> None:
     """What is asked for wrongly is told before hours of work."""
-    try:
+    with about(f"step {node.name}"):
         node.kind.read(node.asked.params)
-    except InputError as error:
-        raise InputError(f"step {node.name}: {error.message}", error.hint) from error
     if node.data is not None and not issubclass(node.kind, GraphPass):
-        raise InputError(f"step {node.name}: {node.kind.id} takes no data")
+        raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
@@ -132,11 +135,9 @@ def outputs(recipe: RecipeFile, steps: Mapping[str, Node]) -> list[AskedOutput]:
     named = [output.step for output in asked]
     for step in named:
         if step not in steps:
-            raise InputError(
-                f"an output names the step {step}, which is not there", f"steps are {', '.join(steps)}"
-            )
+            raise InputError(f"an output names the step {step}, which is not there", suggest(step, steps))
         if named.count(step) > 1:
-            raise InputError(f"two outputs name the step {step}")
+            raise InputError(f"two outputs name the step {step}", "a step is published once: leave one out")
     found = [output.model_copy(update={"path": _path(steps[output.step], output)}) for output in asked]
     paths = [str(output.path) for output in found]
     _check_paths(paths)
@@ -148,9 +149,7 @@ def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
     limited = [(check.output, check.metric) for check in checks]
     for output, metric in limited:
         if output not in ("*", *paths):
-            raise InputError(
-                f"a check is about {output}, which is no output", f"outputs are {', '.join(paths)}"
-            )
+            raise InputError(f"a check is about {output}, which is no output", suggest(output, paths))
         if limited.count((output, metric)) > 1:
             raise InputError(f"two checks limit {metric} of {output}", "state one limit")
 
@@ -182,9 +181,10 @@ def _path(node: Node, output: AskedOutput) -> str:
 def _check_paths(paths: Sequence[str]) -> None:
     if hidden := next((path for path in paths if path.startswith(".")), None):
         raise InputError(
-            f"an output cannot lie at {hidden}: names that begin with a dot are the program's own"
+            f"an output cannot lie at {hidden}: names that begin with a dot are the program's own",
+            "give it another path",
         )
     try:
         check_distinct(paths)
     except ValueError as error:
-        raise InputError(f"two outputs have one place: {error}", "give each a path of its own") from error
+        raise InputError(f"outputs: {error}", "give each a path of its own") from error

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.sourcefiles import hub_id
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
@@ -108,6 +109,10 @@ class Task(ABC):
     def dataset(self, found: Found, got: Mapping[str, Any]) -> Labelled | None:
         """These inputs; `got` is that of the subject. InputError where they cannot be read."""
         return None
+
+    def seek(self, source: str) -> None:
+        """NotFoundError where a source on this machine is not there; nothing is hashed or fetched."""
+        hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> Found:

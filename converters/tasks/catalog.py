@@ -37,11 +37,12 @@ _OWN = (
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
-def find(name: str) -> type[Task]:
-    """The task of this name; InputError where there is none."""
+def find(name: str, kind: type[Task] = Task) -> type[Task]:
+    """The task of this name; InputError where there is none, with the nearest names of tasks of a kind."""
     known = ALIASES.get(name, name)
     if known not in TASKS:
-        raise InputError(f"no task is called {name[:80]!r}", suggest(name, [*TASKS, *ALIASES]))
+        names = [name for name in [*TASKS, *ALIASES] if issubclass(TASKS[ALIASES.get(name, name)], kind)]
+        raise InputError(f"no task is called {name[:80]!r}", suggest(name, names))
     return TASKS[known]
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.scrub import scrub
-from onnxreg.converters.sourcefiles import digest_file
 from onnxreg.converters.tasks import factory, image_sample, labelled, torch_weights
 from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
 from onnxreg.converters.tasks.factory import Factory
@@ -104,6 +104,9 @@ class ImageClassification(Task):
             digests["dataset"] = digest_file(place.dataset)
         paths = {name: str(digest) for name, digest in digests.items()}
         return {**super().record(found), "factory": place.factory.name, **paths}
+
+    def seek(self, source: str) -> None:
+        self._place(source)
 
     def find(self, source: str) -> Found:
         place = self._place(source)

@@ -7,7 +7,7 @@ from typing import Any
 from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.inspection.operators import find_schema
-from onnxreg.converters.inspection.validity import check_onnx
+from onnxreg.converters.inspection.validity import check_model
 from onnxreg.converters.passes import proof, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
@@ -33,18 +33,21 @@ class OnnxFile(Task):
 
         data: str | None = None
 
-    def find(self, source: str) -> Found:
-        path = Path(source)
-        if not path.is_file():
+    def seek(self, source: str) -> None:
+        if not Path(source).is_file():
             raise NotFoundError(f"there is no file {source}", f"the task {self.id} starts from an .onnx file")
+
+    def find(self, source: str) -> Found:
+        self.seek(source)
+        path = Path(source)
         names = [path.name, *external_files(load_onnx(path), path)]
         files = [path.parent / name for name in names]
         return Found(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
 
     def load(self, found: Found, name: str, directory: Path) -> Subject:
         path: Path = found.where
-        check_onnx(path)
         model = load_onnx(path)
+        check_model(model, path)
         try:
             session = load_session(path)
         except ConversionError as error:

@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +18,9 @@ import httpx2
 from httpx2._content import IteratorByteStream
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
 from huggingface_hub.errors import (
-    GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    OfflineModeIsEnabled,
     RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
@@ -36,14 +31,21 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
+from onnxreg.registry.backends.huberrors import (
+    StaleParentError,
+    UnnamedCommitError,
+    is_passing,
+    obey_pause,
+    one_line,
+    too_many,
+    translated,
+)
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
-from onnxreg.schema.errors import HostError, InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.errors import InputError, IntegrityError, RegError, RemoteError
 
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
-LONGEST_PAUSE = 300
-"""Seconds that a `Retry-After` is obeyed; the Hub counts requests in windows of so many."""
 LONGEST_SILENCE = 120.0
 """Seconds without a byte after which a request counts as lost."""
 
@@ -53,19 +55,6 @@ Result = TypeVar("Result")
 _URL = re.compile(
     r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
 )
-_LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
-
-
-class NoRepositoryError(RemoteError):
-    """There is no such repository, or none that this token may see."""
-
-
-class StaleParentError(Exception):
-    """A commit was not applied and never will be: its parent is no longer the head."""
-
-
-class UnnamedCommitError(Exception):
-    """An answer without content does not say which commit it is of: by now the newest one may be another."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ class Place:
         try:
             validate_repo_id(found["repo"])
         except HFValidationError as error:
-            raise InputError(f"the Hugging Face Hub has no such name: {_one_line(error)}", hint) from error
+            raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
         if found["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
             raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
         repo_type = "dataset" if found["type"] == "datasets/" else "model"
@@ -284,22 +273,22 @@ class Hub:
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
             if status == 429:
-                _obey_pause(error)
-                raise UnansweredError(*_too_many(f"committing: {self.place.url}")) from error
+                obey_pause(error)
+                raise UnansweredError(*too_many(f"committing: {self.place.url}")) from error
             if status != 408 and status < 500:
                 return
         elif "README.md" in str(error):
             raise RemoteError(
-                f"the Hub refuses the README.md of {self.place.url}: {_one_line(error)}",
+                f"the Hub refuses the README.md of {self.place.url}: {one_line(error)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
         raise UnansweredError(
-            f"{self.place.url} did not say whether it took a commit: {_one_line(error)}",
+            f"{self.place.url} did not say whether it took a commit: {one_line(error)}",
             "run the command again; what is there already is not sent again",
         ) from error
 
     def _again(self, attempt: Callable[[], Result]) -> Result:
-        return retrying(attempt, _is_passing)
+        return retrying(attempt, is_passing)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -325,76 +314,6 @@ def _quieten() -> None:
         disable_progress_bars()
     if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
         logging.set_verbosity(ERROR)
-
-
-def translated(error: Exception, what: str, revision: str) -> RegError:
-    """The error of ours that a foreign one means. Holds no header and no URL, so no token nor signed address."""
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    match error:
-        case HFValidationError():
-            return InputError(f"{what}: {_one_line(error)}", "write hf://ORG/NAME")
-        case OfflineModeIsEnabled():
-            return RemoteError(f"{what} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
-        case GatedRepoError():
-            return RemoteError(f"{what} is gated", f"ask for access on its page, then {_LOGIN}")
-        case RepositoryNotFoundError():
-            hint = f"check the name; if it is private, {_LOGIN}"
-            return NoRepositoryError(f"{what} does not exist, or you may not see it", hint)
-        case RevisionNotFoundError():
-            return RemoteError(f"{what} has no revision {revision}", "check it, or make the branch first")
-        case HfHubHTTPError():
-            return _of_status(error, what)
-        case httpx2.HTTPError() | ConnectionError() | TimeoutError():
-            return RemoteError(
-                f"{what} cannot be reached: {_one_line(error) or type(error).__name__}",
-                "check the network and HF_ENDPOINT, then run the command again",
-            )
-        case OSError():
-            return HostError(f"{what}: {error.strerror or type(error).__name__}", "check this machine's disk")
-    return RemoteError(
-        f"{what}: the answer is none of the Hub's ({type(error).__name__})",
-        "check HF_ENDPOINT; is there a proxy in between?",
-    )
-
-
-def _of_status(error: HfHubHTTPError, what: str) -> RemoteError:
-    status = error.response.status_code
-    match status:
-        case 401:
-            return RemoteError(f"{what}: the Hub does not know this token (401)", _LOGIN)
-        case 403:
-            return RemoteError(f"{what}: no permission (403)", _LOGIN)
-        case 429:
-            return RemoteError(*_too_many(what))
-        case _ if status >= 500:
-            return RemoteError(f"{what}: the Hub fails ({status})", "run the command again later")
-    said = f": {error.server_message}" if error.server_message else ""
-    return RemoteError(f"{what}: the Hub refuses ({status}){_one_line(said)[:200]}")
-
-
-def _too_many(what: str) -> tuple[str, str]:
-    return f"{what}: too many requests (429)", "wait some minutes, then run the command again"
-
-
-def _is_passing(error: Exception) -> bool:
-    """Whether to ask again, and then not before the Hub wants to be asked."""
-    if isinstance(error, HfHubHTTPError):
-        _obey_pause(error)
-        return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    return isinstance(error, httpx2.TransportError)
-
-
-def _obey_pause(error: HfHubHTTPError) -> None:
-    wanted = error.response.headers.get("Retry-After", "")
-    if wanted.isdigit():
-        time.sleep(min(int(wanted), LONGEST_PAUSE))
-
-
-def _one_line(error: object) -> str:
-    """The first line with something on it, without addresses: those of uploads are signed."""
-    line = next((line for line in str(error).splitlines() if line.strip()), "")
-    return re.sub(r"https?://\S+", "...", line).strip()
 
 
 def git_oid(data: bytes) -> str:

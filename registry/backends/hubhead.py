@@ -6,13 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from onnxreg.registry.backends import repocard
-from onnxreg.registry.backends.hubclient import (
-    Entry,
-    Hub,
-    Operation,
-    StaleParentError,
-    git_oid,
-)
+from onnxreg.registry.backends.hubclient import Entry, Hub, Operation, git_oid
+from onnxreg.registry.backends.huberrors import StaleParentError
 from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.storage import NOTE, BlobKey, Kind, note_path
 from onnxreg.schema.digest import Digest

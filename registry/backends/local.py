@@ -4,26 +4,21 @@ Beside the tree that every backend holds, `local/` is this machine's own: scratc
 copies. It is never published.
 """
 
-import errno
 import os
-import stat
-import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from onnxreg.registry import hashing
+from onnxreg.registry.backends.regular import is_regular, open_regular, read_bounded, regular_size
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.identity import check_writer, new_identity, read_identity
 from onnxreg.registry.storage import (
     MAX_DOCUMENT,
     NOTE,
-    Arriving,
     BlobKey,
-    Hasher,
     IndexFile,
     Kind,
     MissingBlobError,
@@ -31,16 +26,13 @@ from onnxreg.registry.storage import (
     index_path,
     keys_of,
     note_path,
-    usable_key,
 )
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name
 
 if TYPE_CHECKING:
-    from onnxreg.registry.backends.partial import Partial
-
-IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+    from onnxreg.registry.backends.localpush import LocalPush
 
 
 class LocalRemote:
@@ -64,7 +56,7 @@ class LocalRemote:
         InputError where the directory holds something else.
         """
         remote = cls(root, disk)
-        if not (root / "registry.json").exists():
+        if not remote.is_there:
             more = {"mirror": True} if mirror_of else {}
             remote._initialise(new_identity(mirror_of, **more))
         _ = remote.registry_id
@@ -74,15 +66,15 @@ class LocalRemote:
         from onnxreg.registry.backends.staging import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            self._refuse_strangers()
+            self.refuse_strangers()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
-                if (self.root / "registry.json").exists():
+                if self.is_there:
                     return
-                self._refuse_strangers()
+                self.refuse_strangers()
                 self.write_file("registry.json", identity)
 
-    def _refuse_strangers(self) -> None:
+    def refuse_strangers(self) -> None:
         """InputError where the directory holds something else than a registry that somebody makes just now."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
@@ -105,17 +97,23 @@ class LocalRemote:
             "blobs/sha256",
             "index",
         ):
-            self._refuse_link(self.root / part)
+            self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
 
-    def _refuse_link(self, path: Path) -> None:
-        for place in (path, *takewhile(lambda above: above != self.root, path.parents)):
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
+        for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if place.is_symlink():
                 raise IntegrityError(
                     f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
                     "somebody else may have prepared it: look at it before you write there",
                 )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a registry yet."""
+        return (self.root / "registry.json").exists()
 
     @cached_property
     def registry_id(self) -> str:
@@ -129,21 +127,21 @@ class LocalRemote:
     def _identity(self) -> dict[str, Any]:
         with host_errors(f"opening the registry in {self.root}"):
             try:
-                data = _read_bounded(self.root / "registry.json", 64 * 1024)
+                data = read_bounded(self.root / "registry.json", 64 * 1024)
             except FileNotFoundError:
                 raise NotFoundError(
                     f"there is no registry in {self.root}",
-                    "check the path; `reg add` and `reg export` make a new one",
+                    "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
-                raise InputError(f"{self.root} is not a directory") from None
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
         """A small file of this machine's own part of the tree; None where there is none."""
         with host_errors(f"reading local/{name}"):
             try:
-                return _read_bounded(self.root / "local" / name, MAX_DOCUMENT)
+                return read_bounded(self.root / "local" / name, MAX_DOCUMENT)
             except FileNotFoundError:
                 return None
 
@@ -166,7 +164,7 @@ class LocalRemote:
     def _key(self, digest: Digest) -> BlobKey:
         """The first key under which the blob lies; the plain one where it is absent."""
         keys = keys_of(digest)
-        return next((key for key in keys if _is_regular(self.root / key.path)), keys[0])
+        return next((key for key in keys if is_regular(self.root / key.path)), keys[0])
 
     def blob_path(self, digest: Digest) -> Path:
         """The file that a blob is."""
@@ -177,13 +175,13 @@ class LocalRemote:
             return {digest for digest in digests if self.has_key(self._key(digest))}
 
     def has_key(self, key: BlobKey) -> bool:
-        return _is_regular(self.root / key.path)
+        return is_regular(self.root / key.path)
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         path = self.root / BlobKey(digest).path
         with host_errors(f"reading blob {digest}"):
             try:
-                stream = _open_regular(path)
+                stream = open_regular(path)
             except (FileNotFoundError, NotADirectoryError):
                 stream = self.open_key(self._key(digest))
             stream.seek(start)
@@ -192,14 +190,14 @@ class LocalRemote:
     def open_key(self, key: BlobKey) -> BinaryIO:
         with host_errors(f"reading blob {key.digest}"):
             try:
-                return _open_regular(self.root / key.path)
+                return open_regular(self.root / key.path)
             except (FileNotFoundError, NotADirectoryError):
                 raise MissingBlobError(key.digest, self.url) from None
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             try:
-                data = _read_bounded(self.root / index_path(name), MAX_DOCUMENT)
+                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return IndexFile(data, Digest.of(data).hex)
@@ -209,7 +207,7 @@ class LocalRemote:
         with host_errors(f"listing {self.url}"):
             paths = [*index.glob("*.jsonl"), *index.glob("*/*.jsonl")] if index.is_dir() else []
             names = [
-                path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if _is_regular(path)
+                path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if is_regular(path)
             ]
         return iter(sorted(name for name in names if is_name(name)))
 
@@ -225,7 +223,7 @@ class LocalRemote:
                 ]
                 for name in sorted([*names, *linked]):
                     path = Path(directory, name)
-                    size = _size(path)
+                    size = regular_size(path)
                     if size is None or size >= 0:
                         yield TreeFile(path.relative_to(self.root).as_posix(), size)
 
@@ -234,7 +232,7 @@ class LocalRemote:
         with host_errors(f"deleting blobs of {self.url}"):
             self._sync_logs()
             for path in paths:
-                self._refuse_link(path.parent)
+                self.refuse_link(path.parent)
                 self.disk.unlink(path)
             for directory in sorted({path.parent for path in paths}):
                 if directory.is_dir():
@@ -261,8 +259,8 @@ class LocalRemote:
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         path = self.root / note_path(kind, note)
         with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
-            self._refuse_link(self.root / "gc")
-            self._refuse_link(path.parent)
+            self.refuse_link(self.root / "gc")
+            self.refuse_link(path.parent)
             self.disk.make_directory(path.parent)
             temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
             with self.disk.create(temporary) as file:
@@ -277,7 +275,7 @@ class LocalRemote:
             for path in paths:
                 if NOTE.fullmatch(path.name):
                     with suppress(FileNotFoundError):
-                        found[path.name] = _read_bounded(path, MAX_DOCUMENT)
+                        found[path.name] = read_bounded(path, MAX_DOCUMENT)
         return found
 
     def remove_note(self, kind: Kind, note: str) -> None:
@@ -292,6 +290,8 @@ class LocalRemote:
 
     @contextmanager
     def push(self) -> Iterator["LocalPush"]:
+        from onnxreg.registry.backends.localpush import LocalPush
+
         with host_errors(f"writing to {self.root}"), self.staging() as directory:
             push = LocalPush(self, directory)
             try:
@@ -338,7 +338,7 @@ class LocalRemote:
         """Make staged blobs durable under their final names, and those that were there already under theirs."""
         targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
         for directory in {target.parent for _, target in targets}:
-            self._refuse_link(directory)
+            self.refuse_link(directory)
         for _, target in targets:
             self._set_aside(target)
         self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
@@ -362,189 +362,11 @@ class LocalRemote:
         temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
-        self._refuse_link((self.root / path).parent)
+        self.refuse_link((self.root / path).parent)
         self.disk.write_all([(temporary, self.root / path)], self.root)
-
-
-class LocalPush:
-    """One command's unfinished blobs in a staging directory."""
-
-    def __init__(self, remote: LocalRemote, directory: Path) -> None:
-        self.id = directory.name
-        self._remote = remote
-        self._directory = directory
-        self._staged: dict[Path, Digest] = {}
-        self._placed: set[BlobKey] = set()
-        self._relied: set[BlobKey] = set()
-        self._condemned: frozenset[BlobKey] = frozenset()
-        self._damaged: frozenset[BlobKey] = frozenset()
-        self._partial: list[Partial] = []
-        self._fetched: set[Digest] = set()
-        self._lock = threading.Lock()
-
-    def keep_fetched(self) -> None:
-        """Blobs from elsewhere that arrived whole stay, though nobody refers to them yet: the next try has them."""
-        with self._lock:
-            staged = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
-            self._staged = {path: digest for path, digest in self._staged.items() if path not in staged}
-        self._remote.give_names(
-            {path: usable_key(digest, self._condemned) for path, digest in staged.items()}
-        )
-
-    def release(self) -> None:
-        """Let others go on with what this push did not finish."""
-        for partial in self._partial:
-            partial.release()
-
-    def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Blobs that lie under such a key since an earlier `publish` are staged again, where they still are."""
-        self._condemned = frozenset(condemned)
-        for key in sorted(self._placed & self._condemned):
-            self._placed.remove(key)
-            with suppress(NotFoundError), self._remote.open_key(key) as source:
-                self.put(source, key.digest)
-
-    def distrust(self, keys: Collection[BlobKey]) -> None:
-        self._damaged = frozenset(keys)
-
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        staged = set(self._staged.values())
-        return {digest for digest in digests if digest in staged or self._is_present(digest)}
-
-    def _is_present(self, digest: Digest) -> bool:
-        """Under any key that nobody condemned: an earlier attempt may have had to avoid the plain one."""
-        usable = [key for key in keys_of(digest) if key not in self._condemned]
-        found = next((key for key in usable if self._remote.has_key(key)), None)
-        if found is None or not self._damaged.isdisjoint(usable):
-            return False
-        self._relied.add(found)
-        return True
-
-    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
-        return self._put(source, expected)
-
-    def _put(
-        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
-    ) -> tuple[Digest, int]:
-        temporary = self._directory / os.urandom(8).hex()
-        with host_errors(f"writing a blob to {self._remote.url}"):
-            try:
-                with self._remote.disk.create(temporary) as sink:
-                    digest, size = hashing.pump(source, sink, hasher=hasher)
-                if expected is not None:
-                    hashing.check(digest, expected, f"blob {expected}")
-            except BaseException:
-                self._remote.disk.unlink(temporary)
-                raise
-        self._keep(temporary, digest)
-        return digest, size
-
-    def fetch(self, blob: Arriving) -> int:
-        from onnxreg.registry.backends.partial import RESUMABLE, Partial
-
-        with host_errors(f"writing a blob to {self._remote.url}"):
-            large = blob.size >= RESUMABLE
-            partial = Partial.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
-            with self._lock:
-                self._fetched.add(blob.digest)
-            if partial is None:
-                with blob.open(0) as stream:
-                    return self.put(stream, blob.digest)[1]
-            with self._lock:
-                self._partial.append(partial)
-            size = partial.fill(blob)
-        self._keep(partial.path, blob.digest)
-        return size
-
-    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.
-
-        A link is never moved: its bytes are somebody else's, who may change them later.
-        """
-        temporary = self._directory / os.urandom(8).hex()
-        status = path.lstat()
-        if (
-            not stat.S_ISREG(status.st_mode)
-            or status.st_nlink > 1
-            or not _rename(self._remote.disk, path, temporary)
-        ):
-            with path.open("rb") as source:
-                return self._put(source, hasher=hasher)
-        with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
-            digest, size = hashing.pump(source, None, hasher=hasher)
-        self._keep(temporary, digest)
-        return digest, size
-
-    def _keep(self, temporary: Path, digest: Digest) -> None:
-        temporary.chmod(0o444)
-        with self._lock:
-            self._staged[temporary] = digest
-
-    def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        self.flush()
-        with host_errors(f"writing to {self._remote.url}"):
-            self._remote.swap_index(name, index, expected, self._directory)
-
-    def flush(self) -> None:
-        with host_errors(f"writing to {self._remote.url}"):
-            keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
-            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
-            self._remote.give_names(keys, relied)
-            self._placed.update(keys.values())
-
-
-def _rename(disk: Disk, source: Path, target: Path) -> bool:
-    """Whether a file could be moved without a copy: not so across file systems."""
-    try:
-        disk.rename(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        return False
-    return True
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def _raise(error: OSError) -> None:
     """A directory that cannot be listed hides files; one that is gone has none."""
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def _size(path: Path) -> int | None:
-    """A regular file's size in bytes; None where the path is something else, -1 where it is gone."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return -1
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def _open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; a FIFO, device or symlink of a stranger's tree is refused."""
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    )
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR) from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise IntegrityError(f"{path.name} is not a regular file", IRREGULAR)
-    return os.fdopen(descriptor, "rb")
-
-
-def _read_bounded(path: Path, limit: int) -> bytes:
-    with _open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise IntegrityError(f"{path.name} is larger than {limit} bytes")
-        return file.read()

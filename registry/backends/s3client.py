@@ -5,11 +5,11 @@ are ours alone: what a 412 means depends on whether the request may have been do
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
@@ -19,11 +19,15 @@ from onnxreg.registry.storage import CHUNK
 from onnxreg.schema.errors import InputError, RegError, RemoteError, missing_extra
 
 if TYPE_CHECKING:
-    from onnxreg.registry.backends.s3direct import Direct
+    from onnxreg.registry.backends.s3bare import Bare
+
+Result = TypeVar("Result")
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
 """Seconds."""
 CONNECTIONS = 32
+WHOLE = frozenset({"ETag", "Content-Length", "Content-Range"})
+"""What an answer with a part of an object says of it."""
 LONGEST_PREFIX = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
@@ -140,6 +144,7 @@ class S3Client:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._bare: Bare | None = None
 
     @property
     def url(self) -> str:
@@ -172,18 +177,22 @@ class S3Client:
         return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
 
     def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3direct`."""
+        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
         return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
 
     def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
         """Send a `Body` once; None where that did not work, for whatever reason but a condition that does not hold."""
-        status, tag = 0, None
-        with suppress(RemoteError), self._errors(doing):
-            check_stop()
-            status, tag = self._direct.put(**parameters)
+        status, tag = self._try_bare(doing, lambda bare: bare.put(**parameters)) or (0, None)
         if status == 412:
             raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
         return {"ETag": tag} if status == 200 and tag else None
+
+    def _try_bare(self, doing: str, send: "Callable[[Bare], Result | None]") -> Result | None:
+        """What a request of `s3bare` brings; None where there can be none, or it failed: the usual way says why."""
+        with suppress(RemoteError), self._errors(doing):
+            if self._bare is not None and not self._bare.refused:
+                return send(self._bare)
+        return None
 
     def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
         """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
@@ -198,20 +207,19 @@ class S3Client:
     def read_range(self, doing: str, key: str, start: int, stop: int, tag: str = "") -> Range:
         """An object's bytes from one offset up to another, or to its end; with a `tag` of that very object.
 
-        It is asked for by a request of `s3direct`; where the server refuses that, in the usual way, and that answer counts.
+        The first try is a request of `s3bare`.
         """
         wanted = {"Range": f"bytes={start}-{stop - 1}"}
 
-        def attempt() -> Range | None:
-            with self._errors(doing):
-                answer = self._direct.get(key, wanted | ({"If-Match": tag} if tag else {}))
-                with closing(answer.raw):
-                    if answer.status_code != 206 or "ETag" not in answer.headers:
-                        return None
-                    data = self._received(answer.raw, int(answer.headers["Content-Length"]), stop - start)
-                return Range(data, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
+        def attempt(bare: "Bare") -> Range | None:
+            answer = bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
+            with closing(answer.raw):
+                if answer.status_code != 206 or not answer.headers.keys() >= WHOLE:
+                    return None
+                data = self._received(answer.raw, int(answer.headers["Content-Length"]), stop - start)
+            return Range(data, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
 
-        return retrying(attempt, is_passing) or self._read_plainly(doing, stop - start, key, wanted, tag)
+        return self._try_bare(doing, attempt) or self._read_plainly(doing, stop - start, key, wanted, tag)
 
     def _read_plainly(self, doing: str, limit: int, key: str, wanted: dict[str, str], tag: str) -> Range:
         condition = {"IfMatch": tag} if tag else {}
@@ -282,14 +290,13 @@ class S3Client:
         if isinstance(error, (*_mistakes(), ValueError)):
             return InputError(f"{what}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL")
         hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
-        return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
+        return UnansweredError(f"{what}: {_one_line(error) or type(error).__name__}", hint)
 
-    @cached_property
-    def _direct(self) -> "Direct":
-        from onnxreg.registry.backends.s3direct import Direct
+    def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        """Make bare requests from now on as this usual one is made."""
+        from onnxreg.registry.backends.s3bare import Bare
 
-        credentials = None if self.place.flag("anonymous") else self._session.get_credentials()
-        return Direct(self._boto, credentials, self.place.bucket)
+        self._bare = self._bare or Bare.like(self._boto, self._session, params, context)
 
     @cached_property
     def _session(self) -> Any:
@@ -315,9 +322,11 @@ class S3Client:
             **style,
             signature_version=UNSIGNED if place.flag("anonymous") else "s3v4",
         )
-        return self._session.create_client(
+        client = self._session.create_client(
             "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
         )
+        client.meta.events.register("before-call.s3.GetObject", self._learn)
+        return client
 
 
 def _session(profile: str | None) -> Any:

@@ -44,9 +44,8 @@ class SentFile(io.RawIOBase):
             self._sent(len(data))
         return data
 
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file, which is left at its beginning."""
+    def rewind(self) -> int:
+        """Go to the beginning; how many bytes there are."""
         size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         return size

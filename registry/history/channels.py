@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.stamp import stamp
-from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.events import Tag, check_channel
+from onnxreg.schema.missing import no_channel
 from onnxreg.schema.state import Channel, State
 
 
@@ -34,5 +34,5 @@ class Channels:
 def held_by(model: Ledger | State, tag: str) -> Channel:
     """What a channel holds. NotFoundError where there is none, InputError where the tag is a version."""
     if check_channel(tag) not in model.channels:
-        raise NotFoundError(f"{model.name} has no channel {tag}", f"see `reg ls {model.name}`")
+        raise no_channel(model.name, tag, model.channels)
     return model.channels[tag]

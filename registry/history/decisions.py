@@ -6,6 +6,7 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from onnxreg.registry import lookup
+from onnxreg.registry.history.channels import held_by
 from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import files, present_versions
@@ -69,10 +70,7 @@ class Decisions:
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held. NotFoundError where there is none."""
-        state = lookup.read_state(self.store, name)
-        held = state.channels.get(check_channel(channel))
-        if held is None:
-            raise NotFoundError(f"{name} has no channel {channel}", f"see `reg ls {name}`")
+        held = held_by(lookup.read_state(self.store, name), channel)
         self._append(name, [Untag(**stamp(name, self.actor, reason), tag=channel, expects=held.manifest)])
         return held.version
 
@@ -160,7 +158,7 @@ class Decisions:
         """The event that brings the files of an expired version back."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
-            raise ConflictError(f"{name}:{version} is not expired")
+            raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
         return self._about(Restore, lookup.Found(name, version, entry), None, expire=gone.event)
 
     def purge(

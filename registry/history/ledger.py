@@ -7,7 +7,7 @@ line gives the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -49,12 +49,26 @@ Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
 
 
+class _Catalog:
+    """The versions as they were at a sealing, encoded once somebody asks: of many sealings in one go only the last is."""
+
+    def __init__(self, entries: Mapping[Version, Entry]) -> None:
+        self._entries = dict(entries)
+
+    @cached_property
+    def data(self) -> bytes:
+        return canonical.encode(entries_to_json(self._entries))
+
+    @cached_property
+    def digest(self) -> Digest:
+        return Digest.of(self.data)
+
+
 @dataclass
 class Ledger:
     """One model's history in memory: `entries` are its versions, `tail` the lines that are not sealed yet.
 
-    A version that was dropped is none of them. `blobs` collects the segments and catalogs that sealing made and that a
-    push must bring along. `sign` signs the lines of new events.
+    A version that was dropped is none of them. `cut` are the segments that sealing made. `sign` signs the lines of new events.
     """
 
     registry: str
@@ -66,9 +80,9 @@ class Ledger:
     recent: dict[Version, Entry] = field(default_factory=dict)
     channels: dict[str, Channel] = field(default_factory=dict)
     segments: list[Digest] = field(default_factory=list)
-    catalog: Digest | None = None
+    listed: Digest | _Catalog | None = None
     tail: list[LogLine] = field(default_factory=list)
-    blobs: list[bytes] = field(default_factory=list)
+    cut: list[bytes] = field(default_factory=list)
     tombstones: list[Digest] = field(default_factory=list)
     refused: set[Digest] = field(default_factory=set)
     summaries: dict[str, Any] = field(default_factory=dict)
@@ -95,10 +109,20 @@ class Ledger:
         touched = {version for line in lines for version in _touches(line.event, entries)}
         ledger.recent = {version: entry for version, entry in state.versions.items() if version in touched}
         ledger.channels = dict(state.channels)
-        ledger.segments, ledger.catalog, ledger.tail = list(state.segments), state.catalog, lines
+        ledger.segments, ledger.listed, ledger.tail = list(state.segments), state.catalog, lines
         ledger.summaries, ledger.tombstones = state.summaries, list(state.tombstones)
         ledger.refused = set(state.refused)
         return ledger
+
+    @property
+    def catalog(self) -> Digest | None:
+        """Where the versions are listed that sealing moved out of the state line."""
+        return self.listed.digest if isinstance(self.listed, _Catalog) else self.listed
+
+    @property
+    def blobs(self) -> list[bytes]:
+        """The segments that sealing made and the catalog after the last one: what a push must bring along."""
+        return [*self.cut, self.listed.data] if isinstance(self.listed, _Catalog) else self.cut
 
     def lines(self) -> Iterator[LogLine]:
         """The whole log, first line first, the chain verified; IntegrityError at the first break."""
@@ -149,10 +173,9 @@ class Ledger:
     def _seal(self) -> None:
         """Move the tail into a segment and the recent versions into the catalog."""
         segment = b"".join(line.raw + b"\n" for line in self.tail)
-        catalog = canonical.encode(entries_to_json(self.entries))
         self.segments.append(Digest.of(segment))
-        self.catalog = Digest.of(catalog)
-        self.blobs += [segment, catalog]
+        self.cut.append(segment)
+        self.listed = _Catalog(self.entries)
         self.tail, self.recent = [], {}
 
     def _apply(self, event: Event, seq: int) -> None:
@@ -222,7 +245,9 @@ class Ledger:
         elif entry.pinned:
             raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
         elif entry.gone is not None:
-            raise ConflictError(f"{self.name}:{event.version} is {entry.gone.how} already")
+            raise ConflictError(
+                f"{self.name}:{event.version} is {entry.gone.how} already", f"`reg log {self.name}` says why"
+            )
         elif entry.attested and isinstance(event, Drop):
             raise ConflictError(
                 f"{self.name}:{event.version} was evaluated since, and that stays on record",

@@ -18,7 +18,7 @@ from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger, mirror_error
 from onnxreg.registry.history.references import present_versions
 from onnxreg.registry.history.transfer import missing_lines
-from onnxreg.registry.moving import pushed
+from onnxreg.registry.moving import pushed, unfinished
 from onnxreg.registry.moving.copying import Progress, Transferred, copy
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
@@ -101,7 +101,7 @@ def _unfinished(destination: Remote) -> Iterator[None]:
     try:
         yield
     except (HostError, RemoteError) as error:
-        rest = f"{destination.url} has only what arrived: run reg mirror again, it goes on there"
+        rest = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
         error.hint = "; ".join(filter(None, (error.hint, rest)))
         raise
 
@@ -132,10 +132,14 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
         with listing(name, report.skipped):
             buried.update(lookup.read_state(source, name).tombstones)
             plans += _plan(source, destination, name)
+    if plans:
+        unfinished.begin(destination, source.url)
     for plan in plans:
         with listing(plan.name, report.skipped):
             done = copy(source, destination, Wish(plan.name, plan.versions), progress)
             report.count(done, len(plan.versions) - plan.held)
+    if not report.skipped:
+        unfinished.end(destination)
     if any(plan.gives_up for plan in plans) or destination.has(buried):
         report.freed = _clear(destination, None if destination.is_mirror else buried)
 

@@ -12,6 +12,8 @@ from onnxreg.registry.moving.sending import Order, Sent, Skipped, send
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.events import check_channel
+from onnxreg.schema.missing import no_channel
+from onnxreg.schema.nearest import suggest
 from onnxreg.schema.state import newest_of
 from onnxreg.schema.version import Version
 
@@ -61,5 +63,8 @@ def check_models(store: LocalRemote, names: Sequence[str], channels: Collection[
     known = {tag for name in names for tag in lookup.read_state(store, name).channels}
     for channel in channels:
         if check_channel(channel) not in known:
-            where = f"{names[0]} has no" if len(names) == 1 else f"none of the {len(names)} models has a"
-            raise NotFoundError(f"{where} channel {channel}", f"see `reg ls {names[0]}`")
+            if len(names) == 1:
+                raise no_channel(names[0], channel, known)
+            raise NotFoundError(
+                f"none of the {len(names)} models has a channel {channel}", suggest(channel, sorted(known))
+            )

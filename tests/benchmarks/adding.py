@@ -17,7 +17,7 @@ LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])
 SYNCED = '"$@" && sync -f .'
 
 
-def benchmark(cache: Path, count: int = 3) -> list[Row]:
+def benchmark(cache: Path, peer: str, count: int = 2) -> list[Row]:
     with make_input() as made:
         work = made.scratch / "work"
         shutil.copytree(made.files, work / "files")
@@ -25,11 +25,8 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
         home = made.scratch / "home"
         files = [made.scratch / "model.onnx", *sorted((work / "files").iterdir())]
         ours = Adding("reg add", [REG, "--registry", home, "add", *files, "--name", "acme/set"], [home])
-        return [
-            row
-            for theirs in (_dvc(installed(cache, "dvc") / "dvc", work), _mlflow(cache, made, work))
-            for row in against(ours, theirs, work / "files" / CHANGING, count)
-        ]
+        theirs = _dvc(installed(cache, "dvc") / "dvc", work) if peer == "dvc" else _mlflow(cache, made, work)
+        return against(ours, theirs, made, work / "files" / CHANGING, count)
 
 
 class Adding:
@@ -57,7 +54,7 @@ class Adding:
         return run(self._command, self._env)
 
 
-def against(ours: Adding, theirs: Adding, changing: Path, count: int) -> list[Row]:
+def against(ours: Adding, theirs: Adding, made: Input, changing: Path, count: int) -> list[Row]:
     def changed(adding: Adding) -> Run:
         changing.unlink()
         changing.write_bytes(os.urandom(2**16))
@@ -65,7 +62,7 @@ def against(ours: Adding, theirs: Adding, changing: Path, count: int) -> list[Ro
 
     def compared(what: str, one: Callable[[Adding], Run]) -> list[Row]:
         measured = pairs(lambda: one(ours), lambda: one(theirs), count)
-        name = f"reg add of 1 GiB, {what}"
+        name = f"reg add of {made.amount}, {what}"
         return [*rows(name, theirs.name, measured, "<= 1"), processor(name, theirs.name, measured)]
 
     return [

@@ -7,7 +7,9 @@ from xml.sax.saxutils import escape
 from measure import Curve, Row
 
 AHEAD, BEHIND, LEVEL, INK, FAINT = "#1b7837", "#c51b7d", "#737373", "#222222", "#d9d9d9"
-COLOURS = ("#1b7837", "#c51b7d", "#2166ac", "#b35806", "#542788", "#737373")
+COLOURS = ("#1b7837", "#c51b7d", "#2166ac", "#b35806", "#542788", "#737373", "#01665e", "#8c2d04")
+DRAWN = {"pushers at once": "requests", "MiB of a file": "peak memory"}
+"""The count that is drawn of those in the table, where it is another one than calls."""
 LINE, LABELS, WIDTH = 17, 420, 960
 
 
@@ -26,7 +28,7 @@ def ratios(groups: Mapping[str, Sequence[Row]]) -> str:
             parts.append(f'<text x="4" y="{y}" font-weight="bold">{escape(group)}</text>')
         else:
             parts += _ratio(row, axis, y)
-    return _svg(WIDTH, height + 10, parts)
+    return _svg(WIDTH, height + 20, parts)
 
 
 def _ratio(row: Row, axis: "Axis", y: int) -> Iterator[str]:
@@ -45,31 +47,28 @@ def curves(found: Sequence[Curve]) -> str:
     """A panel for each kind of growth: cost over its value at the smallest size, both axes logarithmic, beside a linear one."""
     panels: dict[str, list[Curve]] = {}
     for curve in found:
-        panels.setdefault(curve.size, []).append(curve)
+        if curve.count == DRAWN.get(curve.size, "calls"):
+            panels.setdefault(curve.size, []).append(curve)
     parts: list[str] = []
     for number, (size, together) in enumerate(panels.items()):
-        parts += _panel(size, together, 20 + number % 2 * 470, 20 + number // 2 * 330)
-    return _svg(WIDTH, 20 + 330 * -(-len(panels) // 2), parts)
+        parts += _panel(size, together, 20 + number % 2 * 470, 20 + number // 2 * 345)
+    return _svg(WIDTH, 20 + 345 * -(-len(panels) // 2), parts)
 
 
 def _panel(size: str, together: Sequence[Curve], left: int, top: int) -> Iterator[str]:
     first, last = min(c.sizes[0] for c in together), max(c.sizes[-1] for c in together)
     across = Axis(first, last, left + 40, left + 430)
-    up = Axis(1, max(last / first, *(_relative(c)[-1] for c in together)), top + 190, top + 20)
+    up = Axis(1, max(last / first, *(c.relative()[-1] for c in together)), top + 190, top + 20)
     yield f'<text x="{left}" y="{top}" font-weight="bold">{escape(size)}</text>'
     yield from across.grid(top + 20, top + 190)
     yield _line([(across.place(first), up.place(1)), (across.place(last), up.place(last / first))], FAINT, 6)
     for number, curve in enumerate(together):
         colour = COLOURS[number % len(COLOURS)]
-        points = [(across.place(x), up.place(y)) for x, y in zip(curve.sizes, _relative(curve), strict=True)]
+        points = [(across.place(x), up.place(y)) for x, y in zip(curve.sizes, curve.relative(), strict=True)]
         yield _line(points, colour, 2)
         y = top + 225 + 14 * number
         values = f"{curve.values[0]:.3g} to {curve.values[-1]:.3g} {curve.unit}, exponent {curve.slope():.2f}"
-        yield f'<text x="{left + 10}" y="{y}" fill="{colour}">{escape(curve.what)}: {values}</text>'
-
-
-def _relative(curve: Curve) -> list[float]:
-    return [max(value, 1) / max(curve.values[0], 1) for value in curve.values]
+        yield f'<text x="{left + 10}" y="{y}" fill="{colour}">{escape(curve.step)}: {values}</text>'
 
 
 class Axis:

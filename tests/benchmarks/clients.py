@@ -16,8 +16,8 @@ from onnxreg.registry import Registry
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
 MIB = 2**20
-LARGE = (512, 336, 166)
-"""MiB of the large files."""
+LARGE = tuple(map(int, os.environ.get("BENCH_LARGE", "512 336 166").split()))
+"""MiB of the large files. Rows say how much it was in all."""
 SMALL = 300
 CHANGING = "small-299.bin"
 NAME = "acme/set"
@@ -35,6 +35,11 @@ class Input:
     @property
     def size(self) -> int:
         return _size(self.files)
+
+    @property
+    def amount(self) -> str:
+        mebibytes = self.size / MIB
+        return f"{mebibytes:.0f} MiB" if mebibytes < 1000 else f"{mebibytes / 1024:.0f} GiB"
 
     def fresh(self) -> Path:
         """A path in the scratch directory where nothing is."""

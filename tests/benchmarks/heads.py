@@ -34,7 +34,6 @@ def build(root: Path) -> float:
     from onnxreg.converters.families.fused import fused_graph
     from onnxreg.converters.families.making import Work, make_heads
     from onnxreg.converters.passes import model
-    from onnxreg.schema.digest import Digest
     from onnxreg.schema.family_file import FamilyFile
 
     draw = np.random.default_rng(0)
@@ -43,9 +42,7 @@ def build(root: Path) -> float:
         classes = tuple(f"c{index}" for index in range(5 + number % 8))
         weight = (WIDTH**-0.5 * draw.normal(size=(len(classes), WIDTH))).astype(np.float32)
         layer = Layer(weight, np.zeros(len(classes), np.float32))
-        heads[f"{number:03}"] = Head(
-            f"head:{number:03}", (layer,), classes, (1,) * len(classes), Digest.of(b"")
-        )
+        heads[f"{number:03}"] = Head(f"head:{number:03}", (layer,), classes, (1,) * len(classes))
     asked = FamilyFile.from_json(
         {"family": 1, "name": "a/b", "backbone": {"checkpoint": "-"}, "heads": {"folder": "-"}}
     )

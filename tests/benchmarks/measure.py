@@ -17,12 +17,14 @@ Command = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall seconds, peak resident memory of its largest process in MiB, and seconds of processor
-    time, user and system, of it and of those that it waited for."""
+    """One finished process: wall seconds, peak resident memory of its largest process in MiB, seconds of processor time,
+    user and system, and bytes that it read and wrote, of it and of those that it waited for."""
 
     wall: float
     peak: float
     cpu: float
+    read: float = 0
+    written: float = 0
 
 
 @dataclass(frozen=True)
@@ -51,26 +53,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Curve:
-    """What one step costs as its input grows: `values` at `sizes`, both ascending, and of what a size counts."""
+    """What one step costs as its input grows: its `count` is `values` at `sizes`, so many of what `size` says."""
 
-    what: str
+    step: str
+    count: str
     size: str
     sizes: list[int]
     values: list[float]
     unit: str
 
+    def relative(self) -> list[float]:
+        """The values over the first one; nothing counts as 1, or as a hundredth of a second."""
+        least = 0.01 if self.unit == "s" else 1
+        return [max(value, least) / max(self.values[0], least) for value in self.values]
+
     def slope(self) -> float:
         """The exponent between the ends of the curve, on logarithmic axes: 1 is linear, 0 is flat."""
-        return steepness(self.sizes[0], self.values[0], self.sizes[-1], self.values[-1])
+        return self._exponent(0)
 
-    def steepest(self) -> float:
-        """The exponent of its last third, where a step that is worse than linear shows first."""
-        start = max(0, len(self.sizes) - 1 - len(self.sizes) // 3)
-        return steepness(self.sizes[start], self.values[start], self.sizes[-1], self.values[-1])
+    def last_slope(self) -> float:
+        """The exponent of the last step, where what is worse than linear shows first."""
+        return self._exponent(-2)
 
-
-def steepness(small: float, cheap: float, large: float, dear: float) -> float:
-    return math.log(max(dear, 1) / max(cheap, 1)) / math.log(large / small)
+    def _exponent(self, start: int) -> float:
+        grown = self.relative()[-1] / self.relative()[start]
+        return math.log(grown) / math.log(self.sizes[-1] / self.sizes[start])
 
 
 LAUNCHER = """
@@ -79,7 +86,8 @@ started = time.perf_counter()
 process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(process, 0)
 wall, cpu = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
-found = [wall, usage.ru_maxrss / 1024, cpu, os.waitstatus_to_exitcode(status)]
+moved = [int(line.split()[1]) for line in open("/proc/self/io").read().splitlines()[:2]]
+found = [wall, usage.ru_maxrss / 1024, cpu, *moved, os.waitstatus_to_exitcode(status)]
 open(sys.argv[1], "w").write(json.dumps(found))
 """
 """Starts the command from a small process: Linux counts the memory of whoever starts one as its own."""
@@ -98,10 +106,10 @@ def run(command: Command, env: Mapping[str, str] | None = None) -> Run:
             text=True,
             check=True,
         )
-        wall, peak, cpu, code = json.load(report)
+        *found, code = json.load(report)
     if code:
         raise SystemExit(f"{' '.join(map(str, command))} exited {code}:\n{done.stdout}\n{done.stderr}")
-    return Run(wall, peak, cpu)
+    return Run(*found)
 
 
 def pairs(ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> list[tuple[Run, Run]]:

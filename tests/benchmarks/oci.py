@@ -119,9 +119,9 @@ def _lay_out(made: Input, layout: Path) -> None:
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 
 
-def benchmark(cache: Path, count: int = 3) -> list[Row]:
+def benchmark(cache: Path, peer: str, count: int = 3) -> list[Row]:
     with make_input() as made:
-        return [row for theirs in (oras(cache, made), skopeo(made)) for row in _against(theirs, made, count)]
+        return list(_against(oras(cache, made) if peer == "oras" else skopeo(made), made, count))
 
 
 def _against(theirs: Client, made: Input, count: int) -> Iterator[Row]:
@@ -131,7 +131,7 @@ def _against(theirs: Client, made: Input, count: int) -> Iterator[Row]:
         def image() -> str:
             return f"{address}/acme/{secrets.token_hex(6)}:latest"
 
-        yield from pushes(reg(made, "reg, seaweedfs", env), theirs, stored.fresh, "<= 1", count, image)
+        yield from pushes(reg(made, "reg, seaweedfs", env), theirs, stored.fresh, made, "<= 1", count, image)
         ours, kept = reg(made, "reg serve", dict(os.environ)), image()
         run(theirs.push(kept), theirs.env)
         yield from pulls_from({ours: served.url, theirs: kept}, made, "<= 1", count)

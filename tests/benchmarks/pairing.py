@@ -20,6 +20,7 @@ def pushes(
     ours: Client,
     theirs: Client,
     fresh: Callable[[], str],
+    made: Input,
     aim: str,
     count: int,
     theirs_fresh: Callable[[], str] | None = None,
@@ -27,7 +28,7 @@ def pushes(
     """Each push goes to a fresh place, the peer's where it has a server of its own."""
     other = theirs_fresh or fresh
     measured = pairs(lambda: ours.time_push(fresh()), lambda: theirs.time_push(other()), count)
-    return rows_of("push of 1 GiB,", ours, theirs, measured, aim)
+    return rows_of(f"push of {made.amount},", ours, theirs, measured, aim)
 
 
 def pulls(
@@ -49,7 +50,7 @@ def pulls_from(places: Mapping[Client, str], made: Input, aim: str, count: int) 
         return client.time_pull(places[client], made.fresh(), made.size)
 
     return rows_of(
-        "pull of 1 GiB,", ours, theirs, pairs(lambda: pull(ours), lambda: pull(theirs), count), aim
+        f"pull of {made.amount},", ours, theirs, pairs(lambda: pull(ours), lambda: pull(theirs), count), aim
     )
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PINS = str(Path(__file__).parents[2] / "constraints.txt")
+ROOT = Path(__file__).parents[2]
+PINS = str(ROOT / "constraints.txt")
 EXPORTING = ("onnx", "onnxruntime", "onnxscript", "torch", "transformers", "safetensors")
 PEERS: dict[str, tuple[str, ...]] = {
     "aws": ("awscli",),
@@ -18,8 +19,10 @@ PEERS: dict[str, tuple[str, ...]] = {
     "txtai": ("-c", PINS, "txtai", "onnxmltools", "skl2onnx", *EXPORTING),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0"),
     "olive": ("-c", PINS, "olive-ai", "requests", *EXPORTING),
+    "reg": ("-c", PINS, "--editable", f"{ROOT}[export]"),
 }
-"""What pip is told. Optimum's holds the transformers 4.57 that it asks for."""
+"""What pip is told; transformers imports what else it finds, so that we have an environment of our own too. Optimum's holds
+the transformers 4.57 that it asks for."""
 PACKAGES = {"aws": "awscli", "hf": "huggingface_hub", "optimum": "optimum-onnx", "olive": "olive-ai"}
 """The distribution that gives a peer its version, where the name is another one."""
 OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry", "--version"]}
@@ -43,7 +46,7 @@ def installed(cache: Path, peer: str) -> Path:
 def versions(cache: Path) -> dict[str, str]:
     """The versions of all peers that are installed."""
     found = {}
-    for peer in PEERS:
+    for peer in PEERS.keys() - {"reg"}:
         python = cache / "peers" / peer / "bin" / "python"
         if python.exists():
             command = [python, "-c", VERSION, PACKAGES.get(peer, peer)]
@@ -53,4 +56,4 @@ def versions(cache: Path) -> dict[str, str]:
         if shutil.which(command[0]):
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[peer] = (done.stdout + done.stderr).strip().split()[-1].rpartition("/")[2]
-    return found
+    return dict(sorted(found.items()))

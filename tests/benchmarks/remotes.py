@@ -50,7 +50,7 @@ def s3(cache: Path, made: Input, count: int, kind: str, peer: str, aim: str = "<
     with bucket(kind) as (server, env):
         ours, theirs = reg(made, f"reg, {kind}", env), client_of(peer, cache, made, env)
         if peer != "aws, sync":
-            yield from pushes(ours, theirs, server.fresh, aim, count)
+            yield from pushes(ours, theirs, server.fresh, made, aim, count)
         yield from pulls(ours, theirs, server.fresh, made, aim, count)
 
 
@@ -83,7 +83,7 @@ def again(cache: Path, made: Input, count: int, peer: str) -> Iterator[Row]:
                     lambda work=work, changed=changed: work(theirs, changed),
                     count,
                 )
-                yield from rows_of(f"{verb} again, {what},", ours, theirs, measured, "<= 1")
+                yield from rows_of(f"{verb} again of {made.amount}, {what},", ours, theirs, measured, "<= 1")
         for _, target in places.values():
             shutil.rmtree(target)
 
@@ -109,7 +109,7 @@ def on_the_hub(cache: Path, made: Input, count: int, xet: bool) -> Iterator[Row]
                 place.mkdir()
             return fresh()
 
-        yield from pushes(ours, theirs, forgotten, "<= 1", count)
+        yield from pushes(ours, theirs, forgotten, made, "<= 1", count)
         if not xet:
             yield from pulls(ours, theirs, fresh, made, "<= 1", count)
 

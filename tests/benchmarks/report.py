@@ -27,17 +27,24 @@ round. Losing rows stand here like the others, and below the tables with the rea
 GROWTH = """
 ## Cost of growth
 
-Counted, not timed: requests, bytes, system calls, calls of Python functions. 1 is linear, 0 is flat; the grey band is the
-linear one. No step may be worse than linear: `tests/registry/test_growth.py` holds them to it.
+Counted: calls of functions (up to a size of 1,000), requests, bytes, files opened, syncs; seconds of processor time are beside
+them for what no count shows. The tables have the cost at the largest size, and the exponent of the last step to it: 1 is
+linear (in the chart the grey band), 0 is flat. No step is worse than linear, and `tests/registry/test_growth.py` holds them to it,
+but for one: who pushes to one model at the same moment as others loses races, waits and tries again, n log n requests in all; and each
+writes the lines of the others too, until 64 of them are sealed. An index file has at most 64 lines, so that what
+reads it alone goes up and down with the number of versions.
 
 ![What each step costs as its input grows](images/growth.svg)
 """
+GROWING = ("blobs of a version", "versions of a model", "models", "pushers at once", "MiB of a file")
+"""What grows, in the order of the page."""
 GROUPS = {
     "startup": """Of an installed wheel; every peer in an environment of its own. Each side has one model of 20 versions (dvc: 20 files).
 `reg show` reads a manifest with pydantic, behind typer, and has no aim.""",
     "ingest": "",
-    "adding": """Three large and 300 small files, 1 GiB, from a directory into an empty store; then again with nothing changed; then one small
-file changed. Ours hashes every file each time and ends durable; dvc trusts the time stamps of files that it saw, and syncs nothing.""",
+    "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then one small file
+changed. Ours reads a graph, hashes every file each time and ends durable; dvc believes the time stamps of files that it saw, MLflow hashes
+nothing. Both are followed by a sync.""",
     "memory": "",
     "durability": "",
     "verify": "",
@@ -46,7 +53,7 @@ file changed. Ours hashes every file each time and ends durable; dvc trusts the 
     "export": """The same kinds of file as OpenMed's converter makes; ours measures the parity of each besides. A third of the time is
 the import of torch and transformers, which both sides pay.""",
     "encoders": "",
-    "remotes": """The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
+    "remotes": """Rows of other amounts than 1 GiB are of the same 300 small files and smaller large ones (`BENCH_LARGE`). The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and a pull of ours
 does both: the row with `sync` is the fair one. The emulator of the Hub is ours, in Python.""",
     "oci": """The command line `oras` is no package of PyPI, Debian or npm; its Python client is, and is what is compared. Its server is the
@@ -60,22 +67,26 @@ distribution's own `docker-registry`, which holds plain files; ours pushes to Se
 def load() -> dict[str, Any]:
     if RESULTS.exists():
         return dict(json.loads(RESULTS.read_text()))
-    return {"machine": {}, "peers": {}, "groups": {}, "growth": []}
+    return {"machine": {}, "peers": {}, "groups": {}, "growth": {}}
 
 
-def save(results: dict[str, Any]) -> None:
+def save(part: str, name: str, found: list[dict[str, Any]], peers: dict[str, str]) -> None:
+    """Put a group's figures beside those of the others."""
+    results = load()
+    results[part][name] = found
     machine = {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
         "python": platform.python_version(),
     }
-    RESULTS.write_text(json.dumps({**results, "machine": machine}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({**results, "peers": peers, "machine": machine}, indent=1) + "\n")
 
 
 def write(results: dict[str, Any]) -> None:
     """The page and its charts."""
     groups = {name: rows for name in GROUPS if (rows := _rows_of(results, name))}
-    growth = [Curve(**curve) for curve in results["growth"]]
+    growth = [Curve(**curve) for curves in results["growth"].values() for curve in curves]
+    growth.sort(key=lambda curve: GROWING.index(curve.size))
     peers = {name: [row for row in rows if _of_others(row)] for name, rows in groups.items()}
     shown = {name: rows for name, rows in peers.items() if rows}
     (DOCS / "images" / "benchmarks.svg").write_text(chart.ratios(shown))
@@ -117,10 +128,21 @@ def _losses(rows: Sequence[Row]) -> str:
 
 
 def _growth(growth: Sequence[Curve]) -> str:
-    lines = ["| step | grows with | from | to | exponent | of the last third |", "|---|---|---|---|---|---|"]
-    for curve in growth:
-        ends = (f"{curve.values[at]:,.4g} {curve.unit} at {curve.sizes[at]:,}" for at in (0, -1))
-        lines.append(
-            f"| {curve.what} | {curve.size} | {' | '.join(ends)} | {curve.slope():.2f} | {curve.steepest():.2f} |"
-        )
-    return "\n".join(lines)
+    """A table for each kind of growth: of each step what it costs at the largest size, and the exponent of the last step."""
+    tables = []
+    for size in dict.fromkeys(curve.size for curve in growth):
+        together = [curve for curve in growth if curve.size == size]
+        counts = list(dict.fromkeys(curve.count for curve in together))
+        lines = [f"| {size} | {' | '.join(counts)} |", "|---" * (len(counts) + 1) + "|"]
+        for step in dict.fromkeys(curve.step for curve in together):
+            cells = {curve.count: _cell(curve) for curve in together if curve.step == step}
+            lines.append(f"| {step} | {' | '.join(cells.get(count, '') for count in counts)} |")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def _cell(curve: Curve) -> str:
+    unit = f" {curve.unit}" if curve.unit != curve.count else ""
+    value = curve.values[-1]
+    shown = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{shown}{unit} at {curve.sizes[-1]:,} ({curve.last_slope():.2f})"

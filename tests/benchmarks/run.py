@@ -15,6 +15,7 @@ import adding
 import durability
 import encoders
 import export
+import growth
 import oci
 import peers
 import remotes
@@ -40,7 +41,7 @@ def _export() -> list[Row]:
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "startup": lambda: startup.benchmark(CACHE),
     "ingest": transfer.ingest,
-    "adding": lambda: adding.benchmark(CACHE),
+    **{f"adding {peer}": partial(adding.benchmark, CACHE, peer) for peer in ("dvc", "mlflow")},
     "memory": transfer.memory,
     "durability": durability.benchmark,
     "verify": verify.benchmark,
@@ -49,29 +50,33 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "export": _export,
     "encoders": lambda: encoders.benchmark(CACHE),
     **{f"remotes {part}": partial(remotes.benchmark, CACHE, part) for part in remotes.PARTS},
-    "oci": lambda: oci.benchmark(CACHE),
+    **{f"oci {peer}": partial(oci.benchmark, CACHE, peer) for peer in ("oras", "skopeo")},
     **{f"serving {part}": partial(serving.benchmark, CACHE, part) for part in ("mlflow", "nginx", "size")},
 }
+
+GROWTH = {f"growth {part}": curves for part, curves in growth.PARTS.items()}
 
 
 def main(wanted: list[str]) -> None:
     CACHE.mkdir(exist_ok=True)
     for name in _chosen(wanted):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        found = BENCHMARKS[name]()
-        print(table(found), flush=True)
-        results = report.load()
-        results["groups"][name] = [asdict(row) for row in found]
-        report.save({**results, "peers": peers.versions(CACHE)})
-        report.write(report.load())
+        if name in GROWTH:
+            curves = GROWTH[name]()
+            report.save("growth", name, [asdict(curve) for curve in curves], peers.versions(CACHE))
+        else:
+            found = BENCHMARKS[name]()
+            print(table(found), flush=True)
+            report.save("groups", name, [asdict(row) for row in found], peers.versions(CACHE))
     report.write(report.load())
 
 
 def _chosen(wanted: list[str]) -> list[str]:
     """A group is wanted by its whole name or by the first word of it."""
+    known = [*BENCHMARKS, *GROWTH]
     if wanted == ["page"]:
         return []
-    return [name for name in BENCHMARKS if not wanted or name in wanted or name.split()[0] in wanted]
+    return [name for name in known if not wanted or name in wanted or name.split()[0] in wanted]
 
 
 if __name__ == "__main__":

@@ -72,3 +72,19 @@ def test_a_base_checkpoint_has_no_head(reg: Reg, encoder: Path) -> None:
     done = reg("--registry", "r", "export", encoder, "--task", "question-answering", "--name", "acme/x")
     assert done.status == 2 and "config.json says BertModel" in done.err
     assert not Path("r").exists()
+
+
+def test_an_unknown_task_is_told_those_that_can_be_given(reg: Reg) -> None:
+    done = reg("export", "x", "--task", "zzz", "--name", "acme/x")
+    assert done.status == 2
+    assert "one of: feature-extraction, pooling" in done.err
+    assert not {"onnx", "image-classification", "text-generation"} & set(done.err.replace(",", "").split())
+
+
+@pytest.mark.parametrize("opset", [6, 24, 99])
+def test_an_opset_that_no_exporter_has_is_told_at_once(reg: Reg, encoder: Path, opset: int) -> None:
+    done = reg("export", encoder, "--task", "pooling", "--opset", opset, "--name", "acme/x")
+    assert (done.status, done.err) == (
+        2,
+        f"error: there is no opset {opset} to export to\nhint: PyTorch's exporters know 7 to 23\n",
+    )

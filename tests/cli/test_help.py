@@ -2,46 +2,27 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from onnxreg.cli.app import OTHERS, PANELS, build
+from onnxreg.cli.app import OTHERS, PANELS
 from onnxreg.cli.helping import folded
+from onnxreg.cli.reference.verbs import commands, examples
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from grammar import ROOT, parse
 
 Reg = Callable[..., Any]
-ROOT: Any = typer.main.get_command(build())
 
 
-def commands(group: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-COMMANDS = dict(commands())
-
-
-def examples(command: Any) -> list[str]:
-    return [line[2:] for line in command.epilog.split("\n\n") if line.startswith("$ ")]
-
-
-def parse(words: list[str]) -> Any:
-    """The command that the words name, once all of them were accepted."""
-    group, context = ROOT, ROOT.make_context("reg", words)
-    while hasattr(group, "commands"):
-        rest = [*context._protected_args, *context.args]
-        name, group, rest = group.resolve_command(context, rest)
-        context = group.make_context(name, rest, parent=context)
-    return group
+COMMANDS = dict(commands(ROOT))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -92,6 +73,7 @@ def test_paragraphs_flow(width: int, monkeypatch: pytest.MonkeyPatch, reg: Reg) 
 
 
 def test_what_stands_in_brackets_is_shown(reg: Reg) -> None:
+    assert "NAME[:TAG][@sha256:...]" in reg("push", "--help").out
     assert "benchmarks: [document]" in reg("show", "--help").out
     assert "[@sha256:...]" in reg("pull", "--help").out
 
@@ -106,19 +88,55 @@ def test_an_example_that_is_too_long_can_still_be_copied() -> None:
     ]
 
 
-def test_the_shell_completes_verbs_and_models(home: Path) -> None:
-    def complete(line: str) -> list[str]:
-        environment = {
-            **os.environ,
-            "_REG_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(line.split(" ")) - 1),
-            "REG_HOME": str(home),
-        }
-        command = [sys.executable, "-c", "from onnxreg.cli.main import main; main([])"]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        return done.stdout.split()
+def completing(home: Path, **more: str) -> str:
+    """What `reg` answers to a shell that asks."""
+    command = [sys.executable, "-c", "from onnxreg.cli.main import main; main([])"]
+    environment = {**os.environ, "REG_HOME": str(home), **more}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return done.stdout
 
-    assert {"pull", "push"} <= set(complete("reg pu"))
-    assert complete("reg show ac") == ["acme/pii"]
-    assert complete("reg ls t") == ["tiny"]
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
+    def complete(line: str) -> str:
+        if shell == "bash":
+            asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        else:
+            asked = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        return completing(home, _REG_COMPLETE=f"complete_{shell}", **asked)
+
+    assert "pull" in complete("reg pu") and "push" in complete("reg pu")
+    assert "acme/pii" in complete("reg show ac")
+    assert "tiny" in complete("reg ls t")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_the_shell_is_told_is_its_own_language(shell: str, home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
+    assert "complete" in script.read_text()
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n", script], check=True)
+
+
+ASKED = {
+    "bash": 'COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo "${COMPREPLY[@]}"',
+    "fish": "complete -C 'reg show ac'",
+}
+"""How a shell is asked what it would complete. zsh has no such way without a terminal."""
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_the_shell_itself_completes(shell: str, home: Path, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "reg"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m onnxreg.cli "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "completion").write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "REG_HOME": str(home), "PATH": path, "HOME": str(tmp_path)}
+    command = [shell, "-c", f". ./completion; {ASKED[shell]}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["acme/pii"], done

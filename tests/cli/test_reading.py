@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.schema import jsonschema
+from onnxreg.schema.digest import Digest
 
 Reg = Callable[..., Any]
 
@@ -168,3 +170,36 @@ def test_schema(reg: Reg, name: str) -> None:
     assert reg("schema", name).out == jsonschema.text(name)
     assert json.loads(jsonschema.text(name))["$id"] == f"urn:onnxreg:{name}"
     assert name in reg("schema").out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "told"),
+    [
+        (["remote", "list"], "remotes", "there are no remotes: reg remote add"),
+        (["ls"], "models", "holds no models yet"),
+        (["query"], "matches", "no artifact fits"),
+        (["verify", "--signatures"], "versions", "there are no versions yet"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_an_empty_list_says_so(words: list[str], key: str, told: str, reg: Reg, tmp_path: Path) -> None:
+    Registry(tmp_path / "empty")
+    assert told in reg("--registry", "empty", *words).out
+    assert reg("--registry", "empty", *words, "--json").json[key] == []
+
+
+def test_remotes_need_no_registry(reg: Reg) -> None:
+    assert "there are no remotes" in reg("--registry", "nowhere", "remote", "list").out
+    assert not Path("nowhere").exists()
+
+
+def test_a_version_made_from_local_files_is_not_its_own_source(
+    reg: Reg, tmp_path: Path, draft: Callable[..., Any]
+) -> None:
+    made = draft(tmp_path / "w")
+    source = {"id": made.name, "digest": str(Digest.of(b"files"))}
+    Registry(tmp_path / "r").add(replace(made, fields={**made.fields, "source": source}))
+    assert (
+        f"source    local files, digest {Digest.of(b'files').short}..."
+        in reg("--registry", "r", "show", made.name).out
+    )

@@ -81,13 +81,17 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home: Path, tmp_path: P
 
 def test_a_fleet_has_a_bar_and_a_line_for_each_job(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
-    jobs.write_text("source,name,profile\n./none,acme/a,android\n./no[b]ne,acme/b,android\n")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "config.json").write_text('{"architectures": ["no[b]ne"]}')
+    jobs.write_text("source,name,profile\n./a,acme/a,android\n./b,acme/b,android\n")
     status, drawn = on_a_terminal(tmp_path / "new", "export", "--batch", str(jobs), "--jobs", "1")
-    assert status == 3
+    assert status == 2
     assert "exporting" in drawn
     assert "2/2" in drawn
-    for job, source in (("acme/a", "./none"), ("acme/b", "./no[b]ne")):
-        assert f"{job}: failed: no such checkpoint directory: {source}" in drawn
+    assert "acme/a: failed: the checkpoint has no config.json" in drawn
+    assert "acme/b: failed: " in drawn
+    assert "no[b]ne" in drawn
     assert drawn.count("\x1b[31mfailed") == 2
 
 
@@ -167,3 +171,12 @@ def test_a_table_leaves_out_empty_columns_and_aligns_numbers() -> None:
         "long    12",
     ]
     assert list(output.table(("NAME",), [])) == []
+
+
+def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:
+    words = ("ls", "--remote", "./a-place-with-a-long-name/where-there-is-no-registry/and-never-was")
+    drawn = on_a_terminal(home, *words, NO_COLOR="1")[1].splitlines()
+    assert [line[:6] for line in drawn] == ["error:", "      ", "hint: ", "      "]
+    assert len(reg("--registry", home, *words).err.splitlines()) == 2
+    changed = on_a_terminal(home, "diff", "acme/pii:0.1.0", "acme/pii:0.2.0", NO_COLOR="1")[1]
+    assert max(map(len, changed.splitlines())) <= 80

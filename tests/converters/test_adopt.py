@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -366,3 +368,11 @@ def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
     workspace.mkdir()
     with pytest.raises(InputError, match="leads out of its folder"):
         adopt([folder / "model.onnx"], workspace, name="acme/m", format=None, precision=None)
+
+
+def test_no_profile_is_loaded_to_add_a_file() -> None:
+    code = "import onnxreg.converters.intake, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stdout.split() if name.startswith("onnxreg.converters.")}
+    assert "onnxreg.converters.intake.adopt" in loaded
+    assert not {name for name in loaded if ".android." in name or ".recipes" in name}

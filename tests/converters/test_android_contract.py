@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxreg.converters.android.contract import check_contract
+from onnxreg.converters.inspection.android_contract import check_contract
 from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.schema.errors import ConversionError
 

@@ -11,7 +11,8 @@ from filesystem import Recorder
 from invariants import ViolationError, check, record, record_pair
 from workloads import AGAIN, PAIRS, WORKLOADS
 
-from onnxreg.registry.backends.local import LocalPush, LocalRemote
+from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.localpush import LocalPush
 
 Files = Iterable[tuple[Path, Path]]
 

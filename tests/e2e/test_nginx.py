@@ -33,7 +33,7 @@ http {{
 def documented(containing: str) -> str:
     """The block of the page that contains a line."""
     blocks = re.findall(
-        r"^```\n(.*?)^```", (REPOSITORY / "docs" / "serve.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^```nginx\n(.*?)^```", (REPOSITORY / "docs" / "serve.md").read_text(), re.DOTALL | re.MULTILINE
     )
     (found,) = (block for block in blocks if containing in block)
     return str(found)

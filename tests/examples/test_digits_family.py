@@ -67,8 +67,11 @@ def test_held_out_figures(pulled: Path, capsys: pytest.CaptureFixture[str]) -> N
         for (path, name, metric), check in found.items()
         if "accuracy" in metric or "rate" in metric
     ]
+    detector = json.loads((pulled / "onnx-metadata.json").read_text())["ood"]
+    told = [f"{key} {detector[key]}" for key in ("rows", "dimension", "rank", "shrinkage", "condition")]
     with capsys.disabled():
-        print("", *shown, sep="\n")
+        print("", *shown, f"detector: {', '.join(told)}", sep="\n")
+    assert detector["rank"] >= detector["dimension"] - 1
     assert found["swin-species-fp32.onnx", "accuracy of species_logits", "accuracy"]["value"] > 0.9
     for group in ("round", "straight", "curved"):
         path = f"disease-heads/{group}-fp32.onnx"
@@ -113,6 +116,7 @@ def test_a_head_is_loaded_when_it_is_needed(work: Path, pulled: Path) -> None:
         for image in rows["input"][:20]:
             family.ask(image)
     assert 1 <= family._head.cache_info().currsize <= 3
+    assert family._head("head:curved").get_session_options().intra_op_num_threads == 1
 
 
 def test_one_head_is_pulled_alone(home: Path, tmp_path: Path) -> None:

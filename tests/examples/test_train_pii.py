@@ -227,3 +227,13 @@ def test_finding_a_finished_run_needs_no_torch(output: Path, encoder: Path) -> N
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(train_pii.__file__).parent)}
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
+
+
+def test_what_takes_a_while_is_told_before(encoder: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    train(tmp_path / "pii", RECIPE, cache=tmp_path / "cache", encoder=encoder, tell=told.append)
+    assert [what.partition(":")[0] for what in told] == [
+        "loading PyTorch and making the texts to train on",
+        "checkpoint 0.1.0",
+        "checkpoint 0.2.0",
+    ]

@@ -1,6 +1,7 @@
 """Families made of a few bytes: the registry does not look inside files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,13 @@ from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.family import classes_digest
 
 NAME = "acme/crops"
-VARIANTS = (("onnx", "float32", ""), ("onnx", "float16", "-fp16"), ("onnx-int8", "int8", "-int8"))
+Variant = tuple[str, str, str]
+"""Format, precision, and what the file's name ends on."""
+VARIANTS: tuple[Variant, ...] = (
+    ("onnx", "float32", ""),
+    ("onnx", "float16", "-fp16"),
+    ("onnx-int8", "int8", "-int8"),
+)
 CLASSES = ["healthy", "sick"]
 
 
@@ -17,19 +24,27 @@ def tensor(name: str, width: int) -> dict[str, Any]:
     return {"name": name, "dtype": "float32", "axes": ["batch_size", ""], "shape": shape}
 
 
-def artifacts(
-    root: Path, stem: str, seed: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
-) -> tuple[DraftArtifact, ...]:
-    """The three variants of one graph, each with facts as long as real ones."""
-    made = []
-    for format_name, precision, suffix in VARIANTS:
-        path = f"{stem}{suffix}.onnx"
-        (root / path).parent.mkdir(exist_ok=True)
-        (root / path).write_bytes(f"{stem} {precision} {seed} ".encode() * 50)
-        operators = [{"domain": "ai.onnx", "name": "Gemm", "opset": 13, "inputs": {"0": ["float"]}}]
-        fields = {"metadata": {"opset": 18, "inputs": inputs, "outputs": outputs}, "operators": operators}
-        made.append(DraftArtifact(format_name, precision, path, fields=fields | {"ir_version": 10}))
-    return tuple(made)
+@dataclass(frozen=True)
+class Kind:
+    """What the files of a family have in common: where they are written, how many bytes each has, and in which variants."""
+
+    root: Path
+    size: int
+    variants: Sequence[Variant]
+
+    def artifacts(
+        self, stem: str, seed: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
+    ) -> tuple[DraftArtifact, ...]:
+        """The variants of one graph, each with facts as long as real ones."""
+        made = []
+        for format_name, precision, suffix in self.variants:
+            path = f"{stem}{suffix}.onnx"
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_bytes(f"{stem} {precision} {seed} ".encode().ljust(self.size))
+            operators = [{"domain": "ai.onnx", "name": "Gemm", "opset": 13, "inputs": {"0": ["float"]}}]
+            fields = {"metadata": {"opset": 18, "inputs": inputs, "outputs": outputs}, "operators": operators}
+            made.append(DraftArtifact(format_name, precision, path, fields=fields | {"ir_version": 10}))
+        return tuple(made)
 
 
 def classes(output: str, ids: list[str]) -> dict[str, Any]:
@@ -37,21 +52,27 @@ def classes(output: str, ids: list[str]) -> dict[str, Any]:
 
 
 def write_family(
-    root: Path, heads: int, seeds: Mapping[str, str] | None = None, folder: str = "heads"
+    root: Path,
+    heads: int,
+    seeds: Mapping[str, str] | None = None,
+    folder: str = "heads",
+    size: int = 1_000,
+    variants: Sequence[Variant] = VARIANTS,
 ) -> Draft:
-    """A backbone and so many heads in three variants each, which lie in `folder`; `seeds` are those of heads with other bytes, by
-    class id."""
+    """A backbone and so many heads in these variants, which lie in `folder` and have `size` bytes each; `seeds` are those of heads
+    with other bytes, by class id."""
     root.mkdir()
+    kind = Kind(root, size, variants)
     species = [f"species{number:03}" for number in range(heads)]
     embedding = tensor("embedding", 16)
     found = list(
-        artifacts(root, "swin", "a", [tensor("input", 4)], [tensor("species_logits", heads), embedding])
+        kind.artifacts("swin", "a", [tensor("input", 4)], [tensor("species_logits", heads), embedding])
     )
     backbone = {"name": "backbone", "role": "backbone", "artifacts": [item.path for item in found]}
     members: list[dict[str, Any]] = [backbone | {"classes": classes("species_logits", species)}]
     for class_id in species:
         seed = (seeds or {}).get(class_id, "a")
-        made = artifacts(root, f"{folder}/{class_id}", seed, [embedding], [tensor("disease_logits", 2)])
+        made = kind.artifacts(f"{folder}/{class_id}", seed, [embedding], [tensor("disease_logits", 2)])
         found += made
         head = {"name": f"head:{class_id}", "role": "head", "artifacts": [item.path for item in made]}
         members.append(head | {"classes": classes("disease_logits", CLASSES)})

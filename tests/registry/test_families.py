@@ -10,6 +10,7 @@ from families import NAME, write_family
 from onnxreg.registry import Registry
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.holdings import Selection
+from onnxreg.schema import canonical
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.version import Version
@@ -128,8 +129,8 @@ def test_updating_one_head_sends_its_files_and_a_manifest(
 def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched(
     registry: Registry, other: Registry, tmp_path: Path
 ) -> None:
-    """Two hundred characters a path; the whole version is told without naming them."""
-    draft = write_family(tmp_path / "draft", 320, folder="h" * 200)
+    """Six hundred characters a path; the whole version is told without naming them."""
+    draft = write_family(tmp_path / "draft", 120, folder="/".join(["h" * 200] * 3))
     registry.add(draft, "1.0.0")
     with pytest.raises(InputError, match="the hold event on acme/crops would have") as caught:
         other.pull(ONE, str(registry.store.root), selection=Selection(("onnx-int8",)))
@@ -138,6 +139,15 @@ def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched
     members = ("backbone", "head:species001")
     assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).held
     assert other.pull(ONE, str(registry.store.root)).held == {Version(1, 0, 0): None}
+
+
+def test_a_manifest_that_nobody_would_read_is_not_published(registry: Registry, tmp_path: Path) -> None:
+    draft = write_family(tmp_path / "draft", 1)
+    large = replace(draft, fields={**draft.fields, "notes": "n" * canonical.MAX_BYTES})
+    with pytest.raises(InputError, match="the manifest of acme/crops is too large"):
+        registry.add(large, "1.0.0")
+    assert registry.store.read_index(NAME) is None
+    assert not list((registry.store.root / "blobs").rglob("*/*"))
 
 
 def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Registry, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from huggingface_hub.utils import close_session
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import hubclient, hubhead, repocard, retrying
+from onnxreg.registry.backends import hubclient, huberrors, hubhead, repocard, retrying
 from onnxreg.registry.backends.hub import HubRemote, open_hub
 from onnxreg.registry.backends.hubclient import Place
 from onnxreg.registry.blobs import read_blob
@@ -56,14 +56,7 @@ URL = f"hf://{REPO}"
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty Hub that this process, and those that it starts, are logged in to."""
     with running(tmp_path / "hub") as found:
-        monkeypatch.setenv("HF_ENDPOINT", found.endpoint)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        monkeypatch.delenv("REG_HF_PRIVATE", raising=False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        found.enter(monkeypatch, tmp_path / "hf")
         monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
         monkeypatch.setattr(hubhead, "LONGEST_WAIT", 0.02)
         yield found
@@ -532,11 +525,11 @@ def test_a_pause_that_the_hub_asks_for_is_made(
     hub: Hub, remote: HubRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(hubclient.time, "sleep", pauses.append)
+    monkeypatch.setattr(huberrors.time, "sleep", pauses.append)
     hub.fail("/paths-info/", status=429, headers={"Retry-After": "17"})
     hub.fail("POST .*/commit/", status=429, headers={"Retry-After": "900"})
     put(remote, b"blob")
-    assert {17, hubclient.LONGEST_PAUSE} <= set(pauses)
+    assert {17, huberrors.LONGEST_PAUSE} <= set(pauses)
 
 
 def test_a_hub_that_falls_silent_is_asked_again(

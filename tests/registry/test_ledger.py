@@ -11,6 +11,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError
 from onnxreg.schema.events import Event, LogLine, Publish, Tag, Unyank, Yank
 from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.state import SEGMENT
 from onnxreg.schema.version import Version
 
 REGISTRY = "0" * 32
@@ -79,6 +80,13 @@ def test_state_equals_a_replay_of_the_log(store: Store, count: int) -> None:
 def test_index_file_stays_bounded(store: Store) -> None:
     small, large = len(filled(store, 64).encode()), len(filled(store, 64 * 9).encode())
     assert large < small + 9 * 100 + 200
+
+
+def test_of_many_sealings_in_one_go_only_the_last_catalog_is_kept(store: Store) -> None:
+    ledger = filled(store, 3 * SEGMENT + 1)
+    assert [Digest.of(blob) for blob in ledger.blobs] == [*ledger.segments, ledger.catalog]
+    again = Ledger.read(ledger.encode(), REGISTRY, "m", store.__getitem__)
+    assert (again.catalog, again.blobs) == (ledger.catalog, [])
 
 
 def test_a_written_and_reread_ledger_continues_the_same(store: Store) -> None:

@@ -19,6 +19,7 @@ from onnxreg.registry.history.collect import blob_keys, collect
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.references import references
 from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.moving import unfinished
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
 from onnxreg.registry.storage import Remote, UnlistedError, blob_path
@@ -161,6 +162,17 @@ def test_an_interrupted_mirror_resumes(filled: Registry) -> None:
     assert done.blobs <= len(referred(filled.store)) - len(there)
     assert indexes(copied) == indexes(filled.store)
     assert not verify(copied).damages
+
+
+def test_a_mirror_that_was_cut_off_says_so_until_it_is_filled(filled: Registry, tmp_path: Path) -> None:
+    copied = LocalRemote.create(tmp_path / "mirror", mirror_of=filled.id)
+    assert unfinished.warning(copied) is None
+    with pytest.raises(KeyboardInterrupt):
+        mirror(filled.store, copied, progress=Interrupted(12))
+    told = f"{copied.url} does not have all models of {filled.store.url} yet: `reg mirror "
+    assert (unfinished.warning(copied) or "").startswith(told)
+    mirror(filled.store, copied)
+    assert unfinished.warning(copied) is None
 
 
 def test_a_fork_writes_nothing(
@@ -372,7 +384,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     behind.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)
-    assert f"{target} has only what arrived: run reg mirror again" in failed.value.hint
+    assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
     half = Registry(Path(target))
     assert not half.verify().damages
     assert set(half.names()) < set(filled.names())

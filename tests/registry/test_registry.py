@@ -228,6 +228,22 @@ def test_a_layout_from_the_future_is_refused(registry: Registry) -> None:
         Registry(registry.store.root)
 
 
+@pytest.mark.parametrize("place", ["link", "link/below"])
+def test_a_registry_may_lie_below_a_link(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, place: str
+) -> None:
+    """As everything below /tmp does on a Mac. Links within it are another matter."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    registry.add(make_draft(), "1.0.0")
+    there = Registry(tmp_path / place)
+    registry.push("acme/pii:1.0.0", str(tmp_path / place))
+    there.pull("acme/pii:1.0.0", str(registry.store.root))
+    there.tag("acme/pii:1.0.0", "stable")
+    assert not there.verify().damages
+    assert (tmp_path / "real").joinpath(*Path(place).parts[1:], "registry.json").is_file()
+
+
 def test_opening_without_create_needs_a_registry(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         Registry(tmp_path / "none", create=False)

@@ -2,10 +2,13 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "servers")]
 import s3servers
@@ -16,7 +19,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
 from onnxreg.registry.backends.retrying import UnansweredError
-from onnxreg.registry.backends.s3client import Place, S3Client
+from onnxreg.registry.backends.s3bare import REFUSALS, Bare
+from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.identity import new_identity
 from onnxreg.schema.draft import Draft
 
@@ -195,3 +199,70 @@ def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> Non
         client.read_range("reading blobs/x", "x/blobs/x", 0, 10)
     assert closed in caught.value.message
     assert "X-Amz" not in caught.value.message
+
+
+def test_what_a_bare_request_is_refused_goes_the_usual_way(
+    there: str, registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refused one gets no more of them, but for those that are under way."""
+    asked: list[str] = []
+    send = Bare._send
+
+    def send_unsigned(self: Bare, method: str, *more: Any) -> Any:
+        asked.append(method)
+        return send(replace(self, credentials=None), method, *more)
+
+    def refuse(self: Bare, method: str, *more: Any) -> Any:
+        answer = send_unsigned(self, method, *more)
+        self.refused = answer.status_code in REFUSALS
+        return answer
+
+    registry.add(make_draft(size=17 * 2**20), "1.0.0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Bare, "_send", refuse)
+        registry.push("acme/pii:1.0.0", there)
+        assert 0 < len(asked) <= 16
+        asked.clear()
+        other.pull("acme/pii:1.0.0", there)
+        assert 0 < len(asked) <= 16
+    assert not other.verify().damages
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"AWS_REGION": "eu-central-1"},
+        {"AWS_REGION": "us-east-1"},
+        {"AWS_REGION": "us-west-2", "AWS_USE_FIPS_ENDPOINT": "true"},
+        {"AWS_REGION": "eu-west-1", "AWS_USE_DUALSTACK_ENDPOINT": "true"},
+        {"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://s3.lab:9000/below"},
+    ],
+)
+@pytest.mark.parametrize("options", ["", "?path_style=yes", "?anonymous=yes"])
+def test_bare_requests_go_where_the_usual_ones_go(
+    environment: dict[str, str], options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same address, same region in the signature, whatever the configuration says."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    for name, value in {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET", **environment}.items():
+        monkeypatch.setenv(name, value)
+    client = S3Client(Place.parse(f"s3://models/a b{options}"))
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        scope = str(request.headers.get("Authorization", "")).partition("Credential=")[2].partition(",")[0]
+        seen.append((request.url, scope))
+        return AWSResponse(request.url, 404, {}, Raw())
+
+    client._boto.meta.events.register("before-send.s3", answer)
+    with pytest.raises(RejectedError):
+        client.read("reading", 10, Key="a b/x+y")
+    monkeypatch.setattr(client._boto._endpoint.http_session, "send", answer)
+    assert client.try_put("writing", Key="a b/x+y", Body=b"", ChecksumSHA256="") is None
+    (usual, bare) = seen
+    assert usual == bare
+
+
+class Raw(BytesIO):
+    def stream(self, *_: Any, **more: Any) -> list[bytes]:
+        return []

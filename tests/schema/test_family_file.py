@@ -67,6 +67,13 @@ def test_the_percentile_is_above_half_and_below_all(percentile: float) -> None:
         FamilyFile.from_json(DOCUMENT | {"ood": OOD | {"percentile": percentile}})
 
 
+def test_the_limits_of_who_states_none() -> None:
+    limits = FamilyFile.from_json(DOCUMENT).limits
+    assert limits.size.head is not None
+    assert (limits.parity.float32, limits.size.head.int8) == (0.01, 200_000)
+    assert (limits.latency_p95, limits.accuracy_loss, limits.ood_true_positive) == (200.0, 0.01, 0.9)
+
+
 def test_a_limit_that_is_no_number_is_named() -> None:
     with pytest.raises(RegError, match=r"out of range: inf at limits\.latency_p95"):
         FamilyFile.from_json(DOCUMENT | {"limits": {"latency_p95": float("inf")}})

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+import pytest
+
 TOKEN = "hf_the_token_of_these_tests"
 READER = "hf_a_token_that_may_only_read"
 PAGE = 1000
@@ -143,6 +145,17 @@ class Hub:
     @property
     def store(self) -> str:
         return f"http://127.0.0.1:{self.storage.server_address[1]}"
+
+    def enter(self, patch: pytest.MonkeyPatch, home: Path) -> None:
+        """From now on this process, and those that it starts, are logged in here; their cache is in `home`."""
+        patch.setenv("HF_ENDPOINT", self.endpoint)
+        patch.setenv("HF_TOKEN", TOKEN)
+        patch.setenv("HF_HOME", str(home))
+        patch.setenv("HF_HUB_DISABLE_XET", "1")
+        patch.delenv("HF_HUB_OFFLINE", raising=False)
+        patch.delenv("REG_HF_PRIVATE", raising=False)
+        patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
     def close(self) -> None:
         for server in (self.api, self.storage):

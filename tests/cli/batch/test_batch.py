@@ -131,8 +131,14 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
             [ROWS[0], {**ROWS[1], "options": {"colour": 1}}],
             "row 2: the profile android has no option 'colour'",
         ),
-        ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "row 1: option max_seq_length of the profile"),
-        ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: option int8 of the profile android"),
+        (
+            [{**ROWS[1], "options": {"max_seq_length": "long"}}],
+            "row 1: profile android: option max_seq_length: it is no whole number",
+        ),
+        (
+            [{**ROWS[1], "options": {"int8": "no"}}],
+            "row 1: profile android: option int8: it is neither true nor false",
+        ),
         (
             [{**ROWS[1], "options": {"trust_remote_code": True}}],
             "row 1: the profile android has no option 'trust_remote_code'",
@@ -141,6 +147,18 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
         ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
         ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "row 1: there is no recipe at none.yaml"),
         ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
+        (
+            [{**ROWS[0], "source": "./none"}, ROWS[1], {**ROWS[2], "source": "/no/where"}],
+            "row 1: no such checkpoint directory: ./none; row 3: no such checkpoint directory: /no/where\nhint: give",
+        ),
+        (
+            [{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}],
+            "row 1: evaluation suite none.jsonl: No such file",
+        ),
+        (
+            [{**ROWS[0], "source": "./none", "profile": None, "task": "pooling"}],
+            "row 1: no such checkpoint directory: ./none",
+        ),
     ],
 )
 def test_a_wrong_row_stops_everything_before_it_begins(
@@ -161,7 +179,7 @@ def test_a_wrong_row_stops_everything_before_it_begins(
         (["--output", "out"], "--batch and --output contradict each other"),
         (["--max-seq-length", "9"], "--batch and --max-seq-length contradict each other"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler needs --to"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1 has no version"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--to", "./t"], "jobs.yaml: row 1: there is no version"),
     ],
 )
 def test_what_contradicts(

@@ -9,7 +9,6 @@ from onnxreg.converters.families.checkpoints import Head, Layer
 from onnxreg.converters.families.evidence import Embedded
 from onnxreg.converters.families.rows import keys_of
 from onnxreg.converters.passes.samples import digest
-from onnxreg.schema.digest import Digest
 
 WIDTH = 24
 
@@ -37,6 +36,6 @@ def maker() -> MakeHead:
             for before, after in pairwise(sizes)
         )
         ids = tuple(f"class{number}" for number in range(classes))
-        return Head(name, layers, ids, (9,) * classes, Digest.of(name.encode()))
+        return Head(name, layers, ids, (9,) * classes)
 
     return make

@@ -93,6 +93,7 @@ def test_every_graph_keeps_the_contract(family: Family) -> None:
         onnx.checker.check_model(graph, full_check=True)
         assert {entry.version for entry in graph.opset_import if entry.domain == ""} == {18}
         inputs, outputs = shapes(graph.graph.input), shapes(graph.graph.output)
+        assert {dims[0] for dims in (*inputs.values(), *outputs.values())} == {"batch_size"}
         if item.path.startswith("swin"):
             assert inputs == {"input": ["batch_size", 3, 16, 16]}
             assert outputs == {"species_logits": ["batch_size", 4], "embedding": ["batch_size", small.WIDTH]}
@@ -110,6 +111,7 @@ def test_the_metadata_says_what_the_graphs_say(family: Family) -> None:
     assert value["members"]["head:bean"]["classes"] == small.CLASSES["bean"]
     assert value["members"]["fused"]["heads"] == ["head:apple", "head:bean", "head:corn"]
     assert value["routing"]["weed"] is None
+    assert set(value["versions"]) == {"onnx", "onnxruntime", "torch", "transformers"}
     ood = value["ood"]
     assert (ood["rows"], ood["distinct_rows"], ood["held_out"]) == (200, 200, 100)
     assert (ood["dimension"], ood["rank"], ood["percentile"]) == (small.WIDTH, small.WIDTH - 1, 95.0)
@@ -208,6 +210,22 @@ def test_the_same_files_give_the_same_bytes(family: Family, tmp_path: Path) -> N
     assert again.fields == family.done.draft.fields
     for path in again.paths():
         assert (tmp_path / "work" / path).read_bytes() == (family.workspace / path).read_bytes(), path
+
+
+@pytest.mark.parametrize("changed", ["calibrate.npz", "heads/bean.safetensors"])
+def test_files_that_change_meanwhile_make_no_family(family: Family, tmp_path: Path, changed: str) -> None:
+    source = small.copy(family.source, tmp_path / "source")
+
+    def change(step: str) -> None:
+        if step == "describing what was made":
+            small.save_head(source / "heads" / "bean.safetensors", small.CLASSES["bean"], seed=99)
+            np.savez(source / "calibrate.npz", input=small.images(100, 99))
+            for path in {"calibrate.npz", "heads/bean.safetensors"} - {changed}:
+                (source / path).write_bytes((family.source / path).read_bytes())
+
+    plain = small.document(variants={"head": [], "backbone": []})
+    with pytest.raises(InputError, match="was changed while it was read"):
+        export_family(plain, source, tmp_path / "work", change)
 
 
 def test_one_new_head_is_its_files_and_a_manifest(family: Family, tmp_path: Path) -> None:

@@ -126,6 +126,12 @@ def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error() -> None:
         run("fp32", OnnxConversion(use_dynamo_exporter=True, target_opset=14), subject)
 
 
+@pytest.mark.parametrize(("opset", "told"), [(6, "at least 7"), (24, "at most 23")])
+def test_an_opset_that_no_exporter_has_is_told_before_anything_runs(opset: int, told: str) -> None:
+    with pytest.raises(InputError, match=f"target_opset: it must be {told}"):
+        OnnxConversion(target_opset=opset)
+
+
 def test_an_output_that_the_module_does_not_give() -> None:
     subject = TorchModel(Plain(False), {"x": torch.ones(2, 3, 4)}, ("a", "b", "c"))
     with pytest.raises(ConversionError, match="gives 2 outputs, not a, b, c"):
@@ -176,6 +182,10 @@ def test_the_dynamo_exporter_leaves_no_constants_unfolded(dynamo: Any) -> None:
 
 
 def test_an_exporter_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    class Unsupported(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.eigvals(x).real
+
     with pytest.raises(ConversionError):
-        run("fp32", OnnxConversion(target_opset=26), TorchModel(Toy(), inputs()))
+        run("fp32", OnnxConversion(), TorchModel(Unsupported(), {"x": torch.eye(3)}))
     assert capfd.readouterr() == ("", "")

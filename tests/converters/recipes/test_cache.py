@@ -176,14 +176,14 @@ KILLED = """
 import os, pathlib, signal, sys
 from onnxreg.converters.recipes import cache as module
 
-real = module.digest_of
+real = module.digest_file
 
-def digest_of(path):
+def digest_file(path):
     if path.name == "b":
         os.kill(os.getpid(), signal.SIGKILL)
     return real(path)
 
-module.digest_of = digest_of
+module.digest_file = digest_file
 module.Cache(pathlib.Path(sys.argv[1])).keep("steps", {"a": 1}, pathlib.Path(sys.argv[2]))
 """
 

@@ -22,6 +22,7 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
     ("text", "said"),
     {
         "twice": (RECIPE + "task: onnx\n", "the key 'task' stands twice"),
+        "twice, where": ("a: 1\nb: 2\na: 3\n", r"a\.yaml, line 3, column 1, is .*: the key 'a' stands twice"),
         "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
         "code": ("a: !!python/object/apply:os.system [id]\n", "neither YAML nor JSON"),
         "syntax": ("a: [1,\n", "neither YAML nor JSON"),
@@ -33,6 +34,39 @@ def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=said):
         read_document(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "task: onnx\nversion: 1.0\nsteps: [{name: a, pass: b}]\n",
+            "line 2, is not valid at version: there is",
+        ),
+        (
+            "task: onnx\nsteps:\n  - {name: a, pass: b}\n  - {name: c}\n",
+            r"line 4, is not valid at steps\[c\].pass",
+        ),
+        (
+            "task: 1\nsteps: [{name: a, pass: b}]\n",
+            "line 1, is not valid at task: it is no text: write it in quotes",
+        ),
+        ("task: onnx\n", "is not valid at steps: it is missing"),
+    ],
+)
+def test_what_is_not_valid_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match=rf"^a\.yaml(, )?.*{told}"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+def test_broken_yaml_is_told_with_its_line_and_what_to_look_for(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("task: onnx\nsteps:\n\t- {name: a}\n")
+    with pytest.raises(
+        InputError, match=r"^a\.yaml, line 3, column 1, is neither YAML nor JSON: found"
+    ) as caught:
+        read_recipe(tmp_path / "a.yaml")
+    assert "tabs" in caught.value.hint
 
 
 @pytest.mark.parametrize("claim", ["profile: android", "profile_version: 2", "translation: []"])

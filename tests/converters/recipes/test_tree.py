@@ -91,7 +91,11 @@ def test_data_for_a_pass_that_takes_none(home: Path) -> None:
         ),
         "a path twice": (
             [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "M.onnx"}],
-            "two outputs have one place: paths collide",
+            "outputs: paths collide: 'M.onnx' and 'm.onnx'",
+        ),
+        "one path twice": (
+            [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "m.onnx"}],
+            "outputs: two files are called 'm.onnx'$",
         ),
         "a file as folder": (
             [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "m.onnx/m.onnx"}],
@@ -112,7 +116,7 @@ def test_outputs_that_cannot_be_published(outputs: list[dict[str, Any]], said: s
     "path", ["../model.onnx", "/tmp/model.onnx", "a//b.onnx", "a\\b.onnx", "", "nul/m.onnx"]
 )
 def test_no_output_leaves_the_workspace(path: str) -> None:
-    with pytest.raises(InputError, match=r"outputs\.0\.path|outputs\[0\]\.path"):
+    with pytest.raises(InputError, match=r"outputs\[#1\]\.path"):
         read([INT8], outputs=[{"step": "int8", "path": path}])
 
 

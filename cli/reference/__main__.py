@@ -1,0 +1,34 @@
+"""`python -m onnxreg.cli.reference [--check]`: write the pages of a checkout's docs/, or say which are stale."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from onnxreg.cli.reference import man, markdown
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES: dict[str, Callable[[], str]] = {"cli.md": markdown.text, "reg.1": man.text}
+
+
+def stale() -> list[str]:
+    """The names of the pages that are not what the code gives."""
+    return [
+        name
+        for name, text in PAGES.items()
+        if not (DOCS / name).is_file() or (DOCS / name).read_text("utf-8") != text()
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 1 where `--check` finds a stale page."""
+    found = stale()
+    for name in found:
+        if "--check" in arguments:
+            print(f"docs/{name} is stale: run `make generate`", file=sys.stderr)
+        else:
+            (DOCS / name).write_text(PAGES[name](), "utf-8")
+    return int(bool(found) and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""Every verb as data, read from the application that parses command lines."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import getdoc
+from typing import Any
+
+import typer
+
+from onnxreg.cli.app import OTHERS, PANELS, build
+from onnxreg.cli.errors import EXIT_STATUS, InterruptError
+from onnxreg.cli.helping import flowing, kind_of
+from onnxreg.schema.errors import RegError
+
+ENVIRONMENT = {
+    "REG_HOME": "The default registry's directory.",
+    "REG_ACTOR": "Who acts, as claimed, for the log.",
+    "REG_MAX_AGE": "The oldest answer of a remote that is allowed: 12h, 7d.",
+    "REG_CACHE_SIZE": "How much the cache of export steps keeps: 20GB.",
+    "REG_HF_PRIVATE": "Whether a push that makes a repository on the Hub makes it private: 1 or 0.",
+    "REG_SERVE_TOKEN": "The token that readers of `reg serve` must show.",
+    "REG_TOKEN_HOST": "The token for the web server HOST, such as REG_TOKEN_MODELS_EXAMPLE for models.example.",
+    "ONNXREG_SIGNING_KEY": "The name of the key that signs each line of a log, or a private key itself as PEM.",
+    "ONNXREG_KEY_PASSPHRASE": "The passphrase of a key, where nobody can be asked.",
+    "ONNXREG_KEYS": "Where your keys are.",
+    "ONNXREG_TRUST": "The file of the keys that you trust.",
+    "ONNXREG_STATE": "Where it is remembered what was seen of registries.",
+    "NO_COLOR": "No colour, whatever its value.",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument or an option with the placeholder of its value, and what it is."""
+
+    name: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One command: `pull` or `remote add`. `help` is its paragraphs, each without line breaks."""
+
+    name: str
+    panel: str
+    usage: str
+    help: tuple[str, ...]
+    arguments: tuple[Parameter, ...]
+    options: tuple[Parameter, ...]
+    examples: tuple[str, ...]
+
+
+def root() -> Any:
+    """The application with every verb."""
+    return typer.main.get_command(build())
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its words: `remote add`."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def examples(command: Any) -> tuple[str, ...]:
+    """The example command lines of a command's help."""
+    return tuple(line[2:] for line in command.epilog.split("\n\n") if line.startswith("$ "))
+
+
+def describe() -> list[Verb]:
+    """All verbs, in the order of `reg --help`."""
+    application = root()
+    order = [*PANELS, OTHERS]
+    found = [_verb(application, name, command) for name, command in commands(application)]
+    return sorted(found, key=lambda verb: order.index(verb.panel))
+
+
+def global_options() -> tuple[Parameter, ...]:
+    """The options that stand before the verb."""
+    return _options(root())
+
+
+def exit_statuses() -> dict[int, str]:
+    """What each exit status means, in the words of its error family."""
+    found: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
+    families = {family.family: family for family in found}
+    said = {status: getdoc(families[name]) or "" for name, status in EXIT_STATUS.items()}
+    return {0: "It is done.", 1: "A bug in reg: please report the traceback.", **said}
+
+
+def _verb(application: Any, name: str, command: Any) -> Verb:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    pieces = [_in_usage(argument) for argument in arguments]
+    return Verb(
+        name,
+        application.commands[name.partition(" ")[0]].rich_help_panel,
+        " ".join(("reg", name, "[OPTIONS]", *pieces)),
+        tuple(flowing(command.help).split("\n\n")),
+        tuple(Parameter(_placeholder(each), flowing(each.help)) for each in arguments),
+        _options(command),
+        examples(command),
+    )
+
+
+def _options(command: Any) -> tuple[Parameter, ...]:
+    options = [each for each in command.params if each.param_type_name == "option"]
+    return tuple(Parameter(_option(each), flowing(each.help)) for each in options)
+
+
+def _option(option: Any) -> str:
+    names = "/".join(name for name in (*option.opts, *option.secondary_opts) if name.strip())
+    return names if option.is_flag else f"{names} {option.metavar or kind_of(option.display_type(None))}"
+
+
+def _placeholder(argument: Any) -> str:
+    placeholder: str = argument.metavar or argument.name.upper().replace("_", "-")
+    return placeholder.strip("[]")
+
+
+def _in_usage(argument: Any) -> str:
+    name = _placeholder(argument) + ("..." if argument.nargs != 1 else "")
+    return name if argument.required else f"[{name}]"

@@ -1,0 +1,26 @@
+"""What is said where a model has no such version or channel: what it has instead, wherever the model lies."""
+
+from collections.abc import Collection, Mapping
+
+from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.nearest import suggest
+from onnxreg.schema.state import Entry
+from onnxreg.schema.version import Version
+
+SHOWN = 5
+"""How many versions are named."""
+
+
+def no_version(name: str, what: str, entries: Mapping[Version, Entry]) -> NotFoundError:
+    """The error for a model that has no `what`, such as `version 9.0.0`; of its entries the newest are named."""
+    newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)[
+        :SHOWN
+    ]
+    told = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in newest]
+    return NotFoundError(f"{name} has no {what}", f"its newest are {', '.join(told)}" if told else "")
+
+
+def no_channel(name: str, tag: str, channels: Collection[str]) -> NotFoundError:
+    """The error for a model that has no such channel."""
+    listed = f"its channels: {', '.join(channels)}" if channels else "it has no channels yet"
+    return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed))

@@ -1,0 +1,68 @@
+"""What the pages of the documentation need to run: one real export for all of them, and servers on this machine."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "servers")]
+import given
+import hub as hubs
+import regserve
+import s3servers
+import static as static_server
+
+from onnxreg.cli.main import main
+from onnxreg.converters.android import AndroidOptions, export_android
+from onnxreg.registry import Registry
+from onnxreg.schema.draft import Draft
+
+
+@pytest.fixture(scope="session")
+def exported(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
+    """A tiny checkpoint by the android profile, judged on one sentence, twenty times."""
+    place = tmp_path_factory.mktemp("exported")
+    (place / "suite.jsonl").write_text(given.SUITE)
+    (place / "workspace").mkdir()
+    options = AndroidOptions(eval_suite=place / "suite.jsonl")
+    return export_android(str(bert), place / "workspace", name="acme/pii", options=options)
+
+
+@pytest.fixture(scope="session")
+def stocked(exported: Draft, nobody: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the registry `home`, and a copy of its models in the registry `shared`."""
+    place = tmp_path_factory.mktemp("stocked")
+    given.stock(Registry(place / "home", actor="ada"), exported)
+    words = ["--quiet", "--registry", str(place / "home"), "push", "--all", "--to", str(place / "shared")]
+    assert main([*words, "--tag", "stable"]) == 0
+    return place
+
+
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield s3servers.Server(server.endpoint, *s3servers.user(server, "writer", ["s3:*"]))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hubs.Hub]:
+    """An empty Hub that this process, and those that it starts, are logged in to."""
+    with hubs.running(tmp_path / "hub") as found:
+        found.enter(monkeypatch, tmp_path / "hf")
+        yield found
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    """`reg serve` of a registry in a directory, until the test ends."""
+    with ExitStack() as sites:
+        yield lambda root: sites.enter_context(regserve.running(root)).url
+
+
+@pytest.fixture
+def static() -> Iterator[Callable[[Path], str]]:
+    """A web server that knows nothing of registries."""
+    with ExitStack() as sites:
+        yield lambda root: sites.enter_context(static_server.serve(root))

@@ -1,0 +1,17 @@
+"""What `reg` would make of a command line, without running it."""
+
+from typing import Any
+
+from onnxreg.cli.reference.verbs import root
+
+ROOT = root()
+
+
+def parse(words: list[str]) -> Any:
+    """The command that the words name, once all of them were accepted; a usage error where one was not."""
+    group, context = ROOT, ROOT.make_context("reg", words)
+    while hasattr(group, "commands"):
+        rest = [*context._protected_args, *context.args]
+        name, group, rest = group.resolve_command(context, rest)
+        context = group.make_context(name, rest, parent=context)
+    return group

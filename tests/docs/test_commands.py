@@ -1,0 +1,98 @@
+"""Every command of the documentation is run, and every one is a command that `reg` knows."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import given
+import pytest
+from grammar import ROOT
+from pages import COMMANDS, FENCE, PAGES, blocks
+from shell import Shell, check_words
+from workflows import steps
+
+PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
+INLINE = re.compile(r"`(reg [^`]+)`")
+
+
+def pages_to_run() -> list[object]:
+    found: list[object] = []
+    for page in PAGES:
+        notes = {note for block in blocks(page) if block.commands for note in block.notes}
+        marks = [pytest.mark.large] if "large" in notes else []
+        if any(block.commands and "not run" not in block.notes for block in blocks(page)):
+            found.append(pytest.param(page, id=page.name, marks=marks))
+    return found
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+) -> Shell:
+    scratch = tmp_path / "page"
+    scratch.mkdir()
+    places = {f"/{name}/": f"{scratch}/{name}/" for name in ("srv", "mnt")}
+    return Shell(given.World(scratch, request.getfixturevalue, monkeypatch, places), capfd)
+
+
+# The client of the Hub hands its uploads to its HTTP library in a way that this one calls outdated.
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+@pytest.mark.parametrize("page", pages_to_run())
+def test_every_command_works(page: Path, shell: Shell) -> None:
+    shell.play(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_is_one(page: Path) -> None:
+    for block in blocks(page):
+        where = f"{page.name}:{block.line}"
+        assert block.language, f"{where}: say what the block is: sh, console, text, ..."
+        if block.language not in COMMANDS:
+            assert not PROMPT.search(block.text), f"{where}: a command in a block of {block.language}"
+        assert block.notes.get("not run") != "", f"{where}: say why it is not run"
+        scripts = [step.script for step in steps(block.text)] if block.language == "yaml" else []
+        for text in (*(command.text for command in block.commands), *scripts):
+            check_words(where, text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_the_prose_names_exists(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text("utf-8"))
+    for words in (found.split() for found in INLINE.findall(prose)):
+        command = ROOT
+        rest = [word for word in words[1:] if not word.startswith("--registry")]
+        while rest and rest[0].strip(",") in getattr(command, "commands", {}):
+            command = command.commands[rest.pop(0).strip(",")]
+        assert command is not ROOT or words[1] == "VERB" or words[1].startswith("-"), " ".join(words)
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        options = {word.partition("=")[0].strip("[],.") for word in rest if word.startswith("--")}
+        assert options <= known or command is ROOT, f"{' '.join(words)}: {options - known}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```sh\nreg ls --nowhere\n```", "nowhere"),
+        ("```sh\nreg lst\n```", "lst"),
+        ("```console\n$ reg schema nothing\n```", "exit status 2"),
+        ("```sh\nfalse\n```", "exit status 1"),
+        ("```console\n$ reg schema\nmanifest-v9\n...\n```", "but the page says"),
+        ("```console\n$ reg --version\nerror: none\n```", "exit status 0"),
+        ("```\nreg ls\n```", "say what the block is"),
+        ("```text\nreg ls\n```", "a command in a block of text"),
+        ("<!-- not run -->\n```sh\nreg ls\n```", "say why"),
+    ],
+)
+def test_a_page_that_is_wrong_fails(text: str, said: str, shell: Shell, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text + "\n")
+
+    def both(check: Callable[[], None]) -> None:
+        test_every_command_is_one(page)
+        check()
+
+    with pytest.raises(AssertionError, match=said):
+        both(lambda: shell.play(page))

@@ -1,0 +1,55 @@
+"""No step is worse than linear in what grows: blobs of a version, versions of a model, models, pushers. Counted, not timed."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import growing
+
+LINEAR = 1.1
+"""The exponent that counts as linear."""
+SIZES = {
+    "blobs of a version": (50, 200),
+    "versions of a model": (70, 210),
+    "models": (8, 32),
+    "pushers at once": (4, 16),
+}
+LARGE = {
+    "blobs of a version": (1_000, 10_000),
+    "versions of a model": (500, 2_000),
+    "models": (100, 400),
+    "pushers at once": (4, 32),
+}
+FLAT = {("models", "resolve one")}
+"""What costs the same however large its input. (An index file has at most so many lines: `test_scale` has its bound.)"""
+CONTENDED = 1.6
+"""Who lost the race for one model tries again after a random pause that doubles: n log n requests. Bytes are not held to
+it, since each writes the lines of the others too until a segment of them is sealed."""
+
+STEPS = [(kind, name) for kind, steps in growing.GROWTH.items() for name in steps]
+
+
+def exponents(kind: str, name: str, sizes: tuple[int, int], directory: Path) -> dict[str, float]:
+    counts = []
+    for size in sizes:
+        (directory / str(size)).mkdir()
+        counts.append(growing.GROWTH[kind][name](size, directory / str(size)))
+    steps = math.log(sizes[1] / sizes[0])
+    return {what: math.log(max(counts[1][what], 1) / max(counts[0][what], 1)) / steps for what in counts[0]}
+
+
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE, marks=pytest.mark.large)], ids=["", "large"])
+@pytest.mark.parametrize(("kind", "name"), STEPS)
+def test_no_step_is_worse_than_linear(
+    kind: str, name: str, sizes: dict[str, tuple[int, int]], tmp_path: Path
+) -> None:
+    found = exponents(kind, name, sizes[kind], tmp_path)
+    assert found
+    if name == "to one model":
+        assert found["requests"] < CONTENDED
+    else:
+        limit = 0.1 if (kind, name) in FLAT else LINEAR
+        assert {what: value for what, value in found.items() if value > limit} == {}
