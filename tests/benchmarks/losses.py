@@ -33,7 +33,7 @@ WHY = {
         "For small files the imports decide: onnx and numpy, which read the graph, and pydantic for its manifest; dvc reads none."
     ),
     ("reg add of *", "dvc*"): (
-        "Ours reads and hashes every byte again; dvc believes the time stamps of files that it has seen."
+        "Ours hashes, writes and syncs every byte again, what the store has too; dvc believes the time stamps of files that it saw."
     ),
 }
 """By patterns of a row's two names; the first that fits."""
