@@ -136,14 +136,16 @@ def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
 
 
 def _say(session: Session, found: ManifestDiff, deep: list[DeepDiff] | None) -> None:
-    session.say(found.summary)
+    session.say(output.folded(found.summary, ""))
     if found.members:
         session.say(f"members that changed: {', '.join(map(output.printable, found.members))}")
     for severity, count in found.counts.items():
         if count:
             session.say("", f"{output.paint(severity)} ({count})")
             changes = [change for change in found.changes if change.severity == severity]
-            session.say(*(f"  {output.printable(change.message)}" for change in changes))
+            session.say(
+                *(output.folded(f"  {output.printable(change.message)}", "      ") for change in changes)
+            )
     session.say(*inside.lines(deep or []))
 
 

@@ -15,4 +15,4 @@ def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> 
     """
     session: Session = context.obj
     found = session.open().drop(ref, reason)
-    session.say(f"dropped {found.ref}; reg gc frees its bytes")
+    session.say(f"dropped {found.ref}; `reg gc` frees its bytes")

@@ -45,11 +45,17 @@ def report(error: RegError | KeyboardInterrupt, as_json: bool = False) -> int:
         value = {"family": error.family, "message": error.message, "hint": error.hint}
         print(json.dumps({"error": value}), file=sys.stderr)
     else:
-        lines = [f"{output.paint('error', sys.stderr)}: {output.printable(error.message)}"]
+        lines = [_said("error", error.message)]
         lines += [f"  {output.printable(line)}" for line in error.drawing]
-        lines += [f"{output.paint('hint', sys.stderr)}: {output.printable(error.hint)}"] if error.hint else []
+        lines += [_said("hint", error.hint)] if error.hint else []
         print("\n".join(lines), file=sys.stderr)
     return EXIT_STATUS[error.family]
+
+
+def _said(what: str, text: str) -> str:
+    """`error: ...`, the word in its colour; on a terminal further lines stand below the text."""
+    line = output.folded(f"{what}: {output.printable(text)}", " " * (len(what) + 2), sys.stderr)
+    return f"{output.paint(what, sys.stderr)}{line.removeprefix(what)}"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.cli.session import Session
 
-FLAG, VALUE, LIST, ARGUMENT = "flag", "value", "list", "argument"
+FLAG, VALUE, NUMBER, LIST, ARGUMENT = "flag", "value", "number", "list", "argument"
 
 Options = dict[str, tuple[str, str]]
 """An option, the parameter it fills, and how. Parameters are those of the verb's `run` and of its typer command."""
@@ -46,6 +46,8 @@ VERBS: dict[str, Options] = {
         "--json": ("as_json", FLAG),
         "--profile": ("profile", VALUE),
         "--task": ("task", VALUE),
+        "--opset": ("opset", NUMBER),
+        "--max-seq-length": ("max_seq_length", NUMBER),
         "--quantize": ("quantize", FLAG),
         "--recipe": ("recipe", VALUE),
         "--name": ("name", VALUE),
@@ -97,6 +99,8 @@ def _read(rest: Iterator[str], options: Options, argument: str) -> dict[str, Any
             given[name] = True
         elif kind == VALUE:
             given[name] = _plain(next(rest, ""))
+        elif kind == NUMBER:
+            given[name] = _number(next(rest, ""))
         elif kind == LIST:
             given.setdefault(name, []).append(_plain(next(rest, "")))
         elif argument in given:
@@ -106,6 +110,12 @@ def _read(rest: Iterator[str], options: Options, argument: str) -> dict[str, Any
             if name == "verb":
                 break
     return given
+
+
+def _number(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) < 10):
+        raise UnfamiliarError
+    return int(word)
 
 
 def _plain(word: str) -> str:

@@ -120,7 +120,7 @@ def fail(damages: Sequence[str]) -> None:
     if damages:
         more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
         what = "; ".join([*damages[:SHOWN], *more])
-        raise IntegrityError(what, "the other models are listed; run reg verify to see the extent")
+        raise IntegrityError(what, "the other models are listed; run `reg verify` to see the extent")
 
 
 def _channels(channels: dict[str, str]) -> str:

@@ -153,5 +153,6 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
             raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
         if type(value) is not (bool if key == "quantize" else int):
             raise InputError(
-                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}"
+                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}",
+                f"write {key}: {'true' if key == 'quantize' else 18 if key == 'opset' else 256}",
             )

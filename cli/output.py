@@ -62,6 +62,18 @@ def paint(word: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
 
 
+def folded(line: str, indent: str, stream: TextIO | None = None) -> str:
+    """The line between words in as many as a terminal needs, further ones indented; elsewhere as it is."""
+    if not (stream or sys.stdout).isatty():
+        return line
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    width = get_terminal_size().columns
+    lines = wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines."""
     body = [[printable(str(cell)) for cell in row] for row in rows]

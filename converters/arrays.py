@@ -5,7 +5,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.errors import HostError, InputError, NotFoundError
 
 Arrays = dict[str, Any]
 """numpy arrays by name."""
@@ -17,7 +17,8 @@ BROKEN = (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, Attribu
 def read_arrays(path: Path, what: str | None = None) -> Arrays:
     """The arrays of an `.npz` file, whatever their shapes; errors call it `what`, or by its name.
 
-    Raises NotFoundError where there is no file, InputError where it holds anything but plain arrays.
+    Raises NotFoundError where there is no file, HostError where it cannot be read, InputError where it holds anything but
+    plain arrays.
     """
     import numpy as np
 
@@ -28,6 +29,10 @@ def read_arrays(path: Path, what: str | None = None) -> Arrays:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             return {name: _array(members[name]) for name in members.files}
     except BROKEN as error:
+        if isinstance(error, OSError) and error.errno:
+            raise HostError(
+                f"{what} cannot be read: {error.strerror}", "check its permissions and the disk"
+            ) from error
         raise InputError(f"{what} is no .npz file of plain arrays", "a pickle is never read") from error
 
 

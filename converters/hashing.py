@@ -17,7 +17,8 @@ def digest_file(path: Path) -> Digest:
     """The SHA-256 of a file's bytes.
 
     A file is known again by its inode, its size and its times, of which nobody can set back `st_ctime`. One that was
-    changed a moment ago is read each time: git calls such entries racily clean.
+    changed a moment ago is read each time: git calls such entries racily clean. What is written through a memory map is
+    not noticed before the system writes it back.
     """
     with path.open("rb") as file:
         before = _state(file.fileno())

@@ -99,9 +99,15 @@ def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) 
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         wanted = f"{name}@{revision}" if revision else name
-        raise NotFoundError(f"neither a directory nor a model on the hub: {wanted}") from error
+        raise NotFoundError(
+            f"neither a directory nor a model on the hub: {wanted}",
+            "check the spelling; a gated model needs HF_TOKEN",
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
-        raise RemoteError(f"{name} could not be fetched from the hub: {type(error).__name__}") from error
+        raise RemoteError(
+            f"{name} could not be fetched from the hub: {type(error).__name__}",
+            "check the network, then try again",
+        ) from error
 
 
 def weight_files(directory: Path) -> list[str]:

@@ -65,7 +65,7 @@ class Adding:
 
     def _publish(self, push: Push, manifest: Manifest, data: bytes) -> Published:
         name, digest = manifest.name, Digest.of(data)
-        version, new = FIRST, False
+        version, new = FIRST, False  # until the ledger is known
         blobs = {digest, *refers_to(manifest)}
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
@@ -80,7 +80,7 @@ class Adding:
                 return None
             return blobs
 
-        commit(self.store, push, name, change, _Held({digest: data}))
+        commit(self.store, push, name, change, _InMemory({digest: data}))
         return Published(name, version, digest, manifest, data, new)
 
 
@@ -95,7 +95,7 @@ def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
     return dict(zip(paths, run_parallel(store, paths, threading.Event()), strict=True))
 
 
-class _Held:
+class _InMemory:
     """A few blobs in memory that no store has yet."""
 
     def __init__(self, blobs: dict[Digest, bytes]) -> None:
@@ -106,7 +106,7 @@ class _Held:
 
     def open_blob(self, digest: Digest, start: int = 0) -> BytesIO:
         if digest not in self._blobs:
-            raise NotFoundError(f"blob {digest} is missing", "run reg verify to see what else is")
+            raise NotFoundError(f"blob {digest} is missing", "run `reg verify` to see what else is")
         return BytesIO(self._blobs[digest][start:])
 
 

@@ -22,7 +22,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> 
         raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
     if Digest.of(data) != digest:
         raise IntegrityError(
-            f"blob {digest} is damaged: its bytes have another digest", "run reg verify to see the extent"
+            f"blob {digest} is damaged: its bytes have another digest", "run `reg verify` to see the extent"
         )
     return data
 

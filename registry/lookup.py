@@ -66,7 +66,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
-            "run reg verify to see the extent",
+            "run `reg verify` to see the extent",
         )
     return state
 

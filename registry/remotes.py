@@ -28,6 +28,7 @@ from onnxreg.schema.errors import (
     IntegrityError,
     NotFoundError,
     missing_extra,
+    why,
 )
 from onnxreg.schema.nearest import suggest
 from onnxreg.schema.reading import mapping, required, text
@@ -167,7 +168,7 @@ class Remotes:
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
-            raise InputError(f"remote {name} needs a path or URL")
+            raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = _absolute(url)
         _check_scheme(url)
         with self._changing() as known:
@@ -287,7 +288,7 @@ class Remotes:
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
             raise NotFoundError(
-                f"nothing was ever remembered of {url}", "reg fetch-index fetches what is needed offline"
+                f"nothing was ever remembered of {url}", "`reg fetch-index` fetches what is needed offline"
             )
         path = _scheme(url) in ("", "file") or len(_scheme(url)) == 1
         remote = LocalRemote(_path(url)) if path else open_url(url, known_id=self.pins[url])
@@ -310,11 +311,15 @@ def _texts(value: Any) -> dict[str, str]:
 def _scheme(place: str) -> str:
     """The scheme of a URL, "" for a path. InputError for what is neither."""
     if "\0" in place:
-        raise InputError(f"not a path or URL: {place[:80]!r}")
+        raise InputError(
+            f"not a path or URL: {place[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
+        )
     try:
         return urlsplit(place).scheme
     except ValueError as error:
-        raise InputError(f"not a URL: {place[:80]!r}: {error}") from error
+        raise InputError(
+            f"not a URL: {place[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
+        ) from error
 
 
 def _absolute(place: str) -> str:

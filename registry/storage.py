@@ -74,7 +74,7 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
             return key
     raise LostRaceError(
         f"every key of blob {digest.short}... is condemned by some collector",
-        "reg doctor names the collectors that never ended",
+        "`reg doctor` names the collectors that never ended",
     )
 
 
@@ -106,7 +106,7 @@ class MissingBlobError(NotFoundError):
     """A blob that some document named is not there: lost, or freed since the document was read."""
 
     def __init__(self, digest: Digest, where: str) -> None:
-        super().__init__(f"blob {digest} is not in {where}", "run reg verify to see what else is missing")
+        super().__init__(f"blob {digest} is not in {where}", "run `reg verify` to see what else is missing")
 
 
 class UnlistedError(RemoteError):

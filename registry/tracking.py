@@ -72,7 +72,7 @@ class Tracking:
         try:
             return max(0.0, time.time() - self._token(name).stat().st_mtime)
         except OSError:
-            raise NotFoundError(f"{name} was never seen there", "reg fetch-index fetches it") from None
+            raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
         """Remember an index file as it is there now."""

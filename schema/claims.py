@@ -18,7 +18,7 @@ from onnxreg.schema.events import (
     decode_event,
 )
 
-BROKEN = "run reg verify to see the extent"
+BROKEN = "run `reg verify` to see the extent"
 
 Table = Mapping[str, Any]
 """Channels or versions of a state line, as JSON."""

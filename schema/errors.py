@@ -89,6 +89,12 @@ def about(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error.message}", error.hint) from error
 
 
+def why(error: object) -> str:
+    """What a library or the system says went wrong, in one line; errors have numbers and names that tell people nothing."""
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return said[:300] or type(error).__name__
+
+
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The one line that a verb prints when the library it needs is not installed."""
     return HostError(f"{purpose} needs {module}, which is not installed", f"pip install 'onnxreg[{extra}]'")

@@ -10,8 +10,11 @@ def nearest(name: str, known: Iterable[str], least: float = ALIKE, most: int = 3
     """The known names that are most alike, the best first; capitals do not count."""
     from difflib import get_close_matches
 
-    folded = {each.lower(): each for each in known}
-    return [folded[near] for near in get_close_matches(name.lower(), folded, most, least)]
+    folded: dict[str, list[str]] = {}
+    for each in known:
+        folded.setdefault(each.lower(), []).append(each)
+    found = get_close_matches(name.lower(), folded, most, least)
+    return [each for near in found for each in folded[near]][:most]
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str | None = None, least: float = ALIKE) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.errors import InputError, NotFoundError, why
 from onnxreg.schema.job import JobRow
 
 OPTION = "options."
@@ -35,7 +35,7 @@ def read_jobs(path: Path) -> list[Job]:
     """
     rows = list(_csv_rows(path) if path.suffix.lower() == ".csv" else _yaml_rows(path))
     if not rows:
-        raise InputError(f"{path.name} holds no jobs")
+        raise InputError(f"{path.name} holds no jobs", "write one row for each export: see docs/fleets.md")
     directory = path.absolute().parent
     return [
         Job(number, _row(row, f"{path.name}: row {number}", directory)) for number, row in enumerate(rows, 1)
@@ -57,15 +57,20 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             reader = csv.DictReader(file, strict=True)
             header = reader.fieldnames or ()
             if twice := next((name for name in header if header.count(name) > 1), None):
-                raise InputError(f"{path.name}: the column {twice!r} stands twice")
+                raise InputError(f"{path.name}: the column {twice!r} stands twice", "leave one out")
             for number, row in enumerate(reader, 1):
                 if None in row or None in row.values():
-                    raise InputError(f"{path.name}: row {number} has not as many cells as there are columns")
+                    raise InputError(
+                        f"{path.name}: row {number} has not as many cells as there are columns",
+                        "a cell that holds a comma stands in double quotes",
+                    )
                 yield _from_cells(row)
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no job file at {path}") from error
+        raise NotFoundError(f"there is no job file at {path}", "check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path.name} is no CSV file: {error}") from error
+        raise InputError(
+            f"{path.name} is no CSV file: {why(error)}", "save it as comma-separated text, in UTF-8"
+        ) from error
 
 
 def _from_cells(row: Mapping[str, str]) -> dict[str, Any]:
@@ -87,7 +92,7 @@ def _scalar(cell: str) -> Any:
 
 def _row(value: Any, what: str, directory: Path) -> JobRow:
     if not isinstance(value, dict):
-        raise InputError(f"{what} holds no keys")
+        raise InputError(f"{what} holds no keys", "write keys and values: - {source: ..., profile: ...}")
     found = JobRow.from_json(value, what)
     placed = {key: _beside(text, directory) for key in PATHS if (text := getattr(found, key)) is not None}
     options = {

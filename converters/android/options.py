@@ -60,11 +60,16 @@ def check_options(options: AndroidOptions) -> None:
             f"the android profile has opset {OPSET}; {options.opset} was asked for", "leave --opset out"
         )
     if options.max_seq_length < 1:
-        raise InputError(f"the maximum sequence length must be at least 1, not {options.max_seq_length}")
+        raise InputError(
+            f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
+            "leave --max-seq-length out, or write what your texts need, such as 256",
+        )
     if options.eval_suite is not None and not options.int8:
-        raise InputError("an evaluation suite judges the INT8 file, which --no-int8 leaves out")
+        raise InputError(
+            "an evaluation suite judges the INT8 file, which --no-int8 leaves out", "leave one of them out"
+        )
     if options.int8_embeddings and not options.int8:
-        raise InputError("--int8-embeddings and --no-int8 contradict each other")
+        raise InputError("--int8-embeddings and --no-int8 contradict each other", "leave one of them out")
 
 
 def recipe_of(options: AndroidOptions) -> RecipeFile:

@@ -115,13 +115,14 @@ def make_family(
 
 def _gather(asked: FamilyFile, directory: Path) -> tuple[Parts, HeldOut | None]:
     """All checkpoints, read, and the held-out rows; what does not fit together is refused before any graph is made."""
+    document, source = record(asked, directory), source_digest(asked, directory)
     held_out = None if asked.evaluation is None else HeldOut.read(directory / asked.evaluation)
     backbone = load_backbone(checkpoint_of(asked.backbone, directory), asked.backbone.classes)
     heads = read_heads(asked.heads, directory, backbone.classes, backbone.width)
     check_paths(asked, heads)
     if held_out is not None:
         held_out.check_heads([head.name for head in heads.values()])
-    return Parts(backbone, heads, record(asked, directory), source_digest(asked, directory)), held_out
+    return Parts(backbone, heads, document, source), held_out
 
 
 def _drawn(width: int) -> Any:

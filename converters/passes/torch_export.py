@@ -9,6 +9,7 @@ from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import model, notes, torch_model
 from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
+from onnxreg.converters.runtime import one_torch_thread
 from onnxreg.schema.errors import ConversionError
 
 Export = Callable[[TorchModel, int, bool, bool], Any]
@@ -71,10 +72,20 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
     import torch
 
     try:
-        with quiet(), quieted("torch.onnx"), quieted("onnxscript"), without_onnx_log(), torch.no_grad():
+        with (
+            quiet(),
+            quieted("torch.onnx"),
+            quieted("onnxscript"),
+            without_onnx_log(),
+            one_torch_thread(),
+            torch.no_grad(),
+        ):
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
-        raise ConversionError(f"PyTorch could not export the model: {_first_line(error)}") from error
+        raise ConversionError(
+            f"PyTorch could not export the model: {_first_line(error)}",
+            "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
+        ) from error
 
 
 def _parse(target: io.BytesIO) -> Any:

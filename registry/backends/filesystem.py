@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import HostError, InputError, RegError, RemoteError, missing_extra
+from onnxreg.schema.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = {
     "abfs": True,
@@ -149,9 +149,8 @@ class FileStore:
         except RegError:
             raise
         except Exception as error:
-            said = " ".join(str(error).split())[:300]
             raise RemoteError(
-                f"{doing} at {self.url} failed: {type(error).__name__}: {said}",
+                f"{doing} at {self.url} failed: {why(error)}",
                 "check the URL and your credentials",
             ) from error
 

@@ -23,7 +23,7 @@ from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError, index_path
-from onnxreg.schema.errors import InputError, RemoteError
+from onnxreg.schema.errors import InputError, RemoteError, why
 
 TIMEOUT = 60
 """Seconds without a byte after which a server counts as gone."""
@@ -153,7 +153,7 @@ class HttpStore(ReadOnly):
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 raise UnansweredError(
-                    f"reading {request.full_url} failed: {type(reason).__name__}: {reason}",
+                    f"reading {request.full_url} failed: {why(reason)}",
                     _trust(reason) or "check the network and the URL",
                 ) from error
 

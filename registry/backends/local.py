@@ -134,7 +134,7 @@ class LocalRemote:
                     "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
                 ) from None
             except NotADirectoryError:
-                raise InputError(f"{self.root} is not a directory") from None
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from onnxreg.schema.errors import IntegrityError
 
-IRREGULAR = "reg doctor says what to do; reg verify --repair --from REMOTE puts a good file in its place"
+IRREGULAR = "`reg doctor` says what to do; reg verify --repair --from REMOTE puts a good file in its place"
 
 
 def is_regular(path: Path) -> bool:

@@ -290,7 +290,7 @@ class S3Client:
         if isinstance(error, (*_mistakes(), ValueError)):
             return InputError(f"{what}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL")
         hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
-        return UnansweredError(f"{what}: {type(error).__name__}: {_one_line(error)}", hint)
+        return UnansweredError(f"{what}: {_one_line(error) or type(error).__name__}", hint)
 
     def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         """Make bare requests from now on as this usual one is made."""

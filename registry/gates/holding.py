@@ -66,7 +66,7 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
     held = ledger.channels.get(channel)
     if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
         raise IntegrityError(
-            f"{name}:{channel} was moved without an event in the log", "run reg verify to see the extent"
+            f"{name}:{channel} was moved without an event in the log", "run `reg verify` to see the extent"
         )
     _check_moves(ledger, log, rules, past)
     last = past[-1]

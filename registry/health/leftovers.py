@@ -42,7 +42,7 @@ def clear(remote: Remote, paths: Collection[str]) -> list[str]:
 def _below(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
     found = [file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))]
     if not found:
-        raise NotFoundError(f"there is no {path}", "reg doctor names what may be cleared")
+        raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
     yield from found
 
 
@@ -51,4 +51,6 @@ def _check(remote: Remote, file: TreeFile) -> None:
     if note is not None and remote.is_alive(note[1]):
         raise ConflictError(f"the collection that left {file.path} runs", "wait for it, or stop it")
     if note is None and belongs(file) and not PROBE.fullmatch(file.path) and not TRIAL.fullmatch(file.path):
-        raise InputError(f"{file.path} is a part of the registry", "reg gc frees what is not needed any more")
+        raise InputError(
+            f"{file.path} is a part of the registry", "`reg gc` frees what is not needed any more"
+        )

@@ -145,5 +145,5 @@ def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring
         bring(missing)
     elif missing:
         raise NotFoundError(
-            f"blob {missing[0]} of {ledger.name} is not there", "run reg verify to see what else is missing"
+            f"blob {missing[0]} of {ledger.name} is not there", "run `reg verify` to see what else is missing"
         )

@@ -158,7 +158,7 @@ class Decisions:
         """The event that brings the files of an expired version back."""
         gone = entry.gone
         if gone is None or gone.how != "expired":
-            raise ConflictError(f"{name}:{version} is not expired")
+            raise ConflictError(f"{name}:{version} is not expired", "leave --restore out")
         return self._about(Restore, lookup.Found(name, version, entry), None, expire=gone.event)
 
     def purge(

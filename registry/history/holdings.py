@@ -214,7 +214,8 @@ def check_fits(source: Ledger, wanted: Mapping[Version, Held]) -> None:
     """InputError where more artifacts of a version are wanted than an event of the destination can name: known before any
     of them is fetched."""
     for version, paths in wanted.items():
-        _hold(source, version, paths, None).check_fits()
+        if paths is not None:
+            _hold(source, version, paths, None).check_fits()
 
 
 def _hold(ledger: Ledger, version: Version, paths: Held, actor: str | None) -> Hold:

@@ -245,7 +245,9 @@ class Ledger:
         elif entry.pinned:
             raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
         elif entry.gone is not None:
-            raise ConflictError(f"{self.name}:{event.version} is {entry.gone.how} already")
+            raise ConflictError(
+                f"{self.name}:{event.version} is {entry.gone.how} already", f"`reg log {self.name}` says why"
+            )
         elif entry.attested and isinstance(event, Drop):
             raise ConflictError(
                 f"{self.name}:{event.version} was evaluated since, and that stays on record",

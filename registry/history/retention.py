@@ -28,7 +28,7 @@ class Policy:
         if self.versions is not None and self.versions < 1:
             raise InputError("--keep-versions is at least 1", "untag and drop or purge what must go")
         if self.days is not None and not 0 <= self.days <= 36500:
-            raise InputError("--keep-days is a number of days, at least 0")
+            raise InputError("--keep-days is a number of days, at least 0", "write --keep-days 90")
 
     def __bool__(self) -> bool:
         return self.versions is not None or self.days is not None

@@ -11,7 +11,7 @@ from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.live.objects import object_trials
 from onnxreg.registry.live.trial import Trial
 from onnxreg.registry.live.writers import push_and_pull
-from onnxreg.schema.errors import RemoteError
+from onnxreg.schema.errors import RemoteError, why
 
 
 class FileScratch:
@@ -51,7 +51,7 @@ class FileScratch:
             if files.exists(root):
                 yield "it is still there"
         except Exception as error:
-            raise RemoteError(f"removing {self._url} failed: {type(error).__name__}") from error
+            raise RemoteError(f"removing {self._url} failed: {why(error)}", "remove it by hand") from error
 
     def _opened(self) -> ObjectRemote:
         return file_remote(f"{self._url}registry?single_writer=yes", create=True)

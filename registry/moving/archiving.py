@@ -90,7 +90,7 @@ def _check(ledger: Ledger, index: bytes, url: str) -> None:
     """IntegrityError where an index file is not what its own log gives."""
     if replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode() != index:
         raise IntegrityError(
-            f"the index of {ledger.name} in {url} is not what its log says", "run reg verify there"
+            f"the index of {ledger.name} in {url} is not what its log says", "run `reg verify` there"
         )
 
 

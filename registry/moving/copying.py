@@ -261,6 +261,8 @@ class Metered(io.RawIOBase):
             count: int = self._stream.readinto(block)
         self._left -= count
         if self._left < 0:
-            raise IntegrityError(f"{self._what}: it is longer than its manifest says", "run reg verify there")
+            raise IntegrityError(
+                f"{self._what}: it is longer than its manifest says", "run `reg verify` there"
+            )
         self._moved(count)
         return count

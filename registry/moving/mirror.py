@@ -101,7 +101,7 @@ def _unfinished(destination: Remote) -> Iterator[None]:
     try:
         yield
     except (HostError, RemoteError) as error:
-        rest = f"{destination.url} has only what arrived: run reg mirror again, it goes on there"
+        rest = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
         error.hint = "; ".join(filter(None, (error.hint, rest)))
         raise
 

@@ -135,14 +135,14 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
     if source.head == destination.head and source.entries != destination.entries:
         raise IntegrityError(
             f"two copies of one log of {source.name} say different things of its versions",
-            "the state line of one of them is wrong: run reg verify in both",
+            "the state line of one of them is wrong: run `reg verify` in both",
         )
     for version in versions if source.registry != destination.registry else ():
         held, said = destination.entries.get(version), source.entries.get(version)
         if held is None or said is None or held.manifest != said.manifest:
             raise IntegrityError(
                 f"the log of {source.name} does not publish {version} as its state line says",
-                "run reg verify in the registry that it comes from",
+                "run `reg verify` in the registry that it comes from",
             )
 
 

@@ -66,5 +66,8 @@ def check_models(store: LocalRemote, names: Sequence[str], channels: Collection[
             if len(names) == 1:
                 raise no_channel(names[0], channel, known)
             raise NotFoundError(
-                f"none of the {len(names)} models has a channel {channel}", suggest(channel, sorted(known))
+                f"none of the {len(names)} models has a channel {channel}",
+                suggest(channel, sorted(known))
+                if known
+                else "they have no channels yet: `reg tag` makes one",
             )

@@ -56,7 +56,7 @@ def fetched(
     `held`: the paths of the artifacts that are held there, see `Published.held`; NotFoundError where this is none of them.
     """
     if held is not None and artifact.path not in held:
-        raise NotFoundError(f"{artifact.path} is not held in {place.url}", "reg pull fetches the rest")
+        raise NotFoundError(f"{artifact.path} is not held in {place.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         fill(place, parts, Path(scratch), progress or Progress())

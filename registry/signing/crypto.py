@@ -94,7 +94,9 @@ def _wrap(key: object) -> PrivateKey:
     if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         raw = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         return PrivateKey(PublicKey("ecdsa-p256", raw), key)
-    raise InputError("the private key is neither Ed25519 nor ECDSA P-256")
+    raise InputError(
+        "the private key is neither Ed25519 nor ECDSA P-256", "`reg key new NAME` makes one that is"
+    )
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:

@@ -25,7 +25,7 @@ def passphrase(name: str, new: bool = False) -> str:
 
         given = getpass(f"Passphrase of key {name}: ")
         if new and given != getpass("The same again: "):
-            raise InputError("the two passphrases differ")
+            raise InputError("the two passphrases differ", "type the same one twice")
     if not given:
         raise InputError(f"key {name} needs a passphrase", f"set {PASSPHRASE}, or answer at a terminal")
     return given

@@ -31,7 +31,7 @@ def revoke_key(name: str, reason: str, heads: Heads) -> tuple[Path, int]:
     if held is None:
         raise NotFoundError(f"{trust_file()} has no key {name}", "`reg trust show` lists them")
     if held.revoked is not None:
-        raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}")
+        raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}", "nothing is left to do")
     lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
     lines += [f"reason = {_toml(reason)}", "until = ["]
     untils = []

@@ -112,7 +112,7 @@ class Heads:
             return self._compare(place, name, index, before, policy)
         except InputError as error:
             raise IntegrityError(
-                f"the index of {name} in {place.url} is damaged: {error.message}", "run reg verify there"
+                f"the index of {name} in {place.url} is damaged: {error.message}", "run `reg verify` there"
             ) from error
 
     def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:

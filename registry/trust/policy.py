@@ -30,7 +30,7 @@ def enforce(trust: Trust, source: Source, name: str, index: IndexFile) -> None:
     check_lines(trust, registry, name, lines)
     if replay(lines, registry, name, ledger.fetch).encode() != index.data:
         raise IntegrityError(
-            f"the state of {name} is not what its log says", "run reg verify to see the extent"
+            f"the state of {name} is not what its log says", "run `reg verify` to see the extent"
         )
 
 
@@ -127,5 +127,5 @@ def require_signed(source: Source, found: Found, trust: Trust | None = None) -> 
             why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
             raise IntegrityError(
                 f"{found.ref} with manifest {found.entry.manifest.short}... must be signed by a trusted key: {why}",
-                "reg verify --signatures lists the signatures",
+                "`reg verify --signatures` lists the signatures",
             )

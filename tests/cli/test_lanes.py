@@ -72,6 +72,9 @@ UNCOMMON = (
     ["resolve", "a", "--format", "--json"],
     ["resolve", "a", "--format=onnx"],
     ["resolve", "a", "--precision", ""],
+    ["export", "a", "--opset", "x"],
+    ["export", "a", "--opset", "-1"],
+    ["export", "a", "--opset"],
     ["show", "a"],
     ["--registry"],
     ["--registry", "ls"],
@@ -92,6 +95,7 @@ def test_the_fast_table_is_a_part_of_the_typer_command(verb: str) -> None:
         assert options[name].name == parameter
         assert getattr(options[name], "is_flag", False) == (kind == fast.FLAG)
         assert options[name].multiple == (kind == fast.LIST)
+        assert (options[name].type_descriptor.annotation is int) == (kind == fast.NUMBER)
 
 
 @pytest.mark.parametrize("verb", fast.VERBS)

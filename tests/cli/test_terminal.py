@@ -171,3 +171,12 @@ def test_a_table_leaves_out_empty_columns_and_aligns_numbers() -> None:
         "long    12",
     ]
     assert list(output.table(("NAME",), [])) == []
+
+
+def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:
+    words = ("ls", "--remote", "./a-place-with-a-long-name/where-there-is-no-registry/and-never-was")
+    drawn = on_a_terminal(home, *words, NO_COLOR="1")[1].splitlines()
+    assert [line[:6] for line in drawn] == ["error:", "      ", "hint: ", "      "]
+    assert len(reg("--registry", home, *words).err.splitlines()) == 2
+    changed = on_a_terminal(home, "diff", "acme/pii:0.1.0", "acme/pii:0.2.0", NO_COLOR="1")[1]
+    assert max(map(len, changed.splitlines())) <= 80

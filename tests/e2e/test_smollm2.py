@@ -41,6 +41,7 @@ def answer(directory: Path, question: str, tokens: int = 12) -> str:
     return str(tokenizer.decode(generator.get_sequence(0)[len(given) :]))
 
 
+@pytest.mark.timeout(1800)
 def test_every_precision_answers_after_all_of_it(reg: Reg, tmp_path: Path) -> None:
     words = ("export", smollm2.checkpoint(), "--recipe", recipe(tmp_path), "--name", "acme/smollm2")
     manifest = json.loads(reg(*words, "--json").stdout)["manifest"]

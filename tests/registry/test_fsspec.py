@@ -63,7 +63,7 @@ def test_what_a_driver_raises_becomes_one_family(tmp_path: Path, monkeypatch: py
         raise LookupError("the driver is confused")
 
     monkeypatch.setattr(store._files, "cat_file", fail)
-    with pytest.raises(RemoteError, match=r"reading registry.json at sftp://.* LookupError: the driver"):
+    with pytest.raises(RemoteError, match=r"reading registry.json at sftp://.* failed: the driver"):
         store.get("registry.json")
 
 

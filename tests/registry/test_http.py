@@ -135,7 +135,7 @@ def test_writes_and_lists_nothing(site: Proxy, reader: Registry, make_draft: Mak
         ("http://models.example/x", 2, "write https://"),
         ("https:///x", 2, "not the URL of a registry"),
         ("{url}/nowhere", 3, "there is no registry"),
-        ("{closed}", 6, "ConnectionRefusedError"),
+        ("{closed}", 6, "failed: Connection refused"),
     ],
 )
 def test_bad_input(

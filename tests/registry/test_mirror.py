@@ -384,7 +384,7 @@ def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
     behind.plan = dies_after(part, good)
     with pytest.raises(RemoteError) as failed:
         mirror(*places)
-    assert f"{target} has only what arrived: run reg mirror again" in failed.value.hint
+    assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
     half = Registry(Path(target))
     assert not half.verify().damages
     assert set(half.names()) < set(filled.names())

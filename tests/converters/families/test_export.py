@@ -331,17 +331,17 @@ BAD: dict[str, tuple[Spoil, dict[str, Any], str]] = {
     "a backbone called as a head": (
         lambda r: None,
         {"backbone": {"checkpoint": "swin", "file": "disease-heads/apple"}},
-        "backbone and head:apple: paths collide",
+        "backbone and head:apple: two files are called",
     ),
     "a backbone called as the detector": (
         lambda r: None,
         {"backbone": {"checkpoint": "swin", "file": "ood"}},
-        "backbone and ood: paths collide",
+        "backbone and ood: two files are called",
     ),
     "a precision twice": (
         lambda r: None,
         {"variants": {"backbone": ["int8", "int8"]}},
-        "backbone: paths collide",
+        "backbone: two files are called",
     ),
     "heads in a file": (
         lambda r: None,
