@@ -14,7 +14,7 @@ from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.roles import role_of
 from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.errors import ConversionError, InputError, RegError
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.ref import check_name
 
@@ -42,6 +42,7 @@ def adopt(
         format, precision: what to call the artifacts, instead of what their weights say.
 
     Raises:
+        NotFoundError: a file is not there.
         InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says or that
             nothing can run,
             labels or a stated format or precision that contradict the graph.
@@ -74,7 +75,7 @@ def adopt(
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
     for file in (*models, *rest):
         if not file.exists():
-            raise InputError(f"no such file: {file.name}", "check the spelling")
+            raise NotFoundError(f"no such file: {file.name}", "check the spelling")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):
@@ -85,7 +86,7 @@ def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
 
 def _facts(model: Path, config: Path | None) -> GraphFacts:
     if not model.is_file():
-        raise InputError(f"no such file: {model.name}", "check the spelling")
+        raise NotFoundError(f"no such file: {model.name}", "check the spelling")
     if model.suffix == ".ort":
         return inspect_ort(model, config)
     found = inspect_onnx(model)

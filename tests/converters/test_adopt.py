@@ -16,7 +16,7 @@ from onnxreg.converters import running
 from onnxreg.converters.intake import adopt
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import HostError, InputError
+from onnxreg.schema.errors import HostError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
@@ -255,10 +255,10 @@ def test_no_model_among_the_files(bert: Path, workspace: Path) -> None:
 
 
 def test_a_missing_file_is_named(folder: Path, workspace: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file: gone\.onnx"):
+    with pytest.raises(NotFoundError, match=r"no such file: gone\.onnx"):
         adopt([folder / "gone.onnx"], workspace, name="a")
     assert list(workspace.iterdir()) == []
-    with pytest.raises(InputError, match=r"no such file: gone\.json"):
+    with pytest.raises(NotFoundError, match=r"no such file: gone\.json"):
         adopt([folder / "model.onnx", folder / "gone.json"], workspace, name="a")
 
 
