@@ -25,7 +25,11 @@ PEERS: dict[str, tuple[str, ...]] = {
 the transformers 4.57 that it asks for."""
 PACKAGES = {"aws": "awscli", "hf": "huggingface_hub", "optimum": "optimum-onnx", "olive": "olive-ai"}
 """The distribution that gives a peer its version, where the name is another one."""
-OF_THE_SYSTEM = {"nginx": ["nginx", "-v"], "docker-registry": ["docker-registry", "--version"]}
+OF_THE_SYSTEM = {
+    "nginx": ["nginx", "-v"],
+    "docker-registry": ["docker-registry", "--version"],
+    "skopeo": ["skopeo", "--version"],
+}
 """Peers that come from the distribution, and how each tells its version."""
 
 VERSION = "import importlib.metadata as m, json, sys; print(json.dumps([*map(m.version, sys.argv[1:])]))"

@@ -25,7 +25,7 @@ LARGE = {
 }
 FLAT = {("models", "resolve one")}
 """What costs the same however large its input. (An index file has at most so many lines: `test_scale` has its bound.)"""
-CONTENDED = 1.6
+CONTENDED = 2
 """Who lost the race for one model tries again after a random pause that doubles: n log n requests. Bytes are not held to
 it, since each writes the lines of the others too until a segment of them is sealed."""
 
