@@ -128,5 +128,5 @@ def _near_key(key: str, model: type[BaseModel]) -> str:
     """The key of the model, or of a part of it, that is most alike."""
     schema = model.model_json_schema()
     parts = [schema, *schema.get("$defs", {}).values()]
-    near = nearest(key, {name for part in parts for name in part.get("properties", ())}, 0.7)
+    near = nearest(key, {name for part in parts for name in part.get("properties", ())} - {key}, 0.7)
     return f"did you mean {' or '.join(near)}?" if near else ""

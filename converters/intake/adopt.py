@@ -8,11 +8,13 @@ from onnxreg.converters import golden
 from onnxreg.converters.inspection.android_contract import check_contract
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.inspection.validity import check_onnx
 from onnxreg.converters.intake.companions import check_labels, class_count, describe
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.roles import role_of
+from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.ref import check_name
 
@@ -40,7 +42,9 @@ def adopt(
         format, precision: what to call the artifacts, instead of what their weights say.
 
     Raises:
-        InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says,
+        NotFoundError: a file is not there.
+        InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says or that
+            nothing can run,
             labels or a stated format or precision that contradict the graph.
     """
     check_name(name)
@@ -71,7 +75,7 @@ def adopt(
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
     for file in (*models, *rest):
         if not file.exists():
-            raise InputError(f"no such file: {file.name}", "check the spelling")
+            raise NotFoundError(f"no such file: {file.name}", "check the spelling")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):
@@ -82,8 +86,23 @@ def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
 
 def _facts(model: Path, config: Path | None) -> GraphFacts:
     if not model.is_file():
-        raise InputError(f"no such file: {model.name}", "check the spelling")
-    return inspect_ort(model, config) if model.suffix == ".ort" else inspect_onnx(model)
+        raise NotFoundError(f"no such file: {model.name}", "check the spelling")
+    if model.suffix == ".ort":
+        return inspect_ort(model, config)
+    found = inspect_onnx(model)
+    _refuse_unusable(model)
+    return found
+
+
+def _refuse_unusable(model: Path) -> None:
+    """InputError for what neither ONNX's checker nor ONNX Runtime takes; each knows operators that the other does not."""
+    try:
+        check_onnx(model)
+    except InputError as error:
+        try:
+            load_session(model, name=model.name)
+        except RegError:
+            raise error from None
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:

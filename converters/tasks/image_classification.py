@@ -128,7 +128,9 @@ class ImageClassification(Task):
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
             return Place(factory.find(asked.factory, self.directory), checkpoint, dataset)
         if not factory.is_factory(source):
-            raise NotFoundError(f"there is no run directory {source}", factory.HINT)
+            if Path(source).is_file():
+                raise InputError(f"{source} does not say which function makes the module", factory.HINT)
+            raise NotFoundError(f"there is no directory {source} of a training run", factory.HINT)
         made = factory.find(source, self.directory)
         if asked.factory not in (None, source, made.name):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
@@ -139,7 +141,10 @@ class ImageClassification(Task):
     def _file(self, name: str, what: str) -> Path:
         path = self.directory / name
         if not path.is_file():
-            raise NotFoundError(f"there is no {what} {name}", "relative paths are relative to the recipe")
+            hint = (
+                "check the path" if Path(name).is_absolute() else "relative paths are relative to the recipe"
+            )
+            raise NotFoundError(f"there is no {what} {name}", hint)
         return path
 
     def load(self, found: Found, name: str, directory: Path) -> Subject:

@@ -15,8 +15,20 @@ from onnxreg.registry.disk import Disk
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock between processes; the system releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _check_place(path)
     with FileLock(path):
         yield
+
+
+def _check_place(path: Path) -> None:
+    """FileNotFoundError where no file can be made, as below /proc: the lock would be waited for without end."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        os.close(os.open(path, flags, 0o644))
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return  # what else is wrong the lock says
 
 
 @contextmanager

@@ -336,9 +336,9 @@ def spoil(project: Path, how: str) -> None:
         ("keys", 2, "best.pth is not of this module: the checkpoint has no values for 3.bias"),
         ("shapes", 2, "other shapes than the module for 3.bias"),
         ("bomb", 2, "best.pth is no checkpoint of tensors alone"),
-        ("garbage", 2, "best.pth is no checkpoint of tensors alone"),
-        ("cut", 2, "best.pth is no checkpoint of tensors alone"),
-        ("empty", 2, "best.pth is no checkpoint of tensors alone"),
+        ("garbage", 2, "best.pth is no checkpoint"),
+        ("cut", 2, "best.pth is no checkpoint"),
+        ("empty", 2, "best.pth is no checkpoint"),
         ("absent", 3, "there is no checkpoint"),
     ],
 )

@@ -16,7 +16,7 @@ from onnxreg.converters import running
 from onnxreg.converters.intake import adopt
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import HostError, InputError
+from onnxreg.schema.errors import HostError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
@@ -255,10 +255,10 @@ def test_no_model_among_the_files(bert: Path, workspace: Path) -> None:
 
 
 def test_a_missing_file_is_named(folder: Path, workspace: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file: gone\.onnx"):
+    with pytest.raises(NotFoundError, match=r"no such file: gone\.onnx"):
         adopt([folder / "gone.onnx"], workspace, name="a")
     assert list(workspace.iterdir()) == []
-    with pytest.raises(InputError, match=r"no such file: gone\.json"):
+    with pytest.raises(NotFoundError, match=r"no such file: gone\.json"):
         adopt([folder / "model.onnx", folder / "gone.json"], workspace, name="a")
 
 
@@ -376,3 +376,29 @@ def test_no_profile_is_loaded_to_add_a_file() -> None:
     loaded = {name for name in done.stdout.split() if name.startswith("onnxreg.converters.")}
     assert "onnxreg.converters.intake.adopt" in loaded
     assert not {name for name in loaded if ".android." in name or ".recipes" in name}
+
+
+@pytest.mark.parametrize(
+    ("domain", "operator", "fits"),
+    [("", "Softmaxx", False), ("", "FastGelu", False), ("", "Softmax", True), ("com.lab", "Softmaxx", True)],
+)
+def test_a_graph_that_nothing_can_run_is_refused(
+    tmp_path: Path, workspace: Path, domain: str, operator: str, fits: bool
+) -> None:
+    """An operator of somebody's own domain is the business of who loads its library."""
+    name = f"{domain}.{operator}" if domain else operator
+    imports = '"" : 17' + (f', "{domain}" : 1' if domain else "")
+    graph = f"g (float[1, 4] x) => (float[1, 4] y) {{ y = {name}(x) }}"
+    onnx.save(parser.parse_model(f"<ir_version: 8, opset_import: [{imports}]> {graph}"), tmp_path / "m.onnx")
+    if fits:
+        adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
+    else:
+        with pytest.raises(InputError, match=rf"m\.onnx is not valid ONNX: No Op registered for {operator}"):
+            adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
+
+
+def test_what_onnx_runtime_alone_takes_is_no_mistake(tmp_path: Path, workspace: Path) -> None:
+    """Its own LayerNormalization has been in the plain domain since long before ONNX's, which came with opset 17."""
+    graph = "g (float[1, 4] x, float[4] s) => (float[1, 4] y) { y = LayerNormalization(x, s) }"
+    onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {graph}'), tmp_path / "m.onnx")
+    adopt([tmp_path / "m.onnx"], workspace, name="acme/m")

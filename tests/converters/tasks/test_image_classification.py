@@ -229,7 +229,7 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) ->
         ("net.py:build", {"checkpoint": None}, InputError, "nothing gives its weights"),
         ("net.py:build", {"dataset": "absent.npz"}, NotFoundError, r"there is no dataset absent\.npz"),
         ("net.py:build", {"factory": "net.py:Heads"}, InputError, "the recipe's factory net.py:Heads"),
-        ("no/such/run", {}, NotFoundError, "there is no run directory no/such/run"),
+        ("no/such/run", {}, NotFoundError, "there is no directory no/such/run of a training run"),
         (
             "net.py:build",
             {"input": [3, 8, 8]},

@@ -2,6 +2,8 @@
 
 import hashlib
 import itertools
+import os
+import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -182,10 +184,15 @@ class Clock(datetime):
 
 @contextmanager
 def determined(seed: str) -> Iterator[None]:
-    """Chance and time as functions of the seed, nobody sleeps, and blobs go up one after the other."""
-    count = itertools.count()
+    """Chance and time as functions of the seed, nobody sleeps, and blobs go up one after the other.
+
+    Chance is that of this thread: one that another test left behind must not draw what is a program's.
+    """
+    count, mine, urandom = itertools.count(), threading.get_ident(), os.urandom
 
     def draw(size: int = 32) -> bytes:
+        if threading.get_ident() != mine:
+            return urandom(size)
         return hashlib.shake_128(f"{seed} {next(count)}".encode()).digest(size)
 
     with (
