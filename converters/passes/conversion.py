@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from onnxreg.converters.passes import base, graph, model, proof, samples, torch_model
 from onnxreg.converters.passes.torch_export import (
@@ -20,7 +20,9 @@ EXPORTERS: dict[bool, tuple[str, Export]] = {
     True: ("dynamo", export_dynamo),
 }
 OLDEST, NEWEST = 7, 23
-"""The opsets that both exporters of PyTorch can be asked for, since 2.6."""
+"""The opsets of PyTorch's TorchScript exporter."""
+NEWEST_BY_DYNAMO = 26
+"""The newest one that ONNX Runtime 1.31 loads; the other exporter converts to any that ONNX has, from 18 on."""
 
 TOLERANCE = 1e-3
 """How far a graph may be from the module for `auto` to take it, in parts of the largest value of an output."""
@@ -42,11 +44,17 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     takes = "module"
 
     class Params(base.PassParams):
-        target_opset: int = Field(18, ge=OLDEST, le=NEWEST)
+        target_opset: int = Field(18, ge=OLDEST, le=NEWEST_BY_DYNAMO)
         use_dynamo_exporter: bool | Literal["auto"] = False
         dynamic: bool = True
         do_constant_folding: bool = True
         attention: Literal["eager"] = "eager"
+
+        @model_validator(mode="after")
+        def _has_an_exporter(self) -> "OnnxConversion.Params":
+            if self.target_opset > NEWEST and self.use_dynamo_exporter is False:
+                raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
+            return self
 
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:

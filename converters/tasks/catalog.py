@@ -17,7 +17,7 @@ from onnxreg.converters.tasks.text import (
 )
 from onnxreg.converters.tasks.text_generation import TextGeneration
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.nearest import suggest
+from onnxreg.schema.nearest import nearest
 
 ALIASES = {
     "default": "feature-extraction",
@@ -38,11 +38,12 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in _OWN}
 
 
 def find(name: str, kind: type[Task] = Task) -> type[Task]:
-    """The task of this name; InputError where there is none, with the nearest names of tasks of a kind."""
+    """The task of this name; InputError where there is none, with the names of a kind, the nearest first."""
     known = ALIASES.get(name, name)
     if known not in TASKS:
         names = [name for name in [*TASKS, *ALIASES] if issubclass(TASKS[ALIASES.get(name, name)], kind)]
-        raise InputError(f"no task is called {name[:80]!r}", suggest(name, names))
+        near = "".join(f"did you mean {each}? " for each in nearest(name, names, most=1))
+        raise InputError(f"no task is called {name[:80]!r}", f"{near}one of: {', '.join(names)}")
     return TASKS[known]
 
 
