@@ -144,12 +144,16 @@ def aws_sync(program: Path, made: Input, env: dict[str, str]) -> Client:
     )
 
 
-def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
-    """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache."""
+def dvc(program: Path, made: Input, env: dict[str, str], whole: bool = False) -> Client:
+    """A repository whose cache holds the files already; a pull begins with the repository alone, and links into its cache.
+
+    With `whole` it verifies what it pulls, and ends when that is on the disk.
+    """
     work = made.scratch / "dvc"
     config = made.scratch / "aws-config"  # dvc takes no device for one
     config.touch()
     env = {**env, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(made.scratch / "dvc-site")}
+    verify, after = ("    verify = true\n", ' && sync -f "$1"') if whole else ("", "")
     env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = str(config)
 
     def configure(place: str, target: Path) -> None:
@@ -158,7 +162,9 @@ def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
             "[core]\n    no_scm = true\n    analytics = false\n    check_update = false\n    remote = there\n"
         )
         cache = "[cache]\n    type = hardlink\n"
-        (target / ".dvc" / "config").write_text(f"{core}{cache}['remote \"there\"']\n    url = {place}\n")
+        (target / ".dvc" / "config").write_text(
+            f"{core}{cache}['remote \"there\"']\n    url = {place}\n{verify}"
+        )
 
     def prepare(place: str, target: Path) -> None:
         if target == Path():
@@ -175,10 +181,10 @@ def dvc(program: Path, made: Input, env: dict[str, str]) -> Client:
     shutil.copytree(made.files, work / "files")
     note()
     return Client(
-        "dvc",
+        "dvc, verify + sync" if whole else "dvc",
         env,
         lambda place: [program, "--cd", work, "push", "--quiet"],
-        lambda place, target: [program, "--cd", target, "pull", "--quiet"],
+        lambda place, target: ["sh", "-c", f'"$0" --cd "$1" pull --quiet{after}', program, target],
         prepare,
         note,
     )

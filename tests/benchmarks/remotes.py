@@ -34,9 +34,13 @@ def bucket(kind: str) -> Iterator[tuple[s3servers.Server, dict[str, str]]]:
         yield server, env | server.environment | {"AWS_DEFAULT_REGION": "us-east-1"}
 
 
+DURABLE = frozenset({"aws, sync", "dvc, verified"})
+"""Peers that are made to end where ours does, with everything on the disk."""
+
+
 def client_of(peer: str, cache: Path, made: Input, env: dict[str, str]) -> Client:
-    if peer == "dvc":
-        return dvc(installed(cache, "dvc") / "dvc", made, env)
+    if peer.startswith("dvc"):
+        return dvc(installed(cache, "dvc") / "dvc", made, env, whole=peer in DURABLE)
     if peer == "mlflow":
         return mlflow(installed(cache, "mlflow") / "python", made, env)
     program = installed(cache, "aws") / "aws"
@@ -49,7 +53,7 @@ def s3(cache: Path, made: Input, count: int, kind: str, peer: str, aim: str = "<
     """Both of a pair have the same server; what waits for the disk is compared in pulls alone."""
     with bucket(kind) as (server, env):
         ours, theirs = reg(made, f"reg, {kind}", env), client_of(peer, cache, made, env)
-        if peer != "aws, sync":
+        if peer not in DURABLE:
             yield from pushes(ours, theirs, server.fresh, made, aim, count)
         yield from pulls(ours, theirs, server.fresh, made, aim, count)
 
@@ -154,6 +158,7 @@ PARTS: dict[str, Callable[[Path, Input, int], Iterator[Row]]] = {
     "aws": partial(s3, kind="seaweedfs", peer="aws"),
     "aws, sync": partial(s3, kind="seaweedfs", peer="aws, sync"),
     "dvc": partial(s3, kind="seaweedfs", peer="dvc", aim="<= 0.67"),
+    "dvc, verified": partial(s3, kind="seaweedfs", peer="dvc, verified", aim="<= 0.67"),
     "mlflow": partial(s3, kind="seaweedfs", peer="mlflow"),
     "ministack": partial(s3, kind="ministack", peer="aws"),
     "hub": partial(on_the_hub, xet=False),
