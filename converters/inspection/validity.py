@@ -5,21 +5,15 @@ from typing import Any
 
 from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.inspection.external import external_files, tensors
-from onnxreg.converters.inspection.onnx_graph import load_onnx
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.schema.errors import InputError
 
 
-def check_onnx(path: Path) -> None:
-    """Raise InputError where a file or its external data is not what ONNX asks for."""
-    check_model(load_onnx(path), path)
-
-
 def check_model(model: Any, path: Path) -> None:
-    """The same of a file that is loaded (`onnx_graph.load_onnx`); `model` is left as it is.
+    """Raise InputError where a loaded file (`onnx_graph.load_onnx`) or its external data is not what ONNX asks for.
 
     The checker itself never sees external data: it refuses files with more than one name, which those of a registry
-    have. That these are there, in their folder and long enough, is checked here.
+    have. That the data is there, in its folder and long enough, is checked here. `model` is left as it is.
     """
     import onnx
 

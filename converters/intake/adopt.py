@@ -6,9 +6,10 @@ from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.inspection.android_contract import check_contract
-from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.inspection.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
-from onnxreg.converters.inspection.validity import check_onnx
+from onnxreg.converters.inspection.onnx_graph import load_onnx
+from onnxreg.converters.inspection.validity import check_model
 from onnxreg.converters.intake.companions import check_labels, class_count, describe
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.roles import role_of
@@ -89,15 +90,16 @@ def _facts(model: Path, config: Path | None) -> GraphFacts:
         raise NotFoundError(f"no such file: {model.name}", "check the spelling")
     if model.suffix == ".ort":
         return inspect_ort(model, config)
-    found = inspect_onnx(model)
-    _refuse_unusable(model)
+    loaded = load_onnx(model)
+    found = inspect_model(loaded, model)
+    _refuse_unusable(loaded, model)
     return found
 
 
-def _refuse_unusable(model: Path) -> None:
+def _refuse_unusable(loaded: Any, model: Path) -> None:
     """InputError for what neither ONNX's checker nor ONNX Runtime takes; each knows operators that the other does not."""
     try:
-        check_onnx(model)
+        check_model(loaded, model)
     except InputError as error:
         try:
             load_session(model, name=model.name)

@@ -401,4 +401,5 @@ def test_what_onnx_runtime_alone_takes_is_no_mistake(tmp_path: Path, workspace: 
     """Its own LayerNormalization has been in the plain domain since long before ONNX's, which came with opset 17."""
     graph = "g (float[1, 4] x, float[4] s) => (float[1, 4] y) { y = LayerNormalization(x, s) }"
     onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {graph}'), tmp_path / "m.onnx")
-    adopt([tmp_path / "m.onnx"], workspace, name="acme/m")
+    (artifact,) = manifest_of(adopt([tmp_path / "m.onnx"], workspace, name="acme/m")).artifacts
+    assert artifact.metadata.operators == ("LayerNormalization",)
