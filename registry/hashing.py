@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -72,20 +72,30 @@ def pump(
     """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
 
     `tick` is told the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
-    size. Memory: one block of 1 MiB. The sink is given whole blocks, which begin at a page of memory, and then the rest.
+    size. Memory: one block of 1 MiB, none where the source hands out its own. The sink is given whole blocks, which begin
+    at a page of memory, and then the rest.
     """
     hasher = hasher or hashlib.sha256()
-    view = memoryview(mmap.mmap(-1, CHUNK))
-    total, count = 0, CHUNK
-    while count == CHUNK and (count := _fill(view, source)):
-        piece = view[:count]
+    total = 0
+    for piece in _blocks(source):
         hasher.update(piece)
         if sink is not None:
             sink.write(piece)
-        total += count
+        total += len(piece)
         if tick is not None:
-            tick(count)
+            tick(len(piece))
     return Digest(hasher.hexdigest()), total
+
+
+def _blocks(source: BinaryIO) -> Iterator[memoryview]:
+    """The bytes of a stream; each block is there until the next one is asked for."""
+    take = getattr(source, "take", None)
+    if take is not None:
+        yield from iter(lambda: take(CHUNK), b"")
+        return
+    view, count = memoryview(mmap.mmap(-1, CHUNK)), CHUNK
+    while count == CHUNK and (count := _fill(view, source)):
+        yield view[:count]
 
 
 def _fill(view: memoryview, source: BinaryIO) -> int:

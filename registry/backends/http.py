@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from onnxreg.registry.backends import tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
-from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
+from onnxreg.registry.backends.ranges import Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError, index_path
@@ -72,7 +72,7 @@ class HttpStore(ReadOnly):
             if error.status in (404, 410):
                 return None
             raise
-        if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
+        if headers.get_content_type() == "text/html" and bytes(data).lstrip()[:1] == b"<":
             raise RemoteError(
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
@@ -80,29 +80,30 @@ class HttpStore(ReadOnly):
         return bytes(data), headers.get("ETag", "")
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        wanted = {"Range": f"bytes={start}-{start + BLOCK - 1}"}
+        memory = self._ahead.memory()
+        wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
         try:
-            first, headers = self._fetch("GET", key, BLOCK, wanted)
+            first, headers = self._fetch("GET", key, len(memory), wanted, memory)
         except RefusedError as error:
             if error.status in (404, 410):
                 return None
             if error.status != 416:
                 raise
-            first, headers = bytearray(), Message()
+            first, headers = memory[:0], Message()
         if "Content-Range" not in headers:
             return BytesIO(first[start:])
         size = int(headers["Content-Range"].rpartition("/")[2])
         tag = headers.get("ETag", "")
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
-        def fetch(start: int, stop: int) -> bytearray:
-            wanted = {"Range": f"bytes={start}-{stop - 1}", **same}
-            data, headers = self._fetch("GET", key, stop - start, wanted)
-            if headers.get("Content-Range", "") != f"bytes {start}-{stop - 1}/{size}":
+        def fetch(start: int, memory: memoryview) -> None:
+            span = f"{start}-{start + len(memory) - 1}"
+            _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)
+            if headers.get("Content-Range", "") != f"bytes {span}/{size}":
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
-            return data
 
-        return cast(BinaryIO, RangedReader(fetch, first, size, self._ahead, start))
+        block = Block(memory, len(first))
+        return cast(BinaryIO, RangedReader(fetch, block, size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)
@@ -133,16 +134,21 @@ class HttpStore(ReadOnly):
             return f"it does not take the token in {name}"
         return f"put the server's token into {name}, if it has one"
 
-    def _fetch(self, method: str, key: str, limit: int, headers: dict[str, str]) -> tuple[bytearray, Message]:
-        """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes."""
+    def _fetch(
+        self, method: str, key: str, limit: int, headers: dict[str, str], memory: memoryview | None = None
+    ) -> tuple[memoryview, Message]:
+        """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes.
+
+        It lies in the `memory`, where that is given, for so many bytes.
+        """
         request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
         for name, value in self._token.items():
             request.add_unredirected_header(name, value)
 
-        def attempt() -> tuple[bytearray, Message]:
+        def attempt() -> tuple[memoryview, Message]:
             try:
                 with self._opener.open(request, timeout=TIMEOUT) as answer:
-                    return _body(answer, request.full_url, limit), answer.headers
+                    return _body(answer, request.full_url, limit, memory), answer.headers
             except urllib.error.HTTPError as error:
                 with error:
                     raise RefusedError(
@@ -160,26 +166,25 @@ class HttpStore(ReadOnly):
         return retrying(attempt, _is_passing)
 
 
-def _body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytearray:
+def _body(
+    answer: http.client.HTTPResponse, url: str, limit: int, memory: memoryview | None = None
+) -> memoryview:
     """The whole body, read no further than `limit` bytes and one."""
-    size = limit + 1 if answer.length is None else answer.length
-    if answer.length is not None and size > limit:
+    size = limit if answer.length is None else answer.length
+    if size > limit:
         raise RemoteError(
             f"{url} has {size:,} bytes where at most {limit:,} were asked for",
             "does the server honour Range?",
         )
-    data = bytearray(size)
-    view = memoryview(data)
+    data = memoryview(bytearray(size)) if memory is None else memory[:size]
     end = 0
-    while count := answer.readinto(view[end:]):
+    while end < size and (count := answer.readinto(data[end:])):
         end += count
     if answer.length:
         raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
-    if end > limit:
+    if answer.length is None and answer.read(1):
         raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
-    view.release()
-    del data[end:]
-    return data
+    return data[:end]
 
 
 def _is_passing(error: Exception) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.proven import Proven
-from onnxreg.registry.backends.ranges import BLOCK, RangedReader, ReadAhead
+from onnxreg.registry.backends.ranges import Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
 from onnxreg.registry.backends.sentfile import Sent, SentFile, hand_over
@@ -74,8 +74,9 @@ class S3Store:
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
+        memory = self._ahead.memory()
         try:
-            first = self._client.read_range(doing, path, start, start + BLOCK)
+            first = self._client.read_range(doing, path, start, memory)
         except RejectedError as error:
             if error.is_absence:
                 return None
@@ -86,13 +87,13 @@ class S3Store:
         if not tag:
             raise self._no_answer()
 
-        def fetch(start: int, stop: int) -> bytearray:
-            data = self._client.read_range(doing, path, start, stop, tag).data
-            if len(data) != stop - start:
-                raise RemoteError(f"{doing} at {self.url} gave {len(data):,} bytes of {stop - start:,}")
-            return data
+        def fetch(start: int, memory: memoryview) -> None:
+            count = self._client.read_range(doing, path, start, memory, tag).count
+            if count != len(memory):
+                raise RemoteError(f"{doing} at {self.url} gave {count:,} bytes of {len(memory):,}")
 
-        return cast(BinaryIO, RangedReader(fetch, first.data, first.size, self._ahead, start))
+        block = Block(memory, first.count)
+        return cast(BinaryIO, RangedReader(fetch, block, first.size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """One request for each blob, whether one of its keys is asked for or all; fewer where a list has them all."""
@@ -133,7 +134,7 @@ class S3Store:
             if error.is_absence:
                 return False
             if error.status in (400, 403):
-                self._client.read(doing, BLOCK, Key=path, Range="bytes=0-0")
+                self._client.read(doing, MAX_DOCUMENT, Key=path, Range="bytes=0-0")
             raise
         return True
 

@@ -132,9 +132,9 @@ class RejectedError(RemoteError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of an object: its bytes, the object's ETag, and the bytes that the whole object has."""
+    """A part of an object: how many bytes came, the object's ETag, and the bytes that the whole object has."""
 
-    data: bytearray
+    count: int
     tag: str
     size: int
 
@@ -200,46 +200,47 @@ class S3Client:
         def attempt() -> tuple[bytearray, dict[str, Any]]:
             with self._errors(doing):
                 answer = self._make("get_object", parameters)
-                return self._received(answer["Body"], answer["ContentLength"], limit), answer
+                with closing(answer["Body"]) as body:
+                    data = bytearray(self._allowed(answer["ContentLength"], limit))
+                    _fill(memoryview(data), body)
+                    body.readinto(bytearray(1))  # at the end, where botocore compares the checksum
+                return data, answer
 
         return retrying(attempt, is_passing)
 
-    def read_range(self, doing: str, key: str, start: int, stop: int, tag: str = "") -> Range:
-        """An object's bytes from one offset up to another, or to its end; with a `tag` of that very object.
+    def read_range(self, doing: str, key: str, start: int, memory: memoryview, tag: str = "") -> Range:
+        """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
 
         The first try is a request of `s3bare`.
         """
-        wanted = {"Range": f"bytes={start}-{stop - 1}"}
+        wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
 
         def attempt(bare: "Bare") -> Range | None:
             answer = bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
-            with closing(answer.raw):
+            with closing(answer.raw) as body:
                 if answer.status_code != 206 or not answer.headers.keys() >= WHOLE:
                     return None
-                data = self._received(answer.raw, int(answer.headers["Content-Length"]), stop - start)
-            return Range(data, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
+                count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
+                _fill(
+                    memory[:count], body._fp
+                )  # urllib3's own `readinto` makes copies, and then lets go itself
+                body.release_conn()
+            return Range(count, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
 
-        return self._try_bare(doing, attempt) or self._read_plainly(doing, stop - start, key, wanted, tag)
+        return self._try_bare(doing, attempt) or self._read_plainly(doing, key, memory, wanted, tag)
 
-    def _read_plainly(self, doing: str, limit: int, key: str, wanted: dict[str, str], tag: str) -> Range:
+    def _read_plainly(
+        self, doing: str, key: str, memory: memoryview, wanted: dict[str, str], tag: str
+    ) -> Range:
         condition = {"IfMatch": tag} if tag else {}
-        data, answer = self.read(doing, limit, Key=key, **wanted, **condition)
-        return Range(data, answer.get("ETag", ""), _total(answer.get("ContentRange", f"/{len(data)}")))
+        data, answer = self.read(doing, len(memory), Key=key, **wanted, **condition)
+        memory[: len(data)] = data
+        return Range(len(data), answer.get("ETag", ""), _total(answer.get("ContentRange", f"/{len(data)}")))
 
-    def _received(self, stream: Any, size: int, limit: int) -> bytearray:
-        with closing(stream) as body:
-            if size > limit:
-                raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
-            data = bytearray(size)
-            end = 0
-            with memoryview(data) as view:
-                while end < size and (count := body.readinto(view[end : end + CHUNK])):
-                    check_stop()
-                    end += count
-            body.readinto(bytearray(1))  # at the end, where botocore compares the checksum
-        if end != size:
-            raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
-        return data
+    def _allowed(self, size: int, limit: int) -> int:
+        if size > limit:
+            raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
+        return size
 
     def request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """Make a request once; for the errors see `call`."""
@@ -353,6 +354,16 @@ def _loader() -> Any:
     from botocore.loaders import create_loader
 
     return create_loader()
+
+
+def _fill(memory: memoryview, stream: Any) -> None:
+    """Read exactly as much as there is memory for; ConnectionError where less comes."""
+    end = 0
+    while end < len(memory) and (count := stream.readinto(memory[end : end + CHUNK])):
+        check_stop()
+        end += count
+    if end != len(memory):
+        raise ConnectionError(f"{end:,} of {len(memory):,} bytes arrived")
 
 
 def is_passing(error: Exception) -> bool:

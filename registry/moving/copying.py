@@ -254,15 +254,33 @@ class Metered(io.RawIOBase):
         moved, self._moved = self._moved, lambda count: None
         return moved
 
+    @property
+    def take(self) -> Callable[[int], memoryview] | None:
+        """As that of `RangedReader`, where the stream has one."""
+        return self._take if hasattr(self._stream, "take") else None
+
+    def _take(self, limit: int) -> memoryview:
+        self._check_stop()
+        with host_errors(self._what):
+            data: memoryview = self._stream.take(limit)
+        self._count(len(data))
+        return data
+
     def readinto(self, block: Any, /) -> int:
-        if self._stop.is_set():
-            raise InterruptedError("stopped")
+        self._check_stop()
         with host_errors(self._what):
             count: int = self._stream.readinto(block)
+        self._count(count)
+        return count
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise InterruptedError("stopped")
+
+    def _count(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
             raise IntegrityError(
                 f"{self._what}: it is longer than its manifest says", "run `reg verify` there"
             )
         self._moved(count)
-        return count

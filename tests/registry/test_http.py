@@ -15,7 +15,6 @@ from faults import Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import http as backend
 from onnxreg.registry.backends import ranges, retrying
 from onnxreg.registry.backends.http import http_remote
 from onnxreg.registry.backends.local import LocalRemote
@@ -75,8 +74,7 @@ def test_an_index_is_asked_for_with_its_tag(site: Proxy, registry: Registry, mak
 def test_ranges(
     site: Proxy, registry: Registry, monkeypatch: pytest.MonkeyPatch, size: int, fault: str | None
 ) -> None:
-    for module in (backend, ranges):
-        monkeypatch.setattr(module, "BLOCK", 2**20)
+    monkeypatch.setattr(ranges, "BLOCK", 2**20)
     data = random.Random(size).randbytes(size)
     digest = store(registry, data)
     remote = http_remote(site.url)
@@ -89,8 +87,7 @@ def test_ranges(
 def test_a_file_that_changes_meanwhile_is_noticed(
     site: Proxy, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (backend, ranges):
-        monkeypatch.setattr(module, "BLOCK", 2**20)
+    monkeypatch.setattr(ranges, "BLOCK", 2**20)
     digest = store(registry, bytes(8 * 2**20))
     with (
         http_remote(site.url).open_blob(digest) as stream,

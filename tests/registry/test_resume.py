@@ -18,7 +18,7 @@ import static
 from faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import http, partial, ranges, retrying
+from onnxreg.registry.backends import partial, ranges, retrying
 from onnxreg.registry.hashing import PieceHasher
 from onnxreg.registry.moving import copying
 from onnxreg.registry.moving.copying import Progress
@@ -35,8 +35,7 @@ BLOCKS = 13
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ranges, http):
-        monkeypatch.setattr(module, "BLOCK", MIB)
+    monkeypatch.setattr(ranges, "BLOCK", MIB)
     monkeypatch.setattr(ranges, "AHEAD", 0)
     monkeypatch.setattr(partial, "RESUMABLE", 2 * MIB)
     monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
@@ -114,8 +113,8 @@ def test_goes_on_where_it_was_cut_off(other: Registry, site: Proxy, made: Publis
 KILLED = """
 import sys
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import http, partial, ranges
-http.BLOCK = ranges.BLOCK = 2**20
+from onnxreg.registry.backends import partial, ranges
+ranges.BLOCK = 2**20
 ranges.AHEAD, partial.RESUMABLE = 0, 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """

@@ -43,8 +43,7 @@ class TestLargeObjects:
     def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(s3, "SINGLE", 6 * 2**20)
         monkeypatch.setattr(s3upload, "PART", 5 * 2**20)
-        for module in (s3, ranges):
-            monkeypatch.setattr(module, "BLOCK", 2**20)
+        monkeypatch.setattr(ranges, "BLOCK", 2**20)
 
     @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
     def test_come_back(self, there: str, size: int) -> None:

@@ -68,7 +68,9 @@ def proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False
-    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**17)  # what is sent here waits at the sender's
+    server.socket.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 2**17
+    )  # what is sent here waits at the sender's
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
