@@ -40,7 +40,7 @@ def command(
     with needs("onnx", "reg add"):
         from onnxreg.converters.intake import adopt
 
-        registry = session.open(create=True)
+        registry = session.open(create=None)
         with registry.workspace() as workspace:
             draft = adopt(files, workspace, name=name, format=format, precision=precision)
             published = registry.add(draft, asked)

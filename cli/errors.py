@@ -87,6 +87,17 @@ def resumable() -> Iterator[None]:
 
 
 @contextmanager
+def still(done: str) -> Iterator[None]:
+    """What fails from here on says first what was done before, and stays done."""
+    try:
+        yield
+    except RegError as error:
+        raise type(error)(f"{done}, but {error.message}", error.hint) from error
+    except KeyboardInterrupt:
+        raise InterruptError(f"{done}, then interrupted", "run the same command again to go on") from None
+
+
+@contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
     """Turn the lack of a library into the HostError that names the extra which brings it."""
     try:

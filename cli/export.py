@@ -10,9 +10,8 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.exported import Request, show_known
 from onnxreg.cli.options import Json, NewVersion, Output
 from onnxreg.cli.ordering import Asked
-from onnxreg.cli.published import announce
+from onnxreg.cli.published import announce, write_out
 from onnxreg.cli.session import Session
-from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 
 EXAMPLES = (
@@ -170,9 +169,8 @@ def command(
         typed = Asked.of(source, **given)
         order = ordering.place(typed)
         again = None if request is None else ordering.repeatable(typed, request)
-        registry = session.open(create=True)
+        registry = session.open(create=None)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, again)
-    if output is not None:
-        registry.write_out(Ref(published.name, digest=published.digest), output)
+    write_out(registry, published, output)
     announce(session, published, as_json, output)

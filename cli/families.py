@@ -4,10 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.published import announce
+from onnxreg.cli.published import announce, write_out
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
     from onnxreg.schema.family_file import FamilyFile
@@ -49,15 +48,14 @@ def export(
     from onnxreg.converters.families.export import export_family
     from onnxreg.converters.families.latency import document
 
-    registry = session.open(create=True)
+    registry = session.open(create=None)
     with registry.workspace() as workspace:
         with session.steps(as_json) as report:
             done = export_family(asked, directory, workspace, report)
         published = registry.add(done.draft, version)
     if published.new:
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
-    if output is not None:
-        registry.write_out(Ref(published.name, digest=published.digest), output)
+    write_out(registry, published, output)
     announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])
     if not as_json:
         session.say("", *(f"latency: {each}" for each in done.latencies))

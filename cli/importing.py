@@ -40,7 +40,7 @@ def command(
     with needs("onnx", "reg import"):
         from onnxreg.converters.intake import import_openmed, import_package, is_package
 
-        registry = session.open(create=True)
+        registry = session.open(create=None)
         with registry.workspace() as workspace:
             adopt = import_package if is_package(directory) else import_openmed
             draft, differences = adopt(directory, workspace, name=name)

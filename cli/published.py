@@ -10,7 +10,19 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.ref import Ref
 
 if TYPE_CHECKING:
+    from onnxreg.registry.facade import Registry
     from onnxreg.registry.versions import Published
+
+
+def write_out(registry: "Registry", published: "Published", out: Path | None) -> None:
+    """The files of a version too, where they are asked for; an error says that the version was published."""
+    if out is None:
+        return
+    from onnxreg.cli.errors import still
+
+    done = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
+    with still(done):
+        registry.write_out(Ref(published.name, digest=published.digest), out)
 
 
 def announce(

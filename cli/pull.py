@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import pull_locked
-from onnxreg.cli.errors import resumable
+from onnxreg.cli.errors import resumable, still
 from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
@@ -99,7 +99,7 @@ def command(
     if output is not None:
         digest = Ref.parse(ref).digest
         exact = Ref(done.name, None if digest else str(done.versions[0]), digest)
-        with session.progress("writing", as_json) as progress:
+        with still(f"pulled {done.name}:{done.versions[0]}"), session.progress("writing", as_json) as progress:
             registry.write_out(exact, output, progress)
     held = done.held[done.versions[0]]
     paths = None if held is None else list(held)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli import output
-from onnxreg.cli.errors import resumable
+from onnxreg.cli.errors import resumable, still
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch
 from onnxreg.schema.errors import NotFoundError
@@ -26,7 +26,7 @@ def run(session: Session, file: str | None, remote: str | None, out: Path | None
     with resumable(), session.progress("pulling what is locked", as_json) as progress:
         kept = locking.pull_locked(registry, wanted, remote, progress)
     if out is not None:
-        with session.progress("writing", as_json) as progress:
+        with still("pulled what is locked"), session.progress("writing", as_json) as progress:
             locking.write_locked(registry, kept, out, progress)
     url = registry.remotes.url_of(remote)
     if as_json:

@@ -108,10 +108,13 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A fresh directory for a converter whose draft will be added; see `scratch`."""
-        if self.store.is_mirror:
+        """A fresh directory for a converter whose draft will be added; see `scratch`.
+
+        Where there is no registry yet, `add` makes one; without it nothing is left of the directory.
+        """
+        if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
-        with self.scratch() as directory:
+        with self.store.prospective(), self.scratch() as directory:
             yield directory
 
     @contextmanager
@@ -124,8 +127,10 @@ class Registry:
         """Publish a draft. The files of its workspace are given away.
 
         Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
-        manifest, nothing is published. ConflictError where the version exists with another manifest.
+        manifest, nothing is published. ConflictError where the version exists with another manifest. Where there is no
+        registry yet, one is made.
         """
+        LocalRemote.create(self.store.root, self.store.disk)
         asked = Version.parse(version) if isinstance(version, str) else version
         return Adding(self.store, self.actor, asked, reason).add(draft)
 

@@ -101,6 +101,25 @@ class LocalRemote:
         with host_errors(f"writing to {self.root}"):
             self.disk.make_directory(self.scratch)
 
+    @contextmanager
+    def prospective(self) -> Iterator[None]:
+        """Work that may make the registry. Where it does not, the directories that were made for it are removed.
+
+        InputError where the directory holds something else.
+        """
+        if self.is_there:
+            yield
+            return
+        self.refuse_strangers()
+        made = [self.scratch, self.scratch.parent] + ([] if self.root.exists() else [self.root])
+        try:
+            yield
+        finally:
+            if not self.is_there:
+                with suppress(OSError):
+                    for directory in made:
+                        directory.rmdir()
+
     def refuse_link(self, path: Path) -> None:
         """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
         for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
@@ -315,7 +334,8 @@ class LocalRemote:
         """A directory for one command's unfinished files. What dead commands left is removed first."""
         from onnxreg.registry.backends.staging import staging
 
-        check_writer(self._identity, self.url)
+        if self.is_there:
+            check_writer(self._identity, self.url)
         self.make_scratch()
         with staging(self.scratch, self.disk) as directory:
             yield directory

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import BinaryIO, cast
 
 from onnxreg.registry import hashing
@@ -42,6 +43,8 @@ def check_target(
     `known` gives the files of one that lies in a directory.
     """
     with host_errors(f"looking at {target}"):
+        if target.is_symlink() and not target.exists():
+            raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
         place = target.resolve()
         if place.exists() and not place.is_dir():
             raise InputError(
@@ -58,6 +61,16 @@ def check_target(
             "which no earlier export wrote",
             "name a new directory, or move those files away",
         )
+    _check_writable(target, place.parent)
+
+
+def _check_writable(target: Path, parent: Path) -> None:
+    """InputError where the way to the target goes through a file, HostError where nothing can be made beside it."""
+    with host_errors(f"making {target}"):
+        above = next(path for path in (parent, *parent.parents) if path.exists())
+        if not above.is_dir():
+            raise InputError(f"{target} cannot be made: {above} is a file", "name another directory")
+        Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
 def _strangers(directory: Path, known: set[str]) -> list[str]:

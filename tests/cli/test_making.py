@@ -114,8 +114,53 @@ def test_a_failed_export_leaves_nothing(
     done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "out")
     assert done.status == status
     assert not Path("out").exists()
-    assert list(Path("r/local/tmp").iterdir()) == []
-    assert reg("--registry", "r", "ls", "--json").json == {"models": []}
+    assert not Path("r").exists()
+    assert reg("--registry", "r", "ls", "--json").status == 3
+
+
+def test_a_failed_export_leaves_an_empty_directory_as_it_was(reg: Reg) -> None:
+    Path("r").mkdir()
+    done = reg("--registry", "r", "export", "json:lods", "--task", "pooling", "--name", "x")
+    assert done.status in (2, 3, 9)
+    assert list(Path("r").iterdir()) == []
+
+
+def test_an_export_that_cannot_be_written_out_says_that_it_was_published(
+    reg: Reg, exported: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.converters.recipes import execute as module
+
+    def execute(*about: Any) -> Any:
+        Path("out").mkdir()
+        Path("out", "thesis.txt").write_text("somebody came first")
+        return made(*about)
+
+    made = module.execute
+    monkeypatch.setattr(module, "execute", execute)
+    words = ("--registry", "r", "export", "x", "--profile", "android", "--name", "acme/x")
+    done = reg(*words, "--version", "1.0.0", "--output", "out")
+    assert done.status == 2
+    assert done.err.splitlines()[-2].startswith("error: published acme/x:1.0.0, but out holds thesis.txt")
+    assert reg("--registry", "r", "show", "acme/x:1.0.0").status == 0
+
+
+@pytest.mark.parametrize("target", ["a-file/below/out", "a-file", "dangling"])
+def test_an_output_that_cannot_be_made_is_refused_before_the_work(
+    reg: Reg, exported: list[Any], target: str
+) -> None:
+    Path("a-file").write_text("thesis")
+    Path("dangling").symlink_to("elsewhere")
+    done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", target)
+    assert (done.status, exported) == (2, [])
+    assert target in done.err
+    assert not Path("elsewhere").exists()
+
+
+def test_an_output_beside_which_nothing_can_be_made_is_refused_before_the_work(
+    reg: Reg, exported: list[Any]
+) -> None:
+    done = reg("--registry", "r", "export", "x", "--profile", "android", "--output", "/proc/out")
+    assert (done.status, exported) == (9, [])
 
 
 def test_a_wrong_version_is_refused_before_the_work(reg: Reg, exported: list[Any]) -> None:
