@@ -153,9 +153,8 @@ class Registry:
         remote: Remote | None = None,
     ) -> Promotion:
         """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
-        return Promoter(remote or self.store, self.heads, self.actor).promote(
-            _ref(ref), channel, dry_run, reason
-        )
+        promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
+        return promoter.promote(_ref(ref), channel, dry_run, reason)
 
     def attest(
         self,
