@@ -52,7 +52,8 @@ class Drawn(Progress):
         task = self._files.add_task(f"  {_fit(path, self._room - 2)}", total=size)
 
         def moved(count: int) -> None:
-            self._files.advance(task, count)
+            if task in self._files.task_ids:
+                self._files.advance(task, count)
             self._moved(count)
 
         try:

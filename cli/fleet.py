@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxreg.schema import canonical
 from onnxreg.schema.device import Device
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.presets import preset
 
 FILE = "operators_file"
@@ -13,7 +13,7 @@ FILE = "operators_file"
 
 
 def read_device(place: str) -> Device:
-    """One device. InputError where it is none, or several."""
+    """One device. InputError where it is none, or several; NotFoundError where there is no such file."""
     devices = read_devices(place)
     if len(devices) != 1:
         raise InputError(f"{place} holds {len(devices)} devices", "name a file that holds one")
@@ -21,11 +21,15 @@ def read_device(place: str) -> Device:
 
 
 def read_devices(place: str) -> list[Device]:
-    """The devices that a word means. InputError, naming the file and the device, where one cannot be read."""
+    """The devices that a word means. InputError, naming the file and the device, where one cannot be read;
+    NotFoundError where there is no such file."""
     path = Path(place)
     if not path.is_file():
         if path.suffix == ".json" or "/" in place:
-            raise InputError(f"there is no device file {place}", "`reg devices` lists presets that need none")
+            raise NotFoundError(
+                f"there is no device file {place}",
+                "check the path; `reg devices` lists presets that need none",
+            )
         return [preset(place)]
     found = canonical.decode(path.read_bytes(), place)
     if not isinstance(found, list):

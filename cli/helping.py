@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
+from onnxreg.cli.usage import usage_of
+
 HEADING = "[bold]Examples[/bold]"
 KINDS = {
     "bool": "",
@@ -46,7 +48,11 @@ def folded(example: str, width: int) -> str:
 
 
 class Verb(TyperCommand):
-    """A command whose help is made for reading."""
+    """A command whose help is made for reading, and whose errors point to it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with usage_of(ctx):
+            return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         examples = _prepare(self, ctx)
@@ -56,6 +62,10 @@ class Verb(TyperCommand):
 
 class Verbs(TyperGroup):
     """The same of a group."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with usage_of(ctx):
+            return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         examples = _prepare(self, ctx)

@@ -35,16 +35,25 @@ def show(
     from onnxreg.registry.gates.policies import read_policies, rules_of
 
     session: Session = context.obj
-    log = read_policies(session.place(remote))
+    place = session.place(remote)
+    log = read_policies(place)
     lines = log.lines if every else log.lines[-1:]
     said = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
     if as_json:
         output.write_json({"policies": said} if every else said[0] if said else NONE)
     elif not said:
-        session.say("there is no policy: every channel may be moved with reg tag")
+        session.say(_none(place.url if remote else None))
     else:
         for number, about in enumerate(said):
             session.say(*([""] if number else []), *_shown(about))
+
+
+def _none(url: str | None) -> str:
+    """That there is no policy, in the registry or at this remote."""
+    if url is None:
+        return "there is no policy: every channel may be moved with reg tag"
+    told = f"there is no policy in {url}: every channel may be moved with reg push --tag"
+    return f"{told}\nno push brings one along: reg policy set FILE --remote {url}"
 
 
 NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}

@@ -1,6 +1,8 @@
 """What typer says of a command line that it cannot read, in our words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from typer.exceptions import TyperException
 
@@ -8,6 +10,17 @@ from onnxreg.schema.errors import InputError
 
 LATE = ("--registry", "--quiet")
 """The global options, which people write behind the verb."""
+
+
+@contextmanager
+def usage_of(context: Any) -> Iterator[None]:
+    """An error that does not say of which command line it is, is of this one (`typer.Context`)."""
+    try:
+        yield
+    except TyperException as error:
+        if hasattr(error, "ctx") and error.ctx is None:
+            error.ctx = context
+        raise
 
 
 def usage_error(error: TyperException, words: Sequence[str]) -> InputError:

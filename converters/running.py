@@ -1,16 +1,22 @@
 """Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.arrays import read_arrays
-from onnxreg.converters.runtime import load_session, numpy_type
+from onnxreg.converters.runtime import load_session, numpy_type, silent_run
 from onnxreg.schema import canonical
-from onnxreg.schema.errors import ConversionError, HostError, InputError
+from onnxreg.schema.errors import ConversionError, HostError, InputError, NotFoundError
 
 MAX_INPUT = 256 * 2**20
+MAX_REASON = 500
+"""Characters of what ONNX Runtime says: the shape that it expected stands at the end."""
+KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
+
+_PREFIX = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 class Runnable:
@@ -32,13 +38,18 @@ class Runnable:
         """The outputs by name. InputError where the graph takes other inputs, or does not run on these."""
         self._check_names(feeds)
         try:
-            return dict(zip(self._outputs, self._session.run(self._outputs, dict(feeds)), strict=True))
+            return dict(
+                zip(self._outputs, self._session.run(self._outputs, dict(feeds), silent_run()), strict=True)
+            )
         except Exception as error:
-            reason = str(error).splitlines()[0][:200]
+            reason = _PREFIX.sub("", " ".join(str(error).split()))[:MAX_REASON]
             raise InputError(f"{self._name} does not run on these inputs: {reason}") from error
 
     def read(self, path: Path) -> dict[str, Any]:
-        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`."""
+        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
+
+        Raises NotFoundError where there is none, InputError where it is neither, or of another graph's inputs.
+        """
         found = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
         self._check_names(found)
         return {name: _as_array(name, value, self._inputs[name]) for name, value in found.items()}
@@ -75,9 +86,14 @@ def runtime_version() -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    value = canonical.decode(path.read_bytes(), str(path), MAX_INPUT)
+    try:
+        value = canonical.decode(path.read_bytes(), "it", MAX_INPUT)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path}", "check the path") from error
+    except InputError as error:
+        raise InputError(f"{path} is no .npz, and cannot be read as JSON: {error.message}", KINDS) from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} is no JSON object of inputs by name")
+        raise InputError(f"{path} is no JSON object of inputs by name", KINDS)
     return value
 
 

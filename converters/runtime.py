@@ -47,6 +47,15 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         raise ConversionError(f"ONNX Runtime cannot load {what}: {type(error).__name__}") from error
 
 
+def silent_run() -> Any:
+    """Options of a run that prints nothing where it fails: its exception says the same (`onnxruntime.RunOptions`)."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    return options
+
+
 def numpy_type(kind: str) -> str:
     """numpy's name of a tensor's element type as ONNX Runtime says it: `tensor(float)` is `float32`."""
     inner = kind.removeprefix("tensor(").removesuffix(")")

@@ -44,7 +44,7 @@ from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.policy import audited, unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
-from onnxreg.registry.trust.watched import Watched, watched
+from onnxreg.registry.trust.watched import Watched, refuse_the_past, watched
 from onnxreg.registry.versions import Published, read_log, read_version
 from onnxreg.schema.device import Device
 from onnxreg.schema.diff import ManifestDiff, diff
@@ -147,7 +147,7 @@ class Registry:
         GateError where a policy governs the channel; ConflictError where another move came first.
         """
         check_free(self.store, _ref(ref).name, tag)
-        return self._decisions.tag(_ref(ref), tag, reason)
+        return self._deciding(_ref(ref).name).tag(_ref(ref), tag, reason)
 
     def promote(
         self,
@@ -158,9 +158,8 @@ class Registry:
         remote: Remote | None = None,
     ) -> Promotion:
         """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
-        return Promoter(remote or self.store, self.heads, self.actor).promote(
-            _ref(ref), channel, dry_run, reason
-        )
+        promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
+        return promoter.promote(_ref(ref), channel, dry_run, reason)
 
     def attest(
         self,
@@ -202,19 +201,21 @@ class Registry:
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
         """Take a channel away; returns the version it held."""
-        return self._decisions.untag(check_name(name), tag, reason)
+        return self._deciding(check_name(name)).untag(name, tag, reason)
 
     def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.Found:
         """Stop a version from being resolved; its digest still gets it."""
-        return self._decisions.yank(_ref(ref), reason, undo)
+        return self._deciding(_ref(ref).name).yank(_ref(ref), reason, undo)
 
     def pin(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.Found:
         """No retention policy expires this version."""
-        return self._decisions.pin(_ref(ref), reason, undo)
+        return self._deciding(_ref(ref).name).pin(_ref(ref), reason, undo)
 
     def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.Found:
         """Take back a version that was never pushed; its number is free again. `gc` frees its bytes."""
-        return self._decisions.drop(_ref(ref), lambda found: pushed.was_pushed(self.store, found), reason)
+        return self._deciding(_ref(ref).name).drop(
+            _ref(ref), lambda found: pushed.was_pushed(self.store, found), reason
+        )
 
     def gc(
         self,
@@ -225,9 +226,11 @@ class Registry:
     ) -> tuple[list[Ref], Collected]:
         """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
 
-        Returns the versions that expired and what was deleted; with `dry_run` what would be.
+        Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError where the
+        registry went back in time: what it no longer names, it would lose.
         """
         place = _there(remote or self.store)
+        refuse_the_past(place, self.heads)
         decisions = Decisions(place, self.actor)
         if not dry_run:
             if remote is None:
@@ -251,8 +254,14 @@ class Registry:
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
+        refuse_the_past(self.store, self.heads)
         taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
         return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
+
+    def _deciding(self, name: str) -> Decisions:
+        """Decisions about a model, whose log is what was seen of it before, or longer. IntegrityError, ForkError."""
+        refuse_the_past(self.store, self.heads, [name])
+        return self._decisions
 
     def names(self) -> list[str]:
         return list(self.store.names())

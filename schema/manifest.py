@@ -33,6 +33,8 @@ FORMATS = {
     "openvino-ir": "OpenVINO IR",
 }
 """The known format names. The vocabulary is open: a name that is not here is kept as it is."""
+ASIDE = ("golden", "operator-config")
+"""Roles of sidecars that no runtime loads: one tests it, one builds it."""
 
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
@@ -211,8 +213,8 @@ class Artifact(Document):
 
     @property
     def own_size(self) -> int:
-        """Bytes of the artifact with its sidecars, without the files that all artifacts share."""
-        return self.size + sum(entry.size for entry in self.files)
+        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`."""
+        return self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
 
     @property
     def graph(self) -> Graph:

@@ -162,6 +162,17 @@ def test_running_an_artifact_does_too(bare: Path, origin: Path, tmp_path: Path) 
     assert done.stderr.endswith(", which is not installed\nhint: pip install 'onnxreg[onnx]'\n")
 
 
+@pytest.mark.parametrize(
+    ("url", "extra"), [("s3://models/x", "s3"), ("s3://models/x?anonymous=yes", "s3"), ("hf://acme/x", "hf")]
+)
+@pytest.mark.parametrize("verb", ["ls", "pull", "push"])
+def test_so_do_remotes(bare: Path, origin: Path, tmp_path: Path, verb: str, url: str, extra: str) -> None:
+    words = ["ls", "--remote", url] if verb == "ls" else [verb, "acme/pii", url]
+    done = reg(bare, tmp_path, *(["--registry", origin] if verb == "push" else []), *words)
+    assert (done.returncode, done.stdout) == (9, "")
+    assert done.stderr.endswith(f", which is not installed\nhint: pip install 'onnxreg[{extra}]'\n")
+
+
 def test_so_does_the_server(bare: Path, origin: Path, tmp_path: Path) -> None:
     done = reg(bare, tmp_path, "--registry", origin, "serve")
     assert (done.returncode, done.stdout) == (9, "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from onnxreg.converters.passes.quiet import quiet
@@ -136,13 +137,23 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            reason = (str(error).strip() or "no message").splitlines()[0][:300]
-            raise ConversionError(
-                f"the factory {factory.name} raised {type(error).__name__}: {reason}"
-            ) from error
+            raise _raised(factory, error) from error
     if not isinstance(made, torch.nn.Module):
         raise InputError(f"{factory.name} gives a {type(made).__name__}, not a torch.nn.Module", HINT)
     return made
+
+
+def _raised(factory: Factory, error: BaseException) -> ConversionError:
+    """What a factory raised, and at which line of its files (a SyntaxError says that itself)."""
+    names = {path.resolve(): name for name, path in factory.files.items()}
+    lines = [
+        f" at {names[path]}:{frame.lineno}"
+        for frame in extract_tb(error.__traceback__)
+        if (path := Path(frame.filename).resolve()) in names
+    ]
+    reason = (str(error).strip() or "no message").splitlines()[0][:300]
+    where = lines[-1] if lines else ""
+    return ConversionError(f"the factory {factory.name} raised {type(error).__name__}{where}: {reason}")
 
 
 def _function(factory: Factory) -> Any:

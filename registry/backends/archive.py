@@ -117,6 +117,7 @@ class ArchiveRemote(ObjectRemote):
     def __init__(self, path: Path) -> None:
         store = ArchiveStore(path)
         super().__init__(store)
+        self._refuse = store.refuse
         self.directory_digest = store.directory_digest
         found = self.store.get(ABOUT)
         if found is None:
@@ -131,6 +132,10 @@ class ArchiveRemote(ObjectRemote):
     def whereabouts(self) -> str:
         """What the file is known by: an archive that takes the place of another is another place."""
         return f"{Path(self.url).absolute()}#{self.directory_digest.short}"
+
+    def confirm(self, name: str) -> None:
+        """RemoteError: nothing is pushed there, and what the archive tells of it may not carry."""
+        self._refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
         """As fsspec names a file in a zip."""

@@ -12,7 +12,9 @@ from huggingface_hub import CommitOperationAdd
 from onnxreg.registry import hashing
 from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.hubclient import Operation
-from onnxreg.registry.backends.hubhead import Head, Snapshot, is_file, token_of
+from onnxreg.registry.backends.hubhead import Decide, Head, Snapshot, is_file, token_of
+from onnxreg.registry.backends.hubsent import Meter, MeteredAddition
+from onnxreg.registry.backends.sentfile import hand_over
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import Arriving, BlobKey, Hasher, index_path, usable_key
 from onnxreg.schema.digest import Digest
@@ -31,6 +33,7 @@ class HubPush:
         self._url = url
         self._directory = directory
         self._staged: dict[Digest, Path] = {}
+        self._meters: dict[Digest, Meter] = {}
         self._relied: set[Digest] = set()
         self._condemned: frozenset[BlobKey] = frozenset()
         self._damaged: frozenset[str] = frozenset()
@@ -72,15 +75,19 @@ class HubPush:
         return digest, size
 
     def fetch(self, blob: Arriving) -> int:
-        """A file of this machine is sent from where it lies."""
+        """A file of this machine is sent from where it lies. Its bytes count when they are sent, and not before."""
         path = blob.path
         with blob.open(0) as stream:
+            meter = Meter(blob.size, hand_over(stream))
             if path is None:
-                return self.put(stream, blob.digest)[1]
-            found, size = hashing.pump(stream, None)
-        hashing.check(found, blob.digest, f"blob {blob.digest}")
+                size = self.put(stream, blob.digest)[1]
+            else:
+                found, size = hashing.pump(stream, None)
+                hashing.check(found, blob.digest, f"blob {blob.digest}")
         with self._lock:
-            self._staged[blob.digest] = path
+            self._meters[blob.digest] = meter
+            if path is not None:
+                self._staged[blob.digest] = path
         return size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
@@ -101,19 +108,21 @@ class HubPush:
             self._staged[digest] = self._directory / digest.hex
 
     def flush(self) -> None:
-        self._head.transact(
-            f"Restore {len(self._staged)} blobs", lambda at, doubt: self._additions(at) or None
-        )
+        self._transact(f"Restore {len(self._staged)} blobs", lambda at, doubt: self._additions(at) or None)
+
+    def _transact(self, message: str, decide: Decide) -> None:
+        self._head.transact(message, decide)
+        for meter in self._meters.values():
+            meter.end()
 
     def _additions(self, at: Snapshot) -> list[Operation]:
         """The staged blobs that are not there, their digests known. None is held to be there that is damaged."""
         paths = {self._path(digest): digest for digest in self._staged}
-        found: list[Operation] = []
-        for path in sorted(paths.keys() - (at.blobs(paths) - self._damaged)):
-            addition = CommitOperationAdd(path, self._staged[paths[path]])
-            addition.upload_info.sha256 = bytes.fromhex(paths[path].hex)
-            found.append(addition)
-        return found
+        missing = sorted(paths.keys() - (at.blobs(paths) - self._damaged))
+        return [self._addition(path, paths[path]) for path in missing]
+
+    def _addition(self, path: str, digest: Digest) -> MeteredAddition:
+        return MeteredAddition(path, str(self._staged[digest]), digest, self._meters.get(digest))
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         path = index_path(name)
@@ -130,7 +139,7 @@ class HubPush:
                 raise LostRaceError(f"a collector came between the push of {name} and its blobs")
             return [*self._additions(at), CommitOperationAdd(path, index), *self._card(at, name, index)]
 
-        self._head.transact(f"Publish {name}", decide)
+        self._transact(f"Publish {name}", decide)
 
     def _card(self, at: Snapshot, name: str, index: bytes) -> list[Operation]:
         """The repository's card, where this changes it. One that is no text is left alone."""

@@ -137,7 +137,7 @@ class ObjectRemote:
     def _identity(self) -> dict[str, Any]:
         found = self.store.get("registry.json")
         if found is None:
-            raise NotFoundError(f"there is no registry in {self.url}", "check the URL")
+            raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
         identity = read_identity(found[0], self.url)
         if self._known_id not in (None, identity["id"]):
             raise other_registry(self.url, identity["id"], str(self._known_id))

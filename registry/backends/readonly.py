@@ -14,13 +14,14 @@ class ReadOnly:
     instead: str
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        self._refuse(f"writing {key}")
+        self.refuse(f"writing {key}")
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        self._refuse(f"writing {key}")
+        self.refuse(f"writing {key}")
 
     def delete(self, keys: Iterable[str]) -> None:
-        self._refuse("deleting")
+        self.refuse("deleting")
 
-    def _refuse(self, doing: str) -> NoReturn:
+    def refuse(self, doing: str) -> NoReturn:
+        """RemoteError. `doing` completes 'while ...'."""
         raise RemoteError(f"{doing} at {self.url}: {self.what} is only read", self.instead)

@@ -143,6 +143,10 @@ class S3Client:
     """Makes requests below one prefix of a bucket, from any number of threads."""
 
     def __init__(self, place: Place) -> None:
+        try:
+            import botocore  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise missing_extra(error.name or "botocore", "s3", "a registry in S3") from None
         self.place = place
         self._bare: Bare | None = None
 
@@ -306,11 +310,9 @@ class S3Client:
     @cached_property
     def _boto(self) -> Any:
         """The client of botocore. Its own retries and checksums are off: they are ours."""
-        try:
-            from botocore import UNSIGNED
-            from botocore.config import Config
-        except ModuleNotFoundError as error:
-            raise missing_extra(error.name or "botocore", "s3", "a registry in S3") from None
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
         place = self.place
         style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
         config = Config(

@@ -18,17 +18,30 @@ from onnxreg.schema.errors import IntegrityError
 AGAIN = "copy it again, or have it made again: reg archive create"
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 """What stands before an entry's name and bytes (APPNOTE.TXT 4.3.7)."""
+ELSEWHERE = 0xFFFFFFFF
+"""A size that stands in the extra field of an entry beyond 4 GiB (4.5.3)."""
 END_RECORD = 22
 """Bytes of the last record of a zip without a comment (4.3.16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where an entry begins in the file, its local header included, its size in bytes, and its CRC-32."""
+    """Where an entry begins in the file, its local header included, its size in bytes, and its CRC-32.
+
+    `about` is what the directory says of it beside: version, flags, method, time and date, as the local header has them.
+    """
 
     header: int
     size: int
     crc: int
+    about: tuple[int, ...]
+
+    @classmethod
+    def of(cls, info: zipfile.ZipInfo) -> "Entry":
+        year, month, day, hour, minute, second = info.date_time
+        date, time = (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
+        about = (info.extract_version, info.flag_bits, info.compress_type, time, date)
+        return cls(info.header_offset, info.file_size, info.CRC, about)
 
 
 def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, Entry]:
@@ -43,7 +56,7 @@ def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, E
     strange = strange or _strange(entries, end, is_part)
     if strange:
         raise IntegrityError(f"{path} is no archive of onnxreg: it {strange}", AGAIN)
-    return {info.filename: Entry(info.header_offset, info.file_size, info.CRC) for info in entries}
+    return {info.filename: Entry.of(info) for info in entries}
 
 
 def _strange(entries: list[zipfile.ZipInfo], end: int, is_part: Callable[[str], bool]) -> str:
@@ -89,8 +102,9 @@ def _begin(file: BinaryIO, entry: Entry, name: bytes) -> int | None:
     header = file.read(LOCAL_HEADER.size)
     if len(header) < LOCAL_HEADER.size:
         return None
-    signature, *_, length, extra = LOCAL_HEADER.unpack(header)
-    same = signature == b"PK\3\4" and file.read(length) == name
+    signature, *about, crc, stored, size, length, extra = LOCAL_HEADER.unpack(header)
+    same = signature == b"PK\3\4" and file.read(length) == name and crc == entry.crc
+    same = same and tuple(about) == entry.about and {stored, size} <= {entry.size, ELSEWHERE}
     return entry.header + LOCAL_HEADER.size + length + extra if same else None
 
 

@@ -46,11 +46,12 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Promoter:
-    """Promotes in one registry; `heads` are what the user saw of it before."""
+    """Promotes in one registry; `heads` are what the user saw of it before, `remote` whether it lies elsewhere."""
 
     place: Remote
     heads: Heads
     actor: str | None = None
+    remote: bool = False
 
     def promote(self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None) -> Promotion:
         """Hold a version against the policy and, where all of it holds, move the channel.
@@ -65,7 +66,7 @@ class Promoter:
         if not rules:
             raise InputError(
                 f"no policy governs {ref.name}:{channel} in {self.place.url}",
-                f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it",
+                self._without_policy(ref, channel),
             )
         found = lookup.find(watched, ref)
         ledger, _ = load(watched, ref.name)
@@ -76,6 +77,13 @@ class Promoter:
         if moved:
             self._move(log, channel, found, reason)
         return Promotion(found, channel, judged.findings, moved, str(held.version) if held else None)
+
+    def _without_policy(self, ref: Ref, channel: str) -> str:
+        """What to do with a channel that is free. No push brings a policy along."""
+        if not self.remote:
+            return f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
+        url = self.place.url
+        return f"`reg push {ref} {url} --tag {channel}` moves it; `reg policy set FILE --remote {url}` governs it"
 
     def _before(self, ledger: Ledger, channel: str, found: lookup.Found) -> Digest | None:
         return compared_with(moves(ledger, channel), found.entry.manifest)

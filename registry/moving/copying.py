@@ -45,7 +45,8 @@ class Progress:
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
-        """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved."""
+        """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved; it may
+        be told so later, where files are sent together in the end."""
         yield lambda count: None
 
 

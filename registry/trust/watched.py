@@ -1,6 +1,7 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from onnxreg.registry.storage import IndexFile, Source
@@ -104,13 +105,31 @@ def recheck(
 def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     policy = trust_digest()
-    if name == POLICY_LOG:
-        accepted = heads.check_policies(source, index, before, policy)
-    else:
-        accepted = heads.check(source, name, index, before, policy)
+    accepted = _compare(source, name, index, heads, before, policy)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
         heads.approve(source, name, index, policy)
+
+
+def refuse_the_past(source: Source, heads: Heads, names: Iterable[str] | None = None) -> None:
+    """IntegrityError or ForkError where a registry contradicts what was seen of it: asked before anything there is changed.
+
+    Args:
+        names: of models; default: every one of which something is known, and the log of policies.
+    """
+    registry_id = source.registry_id
+    for name in heads.names(registry_id) if names is None else names:
+        if (before := heads.recall(registry_id, name)) is not None:
+            check = partial(_compare, source, name, heads=heads, before=before)
+            read_checked(source, name, None, check)
+
+
+def _compare(
+    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, policy: str = ""
+) -> bool:
+    if name == POLICY_LOG:
+        return heads.check_policies(source, index, before, policy)
+    return heads.check(source, name, index, before, policy)
 
 
 def _enforce(source: Source, name: str, index: IndexFile) -> None:

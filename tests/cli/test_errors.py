@@ -93,6 +93,16 @@ def test_usage_errors_are_input_errors(words: list[str], reg: Reg) -> None:
     assert reg(*words, "--json").error["family"] == "input"
 
 
+@pytest.mark.parametrize(
+    "words", ["pull --format", "ls --format", "export . --opset", "trust add --model", "--registry"]
+)
+def test_a_missing_value_is_explained_by_the_help_of_its_verb(words: str, reg: Reg) -> None:
+    done = reg(*words.split())
+    told = words.partition(" -")[0].removesuffix(" .").removeprefix("--registry")
+    assert done.status == 2 and "requires an argument" in done.err
+    assert f"hint: see `{' '.join(['reg', *told.split()])} --help`" in done.err
+
+
 MISTAKES = (
     (["ls"], 3),
     (["--registry", "HOME", "ls", "UPPER"], 2),

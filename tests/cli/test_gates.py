@@ -44,6 +44,20 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     assert reg(*new, "show", "--all").out.count("[[rule]]") == 2
 
 
+def test_a_remote_without_a_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    """What is governed here is free there, and each word about it says how that is changed there."""
+    there = tmp_path / "there"
+    (tmp_path / "policy.toml").write_bytes(POLICY)
+    nowhere = reg("policy", "set", "policy.toml", "--remote", there)
+    assert nowhere.status == 3 and "`reg push` make a new one" in nowhere.err
+    reg("push", f"{NAME}:1.0.0", there)
+    assert f"reg policy set FILE --remote {there}" in reg("policy", "show", "--remote", there).out
+    done = reg("promote", f"{NAME}:1.0.0", "stable", "--remote", there)
+    assert done.status == 2 and f"no policy governs {STABLE} in {there}" in done.err
+    assert f"`reg push {NAME}:1.0.0 {there} --tag stable`" in done.err
+    assert f"`reg policy set FILE --remote {there}`" in done.err
+
+
 def test_what_policy_show_prints_can_be_set(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     shown = reg("policy", "show").out
     (tmp_path / "again.toml").write_text(shown[shown.index("[[rule]]") :])

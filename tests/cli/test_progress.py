@@ -33,6 +33,8 @@ def test_the_files_under_way_and_the_whole(width: int) -> None:
         assert "30.0/1,000.0 MB" in whole or "0.0/1.0 GB" in whole
         assert max(map(len, (first, second, whole))) <= width - 3
     assert len(lines(drawn, width)) == 1
+    moved(50_000_000)  # what was only read while it had a line of its own is sent now
+    assert "80.0/1,000.0 MB" in lines(drawn, width)[0] or "0.1/1.0 GB" in lines(drawn, width)[0]
 
 
 def test_not_more_lines_than_asked_for_and_every_byte_counts() -> None:

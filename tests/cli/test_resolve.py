@@ -165,7 +165,6 @@ def test_a_malformed_device_file(reg: Reg, tmp_path: Path, content: str, message
     ("words", "message"),
     [
         (["--device", "ort-andriod-1.23"], "there is no device preset"),
-        (["--device", "missing.json"], "there is no device file missing.json"),
         (["--max-size", "30 MB"], "not a size"),
         (["--min-recall", "PHONE"], "not a least recall"),
         (["--min-recall", "PHONE=1.5"], "not a least recall"),
@@ -177,6 +176,13 @@ def test_malformed_options(reg: Reg, words: list[str], message: str) -> None:
     done = reg("resolve", MODEL, *words)
     assert done.status == 2
     assert message in done.err
+
+
+@pytest.mark.parametrize("place", ["missing.json", "./android"])
+def test_a_device_file_that_is_not_there(reg: Reg, place: str) -> None:
+    done = reg("resolve", MODEL, "--device", place)
+    assert done.status == 3
+    assert f"there is no device file {place}" in done.err
 
 
 def lie(registry: Registry) -> None:

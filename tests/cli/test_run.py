@@ -147,4 +147,24 @@ def test_text_for_what_is_no_token_classifier(reg: Reg, tags: Registry, tmp_path
     done = reg("run", "acme/other", "--text", "x")
     assert done.status == 2 and "is no token classifier with a tokenizer" in done.err
     missing = reg("run", "acme/tags", "--input", "nowhere.json")
-    assert missing.status == 9
+    assert missing.status == 3 and "there is no file nowhere.json" in missing.err
+
+
+def test_a_file_that_holds_no_inputs(reg: Reg) -> None:
+    """A model, where its inputs are wanted."""
+    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g () => () {}'), "model.onnx")
+    done = reg("run", "acme/tags", "--input", "model.onnx")
+    assert done.status == 2
+    assert "model.onnx is no .npz, and cannot be read as JSON: it is not" in done.err
+    assert "hint: inputs are an .npz file of arrays by name, or JSON such as" in done.err
+
+
+def test_inputs_of_another_shape_or_value(reg: Reg, tmp_path: Path) -> None:
+    """What the runtime got and what it expected are both told, in its words without its codes; it prints nothing itself."""
+    one_axis = {"dtype": "int64", "shape": [2], "data": [1, 3]}
+    beyond = {"dtype": "int64", "shape": [1, 1], "data": [99]}
+    for ids, told in ((one_axis, "Got: 1 Expected: 2"), (beyond, "indices element out of data bounds")):
+        (tmp_path / "feeds.json").write_text(json.dumps({"input_ids": ids, "attention_mask": [[1, 1]]}))
+        done = reg("run", "acme/tags", "--input", "feeds.json")
+        assert done.status == 2 and done.err.startswith("error: model.onnx does not run on these inputs: ")
+        assert told in done.err and "ONNXRuntimeError" not in done.err

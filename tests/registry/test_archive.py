@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.archive import ABOUT, TRUST, open_archive
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.zipped import LOCAL_HEADER
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.verify import Report
 from onnxreg.registry.moving.archiving import Archived, choose, create_archive
@@ -141,6 +143,8 @@ def test_nothing_is_written_to_an_archive(three: Registry, tmp_path: Path) -> No
     before = path.read_bytes()
     with pytest.raises(RemoteError, match="an archive is only read"):
         three.push("acme/pii:0.1.0", str(path))
+    with pytest.raises(RemoteError, match="an archive is only read"):
+        three.push("tiny", str(path))  # which it carries
     with pytest.raises(RemoteError, match="an archive is only read"):
         three.gc(remote=open_archive(path))
     assert path.read_bytes() == before
@@ -435,6 +439,16 @@ def test_a_part_of_an_archive_or_none_at_all(made: Path, spoil: Callable[[bytes]
         assert str(made) in error.message
     else:
         assert found.damages
+
+
+@pytest.mark.parametrize("at", range(LOCAL_HEADER.size))
+def test_a_flipped_bit_of_a_header_is_found(pristine: tuple[Path, dict[str, bytes]], at: int) -> None:
+    path, _ = pristine
+    spoiled = bytearray(path.read_bytes())
+    spoiled[at] ^= 1
+    path.with_name("spoiled.onnxreg").write_bytes(spoiled)
+    with suppress(IntegrityError):
+        assert check(path.with_name("spoiled.onnxreg")).damages
 
 
 @given(st.data())

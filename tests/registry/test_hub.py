@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
 from onnxreg.registry.history.commit import load, read_condemned
+from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import mirror, open_both
 from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.storage import BlobKey, IndexFile, Remote, Source
@@ -835,6 +837,37 @@ def test_without_its_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(HostError) as found:
         open_url(URL)
     assert "onnxreg[hf]" in found.value.hint
+
+
+class Counting(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.planned = 0
+        self.counts: list[int] = []
+
+    def plan(self, files: int, size: int) -> None:
+        self.planned += size
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        yield self.counts.append
+
+
+@pytest.mark.parametrize("chunk", [None, 100_000])
+def test_bytes_count_when_they_are_sent(
+    hub: Hub, remote: HubRemote, registry: Registry, make_draft: MakeDraft, chunk: int | None
+) -> None:
+    """Nothing was sent when the Hub is first asked where to; what is sent twice counts once."""
+    hub.chunk = chunk
+    registry.add(make_draft(size=300_000), "1.0.0")
+    told, before = Counting(), []
+    hub.before("/objects/batch", lambda: before.append(sum(told.counts)))
+    hub.before("POST .*/commit/", lambda: before.append(sum(told.counts)))
+    hub.fail("^PUT", times=1)
+    registry.push("acme/pii:1.0.0", remote.url, told)
+    hashed, sent = before
+    assert hashed == 0 < sent <= told.planned == sum(told.counts)
 
 
 # Whole stories

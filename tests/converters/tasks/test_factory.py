@@ -103,11 +103,12 @@ def test_a_text_that_names_none(source: str) -> None:
 @pytest.mark.parametrize(
     ("body", "error", "message"),
     [
-        ("def build():\n    raise ValueError('no weights')\n", ConversionError, r"f:build raised ValueError: no weights$"),
+        ("def build():\n    raise ValueError('no weights')\n", ConversionError, r"f:build raised ValueError at f\.py:2: no weights$"),
+        ("import json\ndef load():\n    json.loads('{')\ndef build():\n    load()\n", ConversionError, r"Error at f\.py:3: Exp"),
         ("def build():\n    raise SystemExit\n", ConversionError, "raised SystemExit"),
         ("def build(classes):\n    pass\n", ConversionError, "raised TypeError"),
-        ("import no_such_package\n", ConversionError, "raised ModuleNotFoundError"),
-        ("def build(:\n", ConversionError, "raised SyntaxError"),
+        ("import no_such_package\n", ConversionError, r"raised ModuleNotFoundError at f\.py:1: "),
+        ("def build(:\n", ConversionError, r"raised SyntaxError: .*\(f\.py, line 1\)$"),
         ("def build():\n    return 5\n", InputError, r"gives a int, not a torch\.nn\.Module"),
         ("def other():\n    pass\n", InputError, r"f\.py has no function build"),
         ("build = 5\n", InputError, r"f\.py has no function build"),

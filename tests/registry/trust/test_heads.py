@@ -29,6 +29,7 @@ from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ForkError, IntegrityError
 from onnxreg.schema.policy import read_policy
 from onnxreg.schema.ref import POLICY_LOG, Ref
+from onnxreg.schema.version import Version
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -39,8 +40,9 @@ def look(registry: Registry, tell: Callable[[Stale], None] = lambda found: None)
 
 
 def busy(registry: Registry, events: int) -> None:
+    """Somebody who knows no heads moves a channel."""
     for number in range(events):
-        registry.tag(f"{NAME}:0.1.{number % 2}", "stable")
+        Decisions(registry.store).tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
 
 
 @pytest.fixture
@@ -194,6 +196,53 @@ def test_a_push_onto_a_rewritten_log_is_refused(published: Registry, tmp_path: P
     assert Registry(there).state(NAME).seq == 1
 
 
+CHANGES: dict[str, Callable[[Registry], object]] = {
+    "tag": lambda registry: registry.tag(f"{NAME}:0.1.0", "beta"),
+    "untag": lambda registry: registry.untag(NAME, "stable"),
+    "yank": lambda registry: registry.yank(f"{NAME}:0.1.0"),
+    "pin": lambda registry: registry.pin(f"{NAME}:0.1.0"),
+    "drop": lambda registry: registry.drop(f"{NAME}:0.1.0"),
+    "purge": lambda registry: registry.purge(f"{NAME}:0.1.0", "asked to"),
+    "gc": lambda registry: registry.gc(),
+    "gc of a remote": lambda registry: Registry(registry.store.root.parent / "user").gc(
+        remote=registry.store
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+@pytest.mark.parametrize("lost", ["the last lines", "the model"])
+def test_nothing_is_changed_where_the_log_went_back(
+    published: Registry, change: Callable[[Registry], object], lost: str
+) -> None:
+    """A collection would delete what the lost lines named."""
+    published.tag(f"{NAME}:0.1.0", "stable")
+    index = published.store.root / "index" / f"{NAME}.jsonl"
+    before = index.read_bytes()
+    published.add_again(published.get(f"{NAME}:0.1.1").digest, Version(0, 2, 0))
+    look(published)
+    if lost == "the model":
+        index.unlink()
+    else:
+        index.write_bytes(before)
+    blobs = set((published.store.root / "blobs").rglob("*"))
+    with pytest.raises(IntegrityError, match="went back in time"):
+        change(Registry(published.store.root))
+    assert set((published.store.root / "blobs").rglob("*")) == blobs
+    assert (index.read_bytes() if index.exists() else None) == (None if lost == "the model" else before)
+
+
+def test_after_a_reset_it_is_changed_again(published: Registry, tmp_path: Path) -> None:
+    backup = shutil.copytree(published.store.root, tmp_path / "backup")
+    published.tag(NAME, "stable")
+    look(published)
+    shutil.rmtree(published.store.root)
+    shutil.copytree(backup, published.store.root)
+    Heads().reset(published.id)
+    Registry(published.store.root).tag(NAME, "stable")
+    Registry(published.store.root).gc()
+
+
 @pytest.mark.skipif(
     os.name != "posix", reason="a file stands where the directory should be, as POSIX reports it"
 )
@@ -214,8 +263,8 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
 def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user: Path) -> None:
     look(published)
     (path,) = (own_user / "state").rglob("*.json")
-    path.write_bytes(b'{"seq": 1}')
     published.tag(NAME, "stable")
+    path.write_bytes(b'{"seq": 1}')
     with pytest.raises(IntegrityError) as error:
         look(published)
     assert error.value.hint == f"reg trust reset {published.id} {NAME}"
