@@ -35,6 +35,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Keep it healthy": ("verify", "log", "doctor", "du"),
 }
 OTHERS = "Set up"
+JSON = "--json"
 Group = tuple[str, str, Mapping[str, str]]
 GROUPS: dict[str, Group] = {
     "archive": (
@@ -134,7 +135,7 @@ def _globals(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    context.obj = Session(registry, quiet)
+    context.obj = Session(registry, quiet, as_json=context.obj is JSON)
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -146,7 +147,8 @@ def run_app(words: list[str]) -> None:
     if completes:
         command(words, prog_name="reg")
     try:
-        with command.make_context("reg", list(words)) as context:
+        asked = JSON if JSON in words else None
+        with command.make_context("reg", list(words), obj=asked) as context:
             command.invoke(context)
     except typer.Exit as stop:
         if stop.exit_code:

@@ -51,12 +51,13 @@ def create(
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
+    from onnxreg.registry.disk import read_given
     from onnxreg.registry.moving.archiving import choose, create_archive
 
     session: Session = context.obj
     place = session.place(remote)
     chosen = choose(place, refs or (), every)
-    copied = None if trust is None else trust.read_bytes()
+    copied = None if trust is None else read_given(trust)
     with session.progress("archiving", as_json) as progress:
         made = create_archive(place, chosen, file, progress, copied)
     if as_json:

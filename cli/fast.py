@@ -87,7 +87,8 @@ def parse(words: list[str]) -> Callable[[], bool | None] | None:
     if "registry" in options:
         options["registry"] = Path(options["registry"])
     module = f"onnxreg.cli.{MODULES.get(verb, verb)}"
-    return lambda: import_module(module).run(Session(**options), **given)
+    session = Session(**options, as_json=given.get("as_json", False))
+    return lambda: import_module(module).run(session, **given)
 
 
 def _read(rest: Iterator[str], options: Options, argument: str) -> dict[str, Any]:

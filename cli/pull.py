@@ -99,7 +99,10 @@ def command(
     if output is not None:
         digest = Ref.parse(ref).digest
         exact = Ref(done.name, None if digest else str(done.versions[0]), digest)
-        with still(f"pulled {done.name}:{done.versions[0]}"), session.progress("writing", as_json) as progress:
+        with (
+            still(f"pulled {done.name}:{done.versions[0]}"),
+            session.progress("writing", as_json) as progress,
+        ):
             registry.write_out(exact, output, progress)
     held = done.held[done.versions[0]]
     paths = None if held is None else list(held)

@@ -12,6 +12,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry import belief, lookup
+from onnxreg.registry.disk import check_given
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
@@ -58,6 +59,8 @@ def command(
     """
     if [self_test, text is not None, feeds is not None].count(True) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text and --input")
+    if feeds is not None:
+        check_given(feeds)
     session: Session = context.obj
     place = session.place(remote)
     found = belief.resolve(place, Ref.parse(ref), asked, asking.read_one_device(device))

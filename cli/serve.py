@@ -10,7 +10,8 @@ import typer
 from onnxreg.cli.errors import needs
 from onnxreg.cli.ls import warn_unfinished
 from onnxreg.cli.session import Session
-from onnxreg.schema.errors import HostError, InputError
+from onnxreg.registry.disk import read_given
+from onnxreg.schema.errors import InputError
 
 EXAMPLES = (
     "reg serve",
@@ -75,10 +76,7 @@ def _token(file: Path | None) -> str | None:
         where = VARIABLE
     else:
         where = str(file)
-        try:
-            found = file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise HostError(f"the token in {where} cannot be read: {error}", "check the path") from error
+        found = read_given(file).decode("utf-8", "replace").strip()
     if found is not None and (not found or not found.isascii() or not found.isprintable() or " " in found):
         raise InputError(f"{where} holds no token", "a token is printable ASCII without spaces")
     return found

@@ -1,5 +1,6 @@
 """What the global options say, and how every verb opens its registry and talks."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,12 +24,13 @@ class Session:
     """One run of `reg`.
 
     `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
-    known of a remote may be old, None for any.
+    known of a remote may be old, None for any; `as_json` holds where stdout and stderr are read by programs.
     """
 
     registry: Path | None = None
     quiet: bool = False
     max_age: int | None = None
+    as_json: bool = False
     _told: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
@@ -82,13 +84,13 @@ class Session:
         self._check_age(found.name, found.seconds)
 
     def warn(self, message: str) -> None:
-        """A line for people, on stderr."""
+        """A line on stderr; with `as_json` it is `{"warning": message}`."""
         if not self.quiet:
-            print(message, file=sys.stderr)
+            told = {"warning": message.removeprefix("warning: ")}
+            print(json.dumps(told) if self.as_json else message, file=sys.stderr)
 
     def _tell_age(self, name: str, age: float) -> None:
-        if not self.quiet:
-            print(f"offline: {name} as it was {output.age(age)} ago", file=sys.stderr)
+        self.warn(f"offline: {name} as it was {output.age(age)} ago")
         self._check_age(name, age)
 
     def _check_age(self, name: str, age: float) -> None:

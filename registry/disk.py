@@ -37,10 +37,15 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+def check_given(path: Path) -> None:
+    """NotFoundError where a file that the user named is not there."""
+    if not path.exists():
+        raise NotFoundError(f"there is no file {path}", "check the path")
+
+
 def read_given(path: Path) -> bytes:
     """A file that the user named. NotFoundError where there is none, HostError where it cannot be read."""
-    if not path.exists():
-        raise NotFoundError(f"there is no file {path}", "look at the path")
+    check_given(path)
     with host_errors(f"reading {path}"):
         return path.read_bytes()
 

@@ -5,8 +5,10 @@ import os
 from typing import Any
 
 from onnxreg.registry.storage import LAYOUT_VERSION
-from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.errors import HostError, IntegrityError
 from onnxreg.schema.ref import REGISTRY_ID
+
+UPGRADE = "upgrade onnxreg: pip install --upgrade onnxreg"
 
 
 def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
@@ -31,7 +33,7 @@ def other_registry(url: str, found: str, known: str) -> IntegrityError:
 
 
 def read_identity(data: bytes, where: str) -> dict[str, Any]:
-    """A decoded `registry.json`. InputError for a layout this build cannot read, IntegrityError for garbage."""
+    """A decoded `registry.json`. HostError for a layout this build cannot read, IntegrityError for garbage."""
     try:
         value: dict[str, Any] = json.loads(data)
         layout, reader, identity = value["layout"], value["min_reader"], value["id"]
@@ -45,14 +47,14 @@ def read_identity(data: bytes, where: str) -> dict[str, Any]:
     if layout != "onnxreg" or not whole or not named:
         raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
-        raise InputError(
+        raise HostError(
             f"{where} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
-            "upgrade onnxreg",
+            UPGRADE,
         )
     return value
 
 
 def check_writer(identity: dict[str, Any], where: str) -> None:
-    """InputError where only newer builds may write to the registry."""
+    """HostError where only newer builds may write to the registry."""
     if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
-        raise InputError(f"{where} is written by a newer onnxreg only", "upgrade onnxreg")
+        raise HostError(f"{where} is written by a newer onnxreg only", UPGRADE)

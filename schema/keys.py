@@ -51,7 +51,10 @@ class PublicKey:
     def parse(cls, text: str) -> "PublicKey":
         """Read the text form. InputError for anything else."""
         kind, _, encoded = text.strip().partition(":")
-        return cls(kind, decode_base64(encoded, "public key"))
+        try:
+            return cls(kind, decode_base64(encoded, "the public key"))
+        except InputError as error:
+            raise InputError(error.message, _HINT) from error
 
 
 _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg key show NAME` prints one"

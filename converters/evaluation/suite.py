@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 
 MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")
@@ -50,12 +50,16 @@ def load(path: Path) -> Suite:
     """Read a suite: a JSON list, `{"fixtures": [...]}`, or, where the name ends in `.jsonl`, one fixture per line.
 
     The file is read once. A fixture is `{id, text, gold_spans: [{start, end, label, text?}], metadata?: {source?}}`; a text
-    without gold has an empty list; a source is where the text is from, `synthetic` or another word. Raises InputError, naming the fixture by its position and never by its contents, for what is
+    without gold has an empty list; a source is where the text is from, `synthetic` or another word.
+
+    Raises NotFoundError where there is no such file, InputError, naming the fixture by its position and never by its contents, for what is
     malformed: no text, duplicate ids, offsets outside the text, a span text that contradicts its offsets, two
     spans of one label that overlap.
     """
     try:
         data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no evaluation suite {path}", "check the path") from error
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise InputError(

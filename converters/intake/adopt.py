@@ -77,8 +77,11 @@ def adopt(
 
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
     for file in (*models, *rest):
-        if not file.exists():
-            raise NotFoundError(f"no such file: {file.name}", "check the spelling")
+        _refuse_irregular(file)
+    shouted = [file for file in rest if file.suffix.lower() in _MODELS]
+    if shouted:
+        lower = shouted[0].with_suffix(shouted[0].suffix.lower())
+        raise InputError(f"the suffix of {shouted[0]} is not in lower case", f"rename it to {lower.name}")
     if not models:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):
@@ -87,9 +90,17 @@ def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
         )
 
 
+def _refuse_irregular(file: Path) -> None:
+    """NotFoundError for what is not there, InputError for a directory, a pipe or a device."""
+    if not file.exists():
+        raise NotFoundError(f"there is no file {file}", "check the path")
+    if file.is_dir():
+        raise InputError(f"{file} is a directory", "name the files in it one by one")
+    if not file.is_file():
+        raise InputError(f"{file} is no regular file", "put its bytes into a file first")
+
+
 def _facts(model: Path, config: Path | None) -> GraphFacts:
-    if not model.is_file():
-        raise NotFoundError(f"no such file: {model.name}", "check the spelling")
     if model.suffix == ".ort":
         return inspect_ort(model, config)
     loaded = load_onnx(model)

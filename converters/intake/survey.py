@@ -11,7 +11,7 @@ from onnxreg.converters.roles import role_of
 from onnxreg.converters.scrub import read_json
 from onnxreg.schema.documents import read_manifest
 from onnxreg.schema.draft import DraftFile
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.manifest_v1 import ManifestV1
 
@@ -52,8 +52,8 @@ def survey(directory: Path) -> Survey:
 def _read_manifest(directory: Path) -> ManifestV1:
     path = directory / FILENAME
     if not directory.is_dir():
-        raise InputError(
-            f"no such directory: {directory.name}", "give the directory that the converter wrote"
+        raise NotFoundError(
+            f"there is no directory {directory.name}", "give the directory that the converter wrote"
         )
     if not path.is_file():
         raise InputError(

@@ -17,10 +17,11 @@ from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.zipped import AGAIN, open_entry, read_directory
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.identity import UPGRADE
 from onnxreg.registry.storage import MAX_DOCUMENT, BlobKey, MissingBlobError, index_path, model_of
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.reading import items, mapping, required, text
 from onnxreg.schema.ref import POLICY_LOG, check_name
 from onnxreg.schema.version import Version
@@ -48,7 +49,7 @@ def encode_about(carried: Carried) -> bytes:
 
 
 def read_about(data: bytes, where: str) -> Carried:
-    """IntegrityError where it is no `archive.json`, InputError where a newer build wrote it."""
+    """IntegrityError where it is no `archive.json`, HostError where a newer build wrote it."""
     try:
         value = mapping(canonical.decode(data, ABOUT))
         kind, version = required(value, "format"), required(value, "format_version")
@@ -57,7 +58,7 @@ def read_about(data: bytes, where: str) -> Carried:
     except (InputError, KeyError) as error:
         raise IntegrityError(f"{ABOUT} of {where} is damaged: {error}", AGAIN) from error
     if kind == FORMAT:
-        raise InputError(f"{where} has the archive format {str(version)[:20]}", "upgrade onnxreg")
+        raise HostError(f"{where} has the archive format {str(version)[:20]}", UPGRADE)
     raise IntegrityError(f"{ABOUT} of {where} describes no archive", AGAIN)
 
 

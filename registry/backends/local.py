@@ -44,7 +44,7 @@ class LocalRemote:
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """NotFoundError where there is no registry; InputError where its layout is newer than this build."""
+        """NotFoundError where there is no registry; HostError where its layout is newer than this build."""
         remote = cls(root, disk)
         _ = remote.registry_id
         return remote

@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.registry.disk import host_errors
+from onnxreg.registry.disk import read_given
 from onnxreg.registry.home import trust_file
 from onnxreg.schema.digest import Digest
 
@@ -26,9 +26,8 @@ def trust_if_any(path: Path | None = None) -> "Trust | None":
 
 
 def read_trust_file(path: Path) -> "Trust":
-    """HostError where it cannot be read, InputError where it is malformed."""
-    with host_errors(f"reading {path}"):
-        return _parsed(path.read_bytes(), str(path))
+    """NotFoundError where there is none, HostError where it cannot be read, InputError where it is malformed."""
+    return _parsed(read_given(path), str(path))
 
 
 @lru_cache(2)

@@ -1,5 +1,6 @@
 """`policy`, `promote`, `attest`, and what other verbs say of governed channels."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -132,6 +133,26 @@ def test_a_stale_place_is_told_of_once(
     for _ in range(2):
         session.place(str(tmp_path / "copy")).read_index(NAME)
     assert capsys.readouterr().err.count("stale: ") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ls", NAME), ("resolve", f"{NAME}:9.9.9"), ("log", NAME), ("show", f"{NAME}:9.9.9")],
+    ids=["fast lane", "fast lane, failing", "typer", "typer, failing"],
+)
+def test_with_json_stderr_is_lines_of_json(
+    words: tuple[str, ...], reg: Reg, registry: Registry, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(registry.store.root, copy)
+    registry.yank(f"{NAME}:1.0.0")
+    Session().place().read_index(NAME)
+    done = reg(*words, "--remote", copy, "--json")
+    told = [json.loads(line) for line in done.err.splitlines()]
+    kinds = ["warning", "error"] if "9.9.9" in words[1] else ["warning"]
+    assert [next(iter(line)) for line in told] == kinds
+    assert told[0]["warning"].startswith(f"stale: {copy} lacks the last 1 event")
+    assert reg("--quiet", *words, "--remote", copy, "--json").err.count("warning") == 0
 
 
 def test_verify_names_a_bypassed_gate(reg: Reg, registry: Registry) -> None:

@@ -161,7 +161,7 @@ IDENTITIES = {
     "deep": Tree(file("registry.json", b"[" * 60_000), "integrity"),
     "empty": Tree(file("registry.json", b""), "integrity"),
     "list": Tree(file("registry.json", b"[1]"), "integrity"),
-    "newer layout": Tree(edit("registry.json", layout_version=99, min_reader=99), "input"),
+    "newer layout": Tree(edit("registry.json", layout_version=99, min_reader=99), "environment"),
     "newer writer": Tree(edit("registry.json", layout_version=99, min_writer=99)),
     "layout of a wrong type": Tree(edit("registry.json", min_reader="1"), "integrity"),
     "another format": Tree(edit("registry.json", layout="oci"), "integrity"),

@@ -1,5 +1,6 @@
 """`export`, `import`, `add`: what they hand to the converters, and what they say of the outcome."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,6 +226,54 @@ def model(tmp_path: Path) -> Path:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.save(made, tmp_path / "linear.onnx")
     return tmp_path / "linear.onnx"
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "said"),
+    [
+        ("out/nope.onnx", 3, "there is no file out/nope.onnx"),
+        ("a-directory.onnx", 2, "a-directory.onnx is a directory"),
+        ("a-pipe.onnx", 2, "a-pipe.onnx is no regular file"),
+        ("UP.ONNX", 2, "the suffix of UP.ONNX is not in lower case\nhint: rename it to UP.onnx"),
+    ],
+)
+def test_add_says_why_it_does_not_take_a_file(reg: Reg, word: str, status: int, said: str) -> None:
+    Path("a-directory.onnx").mkdir()
+    os.mkfifo("a-pipe.onnx")
+    Path("UP.ONNX").write_bytes(b"")
+    done = reg("--registry", "r", "add", word, "--name", "acme/x")
+    assert (done.status, Path("r").exists()) == (status, False)
+    assert said in done.err
+
+
+FILES = {
+    "add": ("no.onnx", "--name", "acme/x"),
+    "import": ("no", "--name", "acme/x"),
+    "export --recipe": ("x", "--name", "acme/x", "--recipe", "no.yaml"),
+    "export --batch": ("--batch", "no.yaml"),
+    "export --eval-suite": ("hf/x", "--profile", "android", "--eval-suite", "no.jsonl"),
+    "coverage": ("acme/pii", "--devices", "no.json"),
+    "resolve": ("acme/pii", "--device", "./no.json"),
+    "lock": ("acme/pii", "--device", "no.json"),
+    "run": ("acme/pii", "--input", "no.json"),
+    "attest": ("acme/pii", "--report", "no.json"),
+    "policy set": ("no.toml",),
+    "archive verify": ("no.onnxreg",),
+    "archive verify --trust": ("made.onnxreg", "--trust", "no.toml"),
+    "archive create --trust": ("more.onnxreg", "--all", "--trust", "no.toml"),
+    "serve": ("--token-file", "no"),
+    "pull --locked": ("no.lock", "./there"),
+}
+
+
+@pytest.mark.parametrize("verb", FILES)
+def test_a_file_that_is_not_there_is_3_everywhere(reg: Reg, home: Path, verb: str) -> None:
+    assert reg("--registry", home, "archive", "create", "made.onnxreg", "--all").status == 0
+    words = [*verb.partition(" --")[0].split(), *FILES[verb]]
+    if verb == "pull --locked":
+        words.insert(1, "--locked")
+    done = reg("--registry", home, *words)
+    assert (done.status, "no" in done.err) == (3, True), done.err
 
 
 def test_add_registers_a_model_and_its_companions(reg: Reg, model: Path, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ BAD: Sequence[tuple[list[str], int, str]] = [
     (["--port", "x"], 2, "--port"),
     (["--host", "not a host"], 2, "no address of this machine"),
     (["--host", "192.0.2.1"], 9, "cannot listen at 192.0.2.1"),
-    (["--token-file", "nothing"], 9, "cannot be read"),
+    (["--token-file", "nothing"], 3, "there is no file nothing"),
     (["--token-file", "empty"], 2, "holds no token"),
     (["--token-file", "two"], 2, "holds no token"),
     (["--url", "models.example"], 2, "not a URL"),

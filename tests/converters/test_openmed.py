@@ -22,7 +22,7 @@ from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.weight_compare import compare_weights
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import FILENAME, Manifest
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/openmed-v1"
@@ -224,7 +224,8 @@ def test_no_manifest_at_all(export: Path, workspace: Path) -> None:
 
 
 def test_no_such_directory(tmp_path: Path, workspace: Path) -> None:
-    assert "no such directory" in refusal(tmp_path / "gone", workspace).message
+    with pytest.raises(NotFoundError, match="there is no directory gone"):
+        import_openmed(tmp_path / "gone", workspace, name="acme/bert")
 
 
 def test_a_version_2_directory_is_not_imported(export: Path, workspace: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.lookup import all_versions
 from onnxreg.registry.remotes import open_url
-from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.errors import HostError, IntegrityError
 from onnxreg.schema.events import KINDS
 from onnxreg.schema.query import Query
 
@@ -63,7 +63,7 @@ def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
 def test_a_later_layout_is_refused(frozen: Registry, verb: str) -> None:
     path = frozen.store.root / "registry.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_reader": 2}))
-    with pytest.raises(InputError, match="layout 2") as caught:
+    with pytest.raises(HostError, match="layout 2") as caught:
         Registry(frozen.store.root) if verb == "open" else open_url(str(frozen.store.root))
     assert "upgrade" in caught.value.hint
 
@@ -73,7 +73,7 @@ def test_a_layout_that_only_later_builds_may_write_is_read(frozen: Registry) -> 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"layout_version": 2, "min_writer": 2}))
     later = Registry(frozen.store.root)
     assert later.resolve("acme/pii:stable")
-    with pytest.raises(InputError, match="newer onnxreg"):
+    with pytest.raises(HostError, match="newer onnxreg"):
         later.pin("acme/pii:stable")
 
 

@@ -10,7 +10,7 @@ from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.backends.proven import Proven, remember
 from onnxreg.registry.facade import Registry
 from onnxreg.registry.testing import put
-from onnxreg.schema.errors import InputError, RemoteError
+from onnxreg.schema.errors import HostError, RemoteError
 
 
 class Careless(MemoryStore):
@@ -25,7 +25,7 @@ def test_a_registry_of_a_newer_build_is_not_written() -> None:
     store = MemoryStore()
     identity = json.loads(memory_remote().store.get("registry.json")[0])  # type: ignore[index]
     store.objects["registry.json"] = json.dumps(identity | {"min_writer": 99}).encode()
-    with pytest.raises(InputError, match="newer"):
+    with pytest.raises(HostError, match="newer"):
         put(ObjectRemote(store, identity["id"]), b"blob")
     assert list(store.objects) == ["registry.json"]
 

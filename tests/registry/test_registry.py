@@ -224,8 +224,9 @@ def test_a_full_disk_leaves_nothing_half_written(
 def test_a_layout_from_the_future_is_refused(registry: Registry) -> None:
     path = registry.store.root / "registry.json"
     path.write_text(path.read_text().replace('"min_reader": 1', '"min_reader": 2'))
-    with pytest.raises(InputError, match="has layout 2"):
+    with pytest.raises(HostError, match="has layout 2") as caught:
         Registry(registry.store.root)
+    assert "upgrade onnxreg" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["link", "link/below"])

@@ -144,7 +144,7 @@ def test_a_prefix_that_holds_something_else_is_left_alone(
 
 
 LAYOUTS = {
-    "newer": (new_identity(min_reader=2), 2, "has layout 2, this onnxreg reads up to 1"),
+    "newer": (new_identity(min_reader=2), 9, "has layout 2, this onnxreg reads up to 1"),
     "another": (new_identity(layout="another"), 4, "does not describe an onnxreg registry"),
     "no document": (b"<xml/>", 4, "registry.json of {url} is damaged"),
 }

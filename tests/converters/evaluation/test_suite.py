@@ -6,7 +6,7 @@ import pytest
 
 from onnxreg.converters.evaluation.suite import Fixture, Span, load
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, NotFoundError
 
 ROW = {
     "id": "a",
@@ -145,8 +145,8 @@ def test_a_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_missing_file_and_a_directory_are_input_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no evaluation suite"):
         load(tmp_path / "absent.json")
     with pytest.raises(InputError, match="directory"):
         load(tmp_path)
