@@ -60,7 +60,7 @@ def _said(what: str, text: str) -> str:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say on Ctrl-C that the work can go on where it was.
+    """Say on Ctrl-C that the same command goes on with what arrived, if anything did.
 
     It is pressed again for the user, every few seconds, as long as some library waits for threads of its own.
     """
@@ -77,7 +77,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        hint = "what arrived is kept: run the same command again to go on"
+        hint = "run the same command again: what arrived whole is not moved again"
         raise InterruptError("interrupted", hint) from None
     finally:
         for timer in again:

@@ -75,13 +75,32 @@ def folded(line: str, indent: str, stream: TextIO | None = None) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines."""
+    """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines.
+
+    On a terminal that is too narrow the widest columns are folded.
+    """
     body = [[printable(str(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
-    widths = {index: max(len(row[index]) for row in [header, *body]) for index in shown}
-    for row in [header, *body] if body else []:
-        cells = [_pad(row[index], widths[index], header[index] in NUMBERS) for index in shown]
-        yield "  ".join(cells).rstrip()
+    lines: list[Sequence[str]] = [[row[index] for index in shown] for row in [header, *body] if body]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = _room()
+    if room is not None and sum(widths) + 2 * len(widths) - 2 > room:
+        from onnxreg.cli import columns
+
+        widths = columns.fitted(lines, room)
+        lines = [line for row in lines for line in columns.folded(row, widths)]
+    right = [header[index] in NUMBERS for index in shown]
+    for line in lines:
+        yield "  ".join(map(_pad, line, widths, right)).rstrip()
+
+
+def _room() -> int | None:
+    """How many columns the terminal has that stdout is; None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def _pad(cell: str, width: int, right: bool) -> str:

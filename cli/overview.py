@@ -34,7 +34,7 @@ def facts(manifest: Manifest) -> Iterator[str]:
     }
     for key, value in rows.items():
         if value:
-            yield from wrap(printable(value), 80, initial_indent=f"{key:<10}", subsequent_indent=" " * 10)
+            yield from wrap(printable(value), 80, initial_indent=f"{key:<9}", subsequent_indent=" " * 9)
 
 
 def _source(source: Source, name: str) -> str:

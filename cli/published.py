@@ -34,7 +34,7 @@ def announce(
         return
     from onnxreg.cli import overview
 
-    session.say(f"published {published.ref}", f"manifest  {published.digest}", "")
+    session.say(f"published {published.ref}", f"manifest {published.digest}", "")
     session.say(*overview.artifacts(published.manifest))
     for part in (overview.remarks, overview.translation):
         lines = list(part(published.manifest))
@@ -64,7 +64,7 @@ def unchanged(
         }
         output.write_json(value | more)
         return
-    session.say(f"nothing new: this is {ref}", f"manifest  {digest}")
+    session.say(f"nothing new: this is {ref}", f"manifest {digest}")
     _say_written(session, out)
 
 

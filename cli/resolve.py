@@ -64,8 +64,8 @@ def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> Non
     artifact = resolution.artifact
     session.say(
         f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",
-        f"manifest  {resolution.found.entry.manifest}",
-        f"url       {resolution.files[0][1]}",
+        f"manifest {resolution.found.entry.manifest}",
+        f"url      {resolution.files[0][1]}",
         "",
     )
     session.table(

@@ -47,9 +47,9 @@ def command(
         output.write_bytes(found.data)
         return
     manifest = found.manifest
-    session.say(str(found.ref), f"manifest  {found.digest}", *overview.facts(manifest))
+    session.say(str(found.ref), f"manifest {found.digest}", *overview.facts(manifest))
     if found.held is not None:
-        session.say(f"held      partial: reg pull {found.ref} fetches the rest")
+        session.say(f"held     partial: reg pull {found.ref} fetches the rest")
     session.say("", *overview.artifacts(manifest, found.held))
     doubts = list(overview.later(manifest, found.attested))
     if doubts:

@@ -30,7 +30,7 @@ def crops(tmp_path: Path) -> Path:
 
 def test_show_counts_members_and_joins_heads(reg: Reg, crops: Path) -> None:
     shown = reg("--registry", crops, "show", NAME)
-    assert "members   1 backbone, 3 head, 1 metadata" in shown.out
+    assert "members  1 backbone, 3 head, 1 metadata" in shown.out
     assert shown.out.count("3 heads") == 3
     assert "species001" not in shown.out
 

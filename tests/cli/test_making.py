@@ -71,7 +71,7 @@ def test_export_publishes_and_writes_out(reg: Reg, exported: list[Any]) -> None:
 def test_export_says_what_it_did(reg: Reg, exported: list[Any]) -> None:
     done = reg("--registry", "r", "export", "acme/pii@main", "--profile", "android", "--version", "1.0.0")
     assert done.err == "converting to ONNX ...\n"
-    assert done.out.startswith("published acme/pii:1.0.0\nmanifest  sha256:")
+    assert done.out.startswith("published acme/pii:1.0.0\nmanifest sha256:")
     for line in (
         "warning: model.onnx: outside the mobile-safe operators: Einsum",
         "warning: model.onnx: opset 18 needs ORT 1.14",

@@ -76,9 +76,9 @@ def test_show(reg: Reg) -> None:
     shown = reg("show", "acme/pii:0.1.0").out
     for line in (
         "acme/pii:0.1.0",
-        "source    acme/pii-base@main",
-        "labels    2: O, B-NAME",
-        "recipe    android v1",
+        "source   acme/pii-base@main",
+        "labels   2: O, B-NAME",
+        "recipe   android v1",
         "warning: model.onnx: outside the mobile-safe operators: Einsum",
         "warning: model.onnx: opset 18 needs ORT 1.14",
         "refused by G4/point: model_int8.onnx",
@@ -200,6 +200,6 @@ def test_a_version_made_from_local_files_is_not_its_own_source(
     source = {"id": made.name, "digest": str(Digest.of(b"files"))}
     Registry(tmp_path / "r").add(replace(made, fields={**made.fields, "source": source}))
     assert (
-        f"source    local files, digest {Digest.of(b'files').short}..."
+        f"source   local files, digest {Digest.of(b'files').short}..."
         in reg("--registry", "r", "show", made.name).out
     )

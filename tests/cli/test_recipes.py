@@ -318,7 +318,7 @@ def test_the_same_request_is_answered_without_reading_the_recipe(
     assert again.out == slow.out == first.out
     assert (
         export(reg, "m.onnx").out
-        == "nothing new: this is acme/x:0.1.0\nmanifest  " + first.json["digest"] + "\n"
+        == "nothing new: this is acme/x:0.1.0\nmanifest " + first.json["digest"] + "\n"
     )
 
 

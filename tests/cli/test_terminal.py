@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import output
+from onnxreg.cli import columns, output
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -51,7 +52,7 @@ def test_piped_output_has_no_escapes_and_fits_80_columns(words: list[str], reg: 
     done = reg("--registry", home, *words)
     assert done.status == 0
     assert "\x1b" not in done.out + done.err
-    prose = [line for line in done.out.splitlines() if not line.startswith(("url ", "  ", "manifest "))]
+    prose = [line for line in done.out.splitlines() if not line.startswith(("url ", "  "))]
     assert max(map(len, prose)) <= 80
 
 
@@ -150,7 +151,7 @@ def test_ctrl_c_during_a_pull_leaves_nothing_half_written(reg: Reg, home: Path, 
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130
-    hint = "hint: what arrived is kept: run the same command again to go on"
+    hint = "hint: run the same command again: what arrived whole is not moved again"
     assert said.endswith(f"error: interrupted\n{hint}\n")
     assert list((tmp_path / "mine" / "local" / "tmp").iterdir()) == []
     assert Registry(tmp_path / "mine").names() == []
@@ -171,6 +172,34 @@ def test_a_table_leaves_out_empty_columns_and_aligns_numbers() -> None:
         "long    12",
     ]
     assert list(output.table(("NAME",), [])) == []
+
+
+LONG = "a-team-with-a-long-name/" + "-".join(["detector-of-many-things"] * 7)
+
+
+@pytest.mark.parametrize("words", [["ls"], ["query"], ["passes"], ["show", "acme/pii"]], ids=" ".join)
+def test_tables_fit_the_terminal(
+    words: list[str], home: Path, draft: Callable[..., Any], tmp_path: Path
+) -> None:
+    Registry(home).add(draft(tmp_path / "w", name=LONG))
+    status, drawn = on_a_terminal(home, *words, NO_COLOR="1")
+    lines = re.split(r"\x1b\[[?0-9]*[A-Za-z]", drawn)[-1].splitlines()
+    assert (status, max(map(len, lines)) <= 80) == (0, True)
+    if words == ["ls"]:
+        assert [line.split() for line in lines if line.startswith("tiny ")] == [["tiny", "0.1.0", "1"]]
+        start = next(index for index, line in enumerate(lines) if line.startswith("a-team"))
+        assert "".join(line.split()[0] for line in lines[start:])[: len(LONG)] == LONG
+    if words == ["passes"]:
+        assert "operators of the default\n" in drawn.replace(" \n", "\n")
+
+
+def test_a_cell_is_folded_between_words_then_parts_then_anywhere() -> None:
+    rows = [("NAME", "WHY"), ("acme/pii-small", "it is no model"), ("b", "fine")]
+    assert columns.fitted(rows, 26) == [14, 10]
+    assert list(columns.folded(rows[1], [14, 10])) == [("acme/pii-small", "it is no"), ("", "model")]
+    assert columns.fitted(rows, 19) == [9, 8]
+    assert list(columns.folded(rows[1], [9, 8])) == [("acme/pii-", "it is no"), ("small", "model")]
+    assert list(columns.folded(("x" * 10, ""), [8, 8])) == [("x" * 8, ""), ("xx", "")]
 
 
 def test_long_lines_are_folded_between_words_on_a_terminal_only(home: Path, reg: Reg) -> None:

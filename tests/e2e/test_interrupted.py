@@ -112,7 +112,7 @@ s3.SINGLE = s3upload.PART = 2**18
 sys.exit(main())
 """
 """`reg`, which uploads in parts what has more than 256 KiB."""
-GO_ON = "error: interrupted\nhint: what arrived is kept: run the same command again to go on\n"
+GO_ON = "error: interrupted\nhint: run the same command again: what arrived whole is not moved again\n"
 
 
 @pytest.fixture(scope="module")
