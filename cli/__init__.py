@@ -2,3 +2,5 @@
 
 VERSION = "0.1.0"
 """Equal to the distribution's; importlib.metadata would take longer to say it than everything else `--version` does."""
+COMPLETES = "_REG_COMPLETE"
+"""The variable by which a shell asks for completions; an error would stand in the user's prompt."""

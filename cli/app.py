@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from onnxreg.cli import VERSION
+from onnxreg.cli import COMPLETES, VERSION
+from onnxreg.cli.completing import join_words
 from onnxreg.cli.helping import Verb, Verbs, epilog
 from onnxreg.cli.session import Session
 from onnxreg.cli.usage import usage_error
@@ -142,8 +143,8 @@ def _globals(
 
 def run_app(words: list[str]) -> None:
     """Parse and run a command line. A usage error is an InputError like any other."""
-    completes = "_REG_COMPLETE" in os.environ
-    command: Any = typer.main.get_command(build(None if completes else _verb(words)))
+    completes = COMPLETES in os.environ
+    command: Any = typer.main.get_command(build(_verb(join_words() if completes else words)))
     if completes:
         command(words, prog_name="reg")
     try:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.completing import complete_ref
+from onnxreg.cli.options import Json, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import IntegrityError
 
@@ -29,7 +30,7 @@ def create(
         typer.Argument(
             help="The versions to carry; with --all names or quoted globs of models.",
             metavar="[REF]...",
-            autocompletion=complete_name,
+            autocompletion=complete_ref,
         ),
     ] = None,
     every: Annotated[

@@ -9,9 +9,10 @@ import typer
 
 from onnxreg.cli import deep as inside
 from onnxreg.cli import output, overview
+from onnxreg.cli.completing import complete_ref
 from onnxreg.cli.deep import Side
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.options import Json, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.schema.deep import DeepDiff
 from onnxreg.schema.diff import SEVERITIES, ManifestDiff, diff
@@ -35,8 +36,8 @@ NAMED = 3
 
 def command(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_name)],
-    new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_name)],
+    old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_ref)],
+    new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_ref)],
     html: Annotated[
         Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")
     ] = None,

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.completing import complete_name
+from onnxreg.cli.options import Json, RemoteOption
 from onnxreg.cli.session import Session
 
 EXAMPLES = ("reg du", "reg du acme/pii-small acme/pii-base", "reg du --remote origin --json")

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import asking, output
-from onnxreg.cli.options import Json, RemoteOption, complete_name
+from onnxreg.cli.completing import complete_ref
+from onnxreg.cli.options import Json, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry import locking
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
@@ -32,7 +33,7 @@ def command(
         typer.Argument(
             help="NAME[:TAG][@sha256:...]: lock these models; without it, ask again what the file holds.",
             metavar="[REF]...",
-            autocompletion=complete_name,
+            autocompletion=complete_ref,
         ),
     ] = None,
     asked: Query = asking.ANYTHING,

@@ -183,7 +183,8 @@ def command() -> Callable[..., None]:
 
     import typer
 
-    from onnxreg.cli.options import Json, MaxAge, Offline, RemoteOption, complete_name
+    from onnxreg.cli.completing import complete_name
+    from onnxreg.cli.options import Json, MaxAge, Offline, RemoteOption
 
     def ls(
         context: typer.Context,

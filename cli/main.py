@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from onnxreg.cli import VERSION
+from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.schema.errors import RegError
 
 PIPE_CLOSED = 141
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RegError, KeyboardInterrupt) as error:
         from onnxreg.cli.errors import EXIT_STATUS, report
 
+        if COMPLETES in os.environ:
+            _leave(EXIT_STATUS["interrupted"])
         status = report(error, as_json="--json" in words)
         if status == EXIT_STATUS["interrupted"] and arguments is None:
             _leave(status)

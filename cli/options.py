@@ -1,22 +1,11 @@
 """The arguments and options that several verbs share."""
 
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onnxreg.cli.session import Session
-from onnxreg.schema.errors import RegError
-
-
-def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """The models of the registry, for the shell's completion, which has no place for an error."""
-    with suppress(RegError, OSError):
-        place = Session(context.find_root().params.get("registry")).place(watched=False)
-        yield from (name for name in place.names() if name.startswith(incomplete))
-
+from onnxreg.cli.completing import complete_channel, complete_name, complete_ref, complete_remote
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
 RefArgument = Annotated[
@@ -24,7 +13,7 @@ RefArgument = Annotated[
     typer.Argument(
         help="NAME[:TAG][@sha256:...]; without a tag the newest version.",
         metavar="REF",
-        autocompletion=complete_name,
+        autocompletion=complete_ref,
     ),
 ]
 NameArgument = Annotated[str, typer.Argument(help="The model.", metavar="NAME", autocompletion=complete_name)]
@@ -33,10 +22,14 @@ RemoteArgument = Annotated[
     typer.Argument(
         help="A remote's name, a path or a URL; without it the sole remote, or the one called origin.",
         metavar="[REMOTE]",
+        autocompletion=complete_remote,
     ),
 ]
 RemoteOption = Annotated[
-    str | None, typer.Option(help="Read this remote (a name, path or URL) instead of the registry.")
+    str | None,
+    typer.Option(
+        help="Read this remote (a name, path or URL) instead of the registry.", autocompletion=complete_remote
+    ),
 ]
 Offline = Annotated[
     bool,
@@ -57,5 +50,13 @@ NewVersion = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option(help="Write the files here too: a new directory, or an earlier export.")
+]
+ChannelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="The channel, such as stable; a version never moves.",
+        metavar="CHANNEL",
+        autocompletion=complete_channel,
+    ),
 ]
 Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, Reason, RefArgument
+from onnxreg.cli.options import ChannelArgument, Json, Reason, RefArgument
 from onnxreg.cli.session import Session
 from onnxreg.registry.gates.promote import Promotion
 
@@ -19,7 +19,7 @@ EXAMPLES = (
 def command(
     context: typer.Context,
     ref: RefArgument,
-    channel: Annotated[str, typer.Argument(help="The channel, such as stable.")],
+    channel: ChannelArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was found, and move nothing.")] = False,
     remote: Annotated[
         str | None, typer.Option(help="Promote in this remote (a name, path or URL), not in the registry.")

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from onnxreg.cli import pull_locked
+from onnxreg.cli.completing import complete_ref
 from onnxreg.cli.errors import resumable, still
-from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument, complete_name
+from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
 from onnxreg.schema.errors import InputError
@@ -30,7 +31,7 @@ def command(
         typer.Argument(
             help="NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
             metavar="REF",
-            autocompletion=complete_name,
+            autocompletion=complete_ref,
         ),
     ] = None,
     remote: RemoteArgument = None,

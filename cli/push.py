@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli import output
+from onnxreg.cli.completing import complete_ref
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options import Json, RemoteArgument, complete_name
+from onnxreg.cli.options import Json, RemoteArgument
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce, channels_to_json
 from onnxreg.registry import lookup
@@ -32,7 +33,7 @@ def command(
         typer.Argument(
             help="NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
             metavar="[REF]",
-            autocompletion=complete_name,
+            autocompletion=complete_ref,
         ),
     ] = None,
     remote: RemoteArgument = None,

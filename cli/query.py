@@ -10,8 +10,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from onnxreg.cli import output
+from onnxreg.cli.completing import complete_name
 from onnxreg.cli.ls import fail, index
-from onnxreg.cli.options import Json, MaxAge, RemoteOption, complete_name
+from onnxreg.cli.options import Json, MaxAge, RemoteOption
 from onnxreg.cli.session import Session
 from onnxreg.registry import lookup
 from onnxreg.registry.search import candidates, tables

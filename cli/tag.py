@@ -1,10 +1,8 @@
 """`reg tag`: moving a channel."""
 
-from typing import Annotated
-
 import typer
 
-from onnxreg.cli.options import Reason, RefArgument
+from onnxreg.cli.options import ChannelArgument, Reason, RefArgument
 from onnxreg.cli.session import Session
 
 EXAMPLES = ("reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test'",)
@@ -13,7 +11,7 @@ EXAMPLES = ("reg tag acme/pii-small:1.2.0 stable --reason 'passed the field test
 def command(
     context: typer.Context,
     ref: RefArgument,
-    channel: Annotated[str, typer.Argument(help="The channel, such as stable; a version never moves.")],
+    channel: ChannelArgument,
     reason: Reason = None,
 ) -> None:
     """Move a channel to a version; the move stands in the log."""

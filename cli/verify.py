@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, complete_name
+from onnxreg.cli.completing import complete_ref
+from onnxreg.cli.options import Json
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError, IntegrityError
 
@@ -28,7 +29,7 @@ def command(
     context: typer.Context,
     ref: Annotated[
         str | None,
-        typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_name),
+        typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_ref),
     ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Put good copies in place of what is damaged.")

@@ -15,6 +15,7 @@ import pytest
 from onnxreg.cli.app import OTHERS, PANELS
 from onnxreg.cli.helping import folded
 from onnxreg.cli.reference.verbs import commands, examples
+from onnxreg.registry import Registry
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 from grammar import ROOT, parse
@@ -108,6 +109,40 @@ def test_the_shell_completes_verbs_and_models(shell: str, home: Path) -> None:
     assert "pull" in complete("reg pu") and "push" in complete("reg pu")
     assert "acme/pii" in complete("reg show ac")
     assert "tiny" in complete("reg ls t")
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_the_shell_completes_tags_channels_and_remotes(shell: str, home: Path) -> None:
+    """Bash takes a colon for a word of its own, and wants what stands behind it."""
+
+    def complete(line: str) -> list[str]:
+        if shell == "bash":
+            line = line.replace(":", " : ").replace(":  ", ": ")
+            line = line[:-1] if line.endswith(": ") else line
+            asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        else:
+            asked = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        told = completing(home, _REG_COMPLETE=f"complete_{shell}", **asked)
+        return [each.partition("\t")[0] for each in told.split()]
+
+    Registry(home).remotes.add("origin", str(home.parent / "share"))
+    before = "" if shell == "bash" else "acme/pii:"
+    for line, found in {
+        "resolve acme/pii:": ["stable", "0.2.0", "0.1.0"],
+        "resolve acme/pii:s": ["stable"],
+        "pull acme/pii:0.2": ["0.2.0"],
+    }.items():
+        assert complete(f"reg {line}") == [f"{before}{each}" for each in found]
+    for line in ("ls --remote ", "push acme/pii ", "pull acme/pii:stable or"):
+        assert complete(f"reg {line}") == ["origin"]
+    assert complete("reg tag acme/pii ") == ["stable"]
+
+
+def test_ctrl_c_while_a_shell_asks_is_silent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import onnxreg.cli.main as m\ndef f(*a, **k): raise KeyboardInterrupt\nm._dispatch = f\nm.main()"
+    environment = {**os.environ, "REG_HOME": str(home), "_REG_COMPLETE": "complete_bash"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
