@@ -34,12 +34,15 @@ def write_json(value: Any) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """All of it or nothing; a file that is right already is not touched."""
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
+    from onnxreg.registry.disk import host_errors
+
+    with host_errors(f"writing {path}"):
+        if path.is_file() and path.read_bytes() == data:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_bytes(data)
+        fresh.replace(path)
 
 
 def write_bytes(data: bytes) -> None:

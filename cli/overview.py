@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from onnxreg.schema.benchmark import BenchmarkDocument
 
 
+ON_THE_CPU = "  such operators run on the CPU of any phone; NNAPI and XNNPACK may leave them to it"
+
+
 def facts(manifest: Manifest) -> Iterator[str]:
     """`key  value` lines, folded at 80 columns, of what is known of the version as a whole."""
     source, labels = manifest.source, manifest.labels or ()
@@ -114,9 +117,13 @@ def remarks(manifest: Manifest) -> Iterator[str]:
     """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
     for item in manifest.artifacts:
         yield from _verdict(item)
+        if outside := item.metadata.unsupported_ops:
+            yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
         if not item.reproducible:
             yield f"note: {item.path}: its bytes may differ when it is converted again"
+    if any(item.metadata.unsupported_ops for item in manifest.artifacts):
+        yield ON_THE_CPU
     for step in _skipped(manifest):
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
 
@@ -143,10 +150,8 @@ def _verdict(item: Artifact) -> Iterator[str]:
 
 
 def _warnings(item: Artifact) -> Iterator[str]:
-    """The warnings of an artifact; those about one operator each are told together."""
+    """The warnings of an artifact, but those about one operator outside the mobile-safe set each."""
     outside = item.metadata.unsupported_ops
-    if outside:
-        yield f"outside the mobile-safe operators: {', '.join(outside)}"
     yield from (text for text in item.metadata.warnings if text.partition(" ")[0] not in outside)
 
 

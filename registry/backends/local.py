@@ -6,7 +6,7 @@ copies. It is never published.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -337,7 +337,9 @@ class LocalRemote:
         if self.is_there:
             check_writer(self._identity, self.url)
         self.make_scratch()
-        with staging(self.scratch, self.disk) as directory:
+        with ExitStack() as stack:
+            with host_errors(f"writing to {self.root}"):
+                directory = stack.enter_context(staging(self.scratch, self.disk))
             yield directory
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:

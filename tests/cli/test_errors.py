@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,38 @@ def test_a_place_that_cannot_be_written_is_9(reg: Reg, home: Path, tmp_path: Pat
     for place in (tmp_path / "file" / "below", "/proc/nowhere"):
         done = reg("--registry", home, "push", "tiny", place)
         assert done.status == 9, done
+
+
+@pytest.fixture
+def locked(home: Path) -> Iterator[Path]:
+    """The registry, of which another user may read everything and write nothing; that user."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as above:
+        place = Path(shutil.copytree(home, Path(above) / "home"))
+        Path(above).chmod(0o755)
+        for directory in (place, *(path for path in place.rglob("*") if path.is_dir())):
+            directory.chmod(0o555)
+        own = os.geteuid()
+        if own == 0:
+            os.seteuid(65534)
+        try:
+            yield place
+        finally:
+            os.seteuid(own)
+            for directory in (place, *(path for path in place.rglob("*") if path.is_dir())):
+                directory.chmod(0o755)
+
+
+def test_a_registry_that_may_not_be_written_is_named_by_its_own_name(
+    reg: Reg, locked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(locked)
+    monkeypatch.setenv("ONNXREG_STATE", str(locked / "state"))
+    done = reg("--registry", locked, "tag", "tiny", "beta")
+    assert done.status == 9
+    assert done.err.startswith(f"error: writing to {locked} failed: Permission denied\n")
+    done = reg("--registry", locked, "lock", "tiny", "--output", locked / "app.lock")
+    assert (done.status, ".new" in done.err) == (9, False)
+    assert f"writing {locked / 'app.lock'} failed: Permission denied" in done.err
 
 
 def test_a_missing_library_is_one_line_that_names_the_extra() -> None:
