@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -184,36 +185,41 @@ def test_a_place_that_cannot_be_written_is_9(reg: Reg, home: Path, tmp_path: Pat
         assert done.status == 9, done
 
 
-@pytest.fixture
-def locked(home: Path) -> Iterator[Path]:
-    """The registry, of which another user may read everything and write nothing; that user."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as above:
-        place = Path(shutil.copytree(home, Path(above) / "home"))
-        Path(above).chmod(0o755)
-        for directory in (place, *(path for path in place.rglob("*") if path.is_dir())):
-            directory.chmod(0o555)
-        own = os.geteuid()
-        if own == 0:
-            os.seteuid(65534)
-        try:
-            yield place
-        finally:
-            os.seteuid(own)
-            for directory in (place, *(path for path in place.rglob("*") if path.is_dir())):
-                directory.chmod(0o755)
+@contextmanager
+def locked(place: Path) -> Iterator[None]:
+    """A directory of which this process, as another user, may read everything and write nothing."""
+    directories = [place, *(path for path in place.rglob("*") if path.is_dir())]
+    own = os.geteuid()
+    for directory in directories:
+        directory.chmod(0o555)
+    if own == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(own)
+        for directory in directories:
+            directory.chmod(0o755)
 
 
-def test_a_registry_that_may_not_be_written_is_named_by_its_own_name(
-    reg: Reg, locked: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_may_not_be_written_is_named_by_its_own_name(
+    reg: Reg, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(locked)
-    monkeypatch.setenv("ONNXREG_STATE", str(locked / "state"))
-    done = reg("--registry", locked, "tag", "tiny", "beta")
-    assert done.status == 9
-    assert done.err.startswith(f"error: writing to {locked} failed: Permission denied\n")
-    done = reg("--registry", locked, "lock", "tiny", "--output", locked / "app.lock")
-    assert (done.status, ".new" in done.err) == (9, False)
-    assert f"writing {locked / 'app.lock'} failed: Permission denied" in done.err
+    with tempfile.TemporaryDirectory(dir="/tmp") as above:
+        Path(above).chmod(0o755)
+        place = Path(shutil.copytree(home, Path(above) / "home"))
+        monkeypatch.chdir(place)
+        for own in ("STATE", "TRUST"):
+            monkeypatch.setenv(f"ONNXREG_{own}", str(Path(above) / own))
+        tag, lock = ("tag", "tiny", "beta"), ("lock", "tiny", "--output")
+        assert reg("--registry", place, *tag).status == 0
+        assert reg("--registry", place, *lock, "first.lock").status == 0
+        with locked(place):
+            tagged = reg("--registry", place, *tag[:2], "gamma")
+            written = reg("--registry", place, *lock, "second.lock")
+    assert (tagged.status, written.status) == (9, 9)
+    assert tagged.err.startswith(f"error: writing to {place} failed: Permission denied\n")
+    assert written.err.startswith("error: writing second.lock failed: Permission denied\n")
 
 
 def test_a_missing_library_is_one_line_that_names_the_extra() -> None:
