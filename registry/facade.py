@@ -52,7 +52,8 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.errors import NotFoundError, RegError
-from onnxreg.schema.events import Expire, LogLine
+from onnxreg.schema.events import Expire
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.packaging import Package, package

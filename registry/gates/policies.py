@@ -10,8 +10,8 @@ from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, IntegrityError, LostRaceError
-from onnxreg.schema.events import LogLine, genesis
 from onnxreg.schema.linesig import SignLine, sign_line
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import Policy
 from onnxreg.schema.ref import POLICY_LOG
 

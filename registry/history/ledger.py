@@ -24,21 +24,18 @@ from onnxreg.schema.events import (
     Expire,
     Fence,
     Hold,
-    LogLine,
     Pin,
     Publish,
     Purge,
     Restore,
-    Skimmed,
     Tag,
     Unpin,
     Untag,
     Unyank,
-    Via,
     Yank,
-    genesis,
 )
 from onnxreg.schema.linesig import Sign, sign_line
+from onnxreg.schema.logline import LogLine, Skimmed, Via, genesis
 from onnxreg.schema.state import SEGMENT, Channel, Entry, Gone, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version

@@ -150,8 +150,8 @@ class Heads:
             and before.get("index") == Digest.of(index.data).hex
         ):
             return before.get("policy") == policy
-        from onnxreg.schema.events import Skimmed, genesis
         from onnxreg.schema.heads import follow, reset_hint
+        from onnxreg.schema.logline import Skimmed, genesis
 
         registry_id, where = place.registry_id, _place(place)
         known, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)

@@ -11,7 +11,7 @@ from onnxreg.registry.trust.judging import Verdict, judge_lines
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures, signatures_of
 from onnxreg.schema.errors import IntegrityError, RegError
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.trustfile import Requirement, Trust
 from onnxreg.schema.version import Version

@@ -23,7 +23,7 @@ from onnxreg.schema import canonical, documents
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.model import Document
 from onnxreg.schema.query import Query

@@ -12,7 +12,8 @@ from onnxreg.registry.storage import blob_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
-from onnxreg.schema.events import Event, LogLine, Tag, genesis
+from onnxreg.schema.events import Event, Tag
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import read_policy
 from onnxreg.schema.version import Version
 
