@@ -50,7 +50,7 @@ class Exchange:
     restore: bool = False
 
     def push(
-        self, ref: Ref, to: str | None, progress: Progress, heal: bool, channels: Collection[str]
+        self, ref: Ref, to: str | None, *, progress: Progress, heal: bool, channels: Collection[str]
     ) -> Transferred:
         found = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
         held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
@@ -76,6 +76,7 @@ class Exchange:
         self,
         glob: str,
         to: str | None,
+        *,
         every: bool,
         progress: Progress,
         heal: bool,
@@ -83,15 +84,25 @@ class Exchange:
     ) -> list[Sent]:
         names = lookup.matching(self.store, [glob])
         check_models(self.store, names, channels)
-        remote, restore = self._destination(to), self._restore
-        return list(
-            push_many(self.store, remote, names, every, channels, progress, self.actor, restore, heal)
+        remote = self._destination(to)
+        sent = push_many(
+            self.store,
+            remote,
+            names,
+            every=every,
+            channels=channels,
+            progress=progress,
+            actor=self.actor,
+            restore=self._restore,
+            heal=heal,
         )
+        return list(sent)
 
     def pull(
         self,
         ref: Ref,
         source: str | None,
+        *,
         progress: Progress,
         selection: Selection,
         channels: Collection[str],

@@ -446,8 +446,9 @@ class Registry:
         `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
         log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
-        exchange = self._exchange(restore)
-        return exchange.push(_ref(ref), to, progress or Progress(), heal, channels)
+        return self._exchange(restore).push(
+            _ref(ref), to, progress=progress or Progress(), heal=heal, channels=channels
+        )
 
     def push_many(
         self,
@@ -460,8 +461,9 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        exchange = self._exchange(restore)
-        return exchange.push_many(glob, to, every, progress or Progress(), heal, channels)
+        return self._exchange(restore).push_many(
+            glob, to, every=every, progress=progress or Progress(), heal=heal, channels=channels
+        )
 
     def pull(
         self,
@@ -479,8 +481,9 @@ class Registry:
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
         `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """
-        exchange = self._exchange(restore)
-        return exchange.pull(_ref(ref), source, progress or Progress(), selection, channels)
+        return self._exchange(restore).pull(
+            _ref(ref), source, progress=progress or Progress(), selection=selection, channels=channels
+        )
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError, RemoteError
@@ -175,6 +175,15 @@ class IndexReader(Protocol):
         ...
 
 
+@runtime_checkable
+class Refreshing(Protocol):
+    """A place whose `read_index` may be behind: there are caches in between, or it reads at a commit that is pinned."""
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """As `read_index`, as it is there now."""
+        ...
+
+
 class Source(BlobReader, IndexReader, Protocol):
     """A registry to read from."""
 
@@ -222,6 +231,11 @@ class Push(Protocol):
     @property
     def id(self) -> str:
         """16 hex digits, random: who writes. The names of its notes begin with it."""
+        ...
+
+    @property
+    def last_step(self) -> str:
+        """What `publish` does, in the words of a progress line: `committing`."""
         ...
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:

@@ -45,7 +45,8 @@ class Tracking:
     def has_home(self) -> bool:
         """Whether there is anything here that it could be kept in."""
         with suppress(InputError, OSError):
-            self._home.refuse_strangers()
+            if not self._home.is_there:
+                self._home.refuse_strangers()
             return self._home.root.exists()
         return False
 

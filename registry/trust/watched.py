@@ -1,9 +1,9 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Refreshing, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.digest import Digest
@@ -92,12 +92,11 @@ def recheck(
     try:
         check(found)
     except IntegrityError:
-        read_fresh = getattr(source, "read_fresh", None)
-        again = found if read_fresh is None else read_fresh(name)
+        again = source.read_fresh(name) if isinstance(source, Refreshing) else found
         if again == found:
             raise
         check(again)
-        return cast("IndexFile | None", again)
+        return again
     return found
 
 
