@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from onnxreg.registry.history.ledger import mirror_error, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import mirror_error
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import IndexFile, Remote, Source

@@ -7,7 +7,8 @@ never spliced; the events of the chosen versions travel, each with `via`, onto t
 from collections.abc import Collection, Mapping
 
 from onnxreg.registry.history.holdings import EVERYTHING, Selection, check_held
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError
 from onnxreg.schema.events import Attest, Publish, Unyank, Yank

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from onnxreg.registry.history.commit import load, read_ledger
-from onnxreg.registry.history.ledger import Ledger, read_line, replay
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads

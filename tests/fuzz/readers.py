@@ -14,7 +14,8 @@ import specimens
 from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
-from onnxreg.registry.history.ledger import Ledger, decode_index, read_segment
+from onnxreg.registry.history.indexfile import decode_index, read_segment
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.identity import new_identity, read_identity
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.remotes import Remotes

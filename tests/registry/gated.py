@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.history.ledger import decode_index, replay
+from onnxreg.registry.history.indexfile import decode_index
+from onnxreg.registry.history.ledger import replay
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema import canonical
