@@ -109,7 +109,7 @@ def _check_scheme(url: str) -> None:
         http.check_url(url)
     elif scheme == "hf":
         with _needs_extra("hf", "a registry on the Hugging Face Hub"):
-            from onnxreg.registry.backends.hubclient import Place as HubPlace
+            from onnxreg.registry.backends.hubplace import Place as HubPlace
 
         HubPlace.parse(url)
     elif scheme not in ("", "file", "memory") and len(scheme) > 1:

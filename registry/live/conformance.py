@@ -24,7 +24,7 @@ def scratch_at(url: str) -> Scratch:
 
         return S3Scratch(Place.parse(url))
     if scheme == "hf":
-        from onnxreg.registry.backends.hubclient import Place as HubPlace
+        from onnxreg.registry.backends.hubplace import Place as HubPlace
         from onnxreg.registry.live.hub import HubScratch
 
         return HubScratch(HubPlace.parse(url))

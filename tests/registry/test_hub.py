@@ -19,7 +19,7 @@ from huggingface_hub.utils import close_session
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubclient, huberrors, hubhead, repocard, retrying
 from onnxreg.registry.backends.hub import HubRemote, open_hub
-from onnxreg.registry.backends.hubclient import Place
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
