@@ -8,7 +8,7 @@ from onnxreg.converters import golden
 from onnxreg.converters.arrays import read_arrays
 from onnxreg.converters.runtime import load_session, numpy_type
 from onnxreg.schema import canonical
-from onnxreg.schema.errors import ConversionError, HostError, InputError
+from onnxreg.schema.errors import ConversionError, HostError, InputError, first_line
 
 MAX_INPUT = 256 * 2**20
 
@@ -34,8 +34,7 @@ class Runnable:
         try:
             return dict(zip(self._outputs, self._session.run(self._outputs, dict(feeds)), strict=True))
         except Exception as error:
-            reason = str(error).splitlines()[0][:200]
-            raise InputError(f"{self._name} does not run on these inputs: {reason}") from error
+            raise InputError(f"{self._name} does not run on these inputs: {first_line(error)}") from error
 
     def read(self, path: Path) -> dict[str, Any]:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`."""

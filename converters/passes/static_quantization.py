@@ -9,7 +9,7 @@ from pydantic import Field
 from onnxreg.converters.passes import base, graph, model, samples
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
@@ -50,8 +50,9 @@ class OnnxStaticQuantization(QuantizationPass):
                 with quiet():
                     self._quantize(source, target, model.weight_bytes(subject) > model.LIMIT)
             except Exception as error:
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-                raise ConversionError(f"ONNX Runtime could not quantize the graph: {reason}") from error
+                raise ConversionError(
+                    f"ONNX Runtime could not quantize the graph: {first_line(error)}"
+                ) from error
             quantized = model.load(target)
         del quantized.metadata_props[:]
         quantized.metadata_props.extend(subject.metadata_props)
