@@ -168,14 +168,12 @@ class Registry:
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
         published = self.get(ref)
-        exact = Ref(published.name, str(published.version))
-        return attest(self._decisions, exact, published.manifest, report, key, reason, what)
+        return attest(self._decisions, published.ref, published.manifest, report, key, reason, what)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
         published = self.get(ref)
-        exact = Ref(published.name, str(published.version))
-        attest_benchmark(self._decisions, exact, published.manifest, report, what)
+        attest_benchmark(self._decisions, published.ref, published.manifest, report, what)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
@@ -325,8 +323,7 @@ class Registry:
         parsed = _ref(ref)
         if place.read_index(parsed.name) is None:
             raise lookup.unknown(parsed.name, place)
-        exact = parsed.tag is not None or parsed.digest is not None
-        found = lookup.find(place, parsed, yanked=True) if exact else None
+        found = None if parsed.is_bare else lookup.find(place, parsed, yanked=True)
         carried = carried_by(place)
         rest = None if carried is None else carried.get(parsed.name, ())
         return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
@@ -343,8 +340,7 @@ class Registry:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
-        exact = Ref(published.name, str(published.version))
-        return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
+        return self._decisions.attest(published.ref, envelope.encode(), ENVELOPE, reason)
 
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
         """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
@@ -389,8 +385,7 @@ class Registry:
         ledger, index = load(place, ref.name)
         if index is None:
             raise lookup.unknown(ref.name, place)
-        exact = ref.tag is not None or ref.digest is not None
-        only = lookup.find(place, ref, yanked=True, gone=True).version if exact else None
+        only = None if ref.is_bare else lookup.find(place, ref, yanked=True, gone=True).version
         entries = ledger.entries.items()
         found = [lookup.Found(ledger.name, version, entry) for version, entry in entries]
         return ledger, [each for each in found if only in (None, each.version)]

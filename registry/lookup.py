@@ -12,11 +12,11 @@ from onnxreg.registry.storage import IndexFile, Source, UnlistedError, innermost
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.missing import no_channel, no_version
+from onnxreg.schema.missing import no_version
 from onnxreg.schema.nearest import suggest
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref, check_name
-from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among
+from onnxreg.schema.resolve import Offer, Outcome, Rejection, releases, resolve_among, version_of
 from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.version import Version
@@ -180,11 +180,7 @@ def _version_of(state: State, tag: str | None) -> Version:
         if version is None:
             raise no_version(state.name, "version that is neither yanked nor a pre-release", state.versions)
         return version
-    if Version.is_version(tag):
-        return Version.parse(tag)
-    if tag not in state.channels:
-        raise no_channel(state.name, tag, state.channels)
-    return state.channels[tag].version
+    return version_of(state, tag)
 
 
 def _by_digest(remote: Source, state: State, digest: Digest) -> Found:
@@ -337,9 +333,8 @@ def resolve_in(
     remote: Source, state: State, ref: Ref, query: Query, device: "Device | None" = None
 ) -> Resolution:
     """As `resolve`, in a state that was read before."""
-    bare = ref.tag is None and ref.digest is None
     outcome = resolve_among(
-        state, _offers(remote, state, ref), query, device, partial(read_operators, remote), bare
+        state, _offers(remote, state, ref), query, device, partial(read_operators, remote), ref.is_bare
     )
     artifact = outcome.artifact
     if artifact is None or outcome.offer is None:
@@ -353,8 +348,7 @@ def resolve_in(
 
 def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
-    bare = ref.tag is None and ref.digest is None
-    known = [Ref(state.name, str(version)) for version in releases(state)] if bare else []
+    known = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for each in known or [ref]:
         found = find_in(remote, state, each)
         yield Offer(found.version, _here(remote, found), read_summary(remote, state, found))

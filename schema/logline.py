@@ -15,7 +15,7 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.events import MAX_EVENT, Event, decode_event
 from onnxreg.schema.linesig import SignLine, signed_bytes
 from onnxreg.schema.reading import check_keys, count, text
-from onnxreg.schema.ref import REGISTRY_ID
+from onnxreg.schema.ref import check_registry_id
 
 MAX_LINE = MAX_EVENT + 1024
 """An event, its number, its links and a common signature."""
@@ -136,9 +136,7 @@ def _via(value: Any) -> Via:
     if not isinstance(value, dict):
         raise InputError("via is not an object")
     check_keys(value, {"registry", "seq", "head"}, set(), "via")
-    if not REGISTRY_ID.fullmatch(text(value["registry"])):
-        raise InputError("via names no registry id")
-    return Via(value["registry"], count(value["seq"]), Digest.parse(value["head"]))
+    return Via(check_registry_id(text(value["registry"])), count(value["seq"]), Digest.parse(value["head"]))
 
 
 def _signature(value: Any) -> str:

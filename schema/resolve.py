@@ -113,7 +113,7 @@ def resolve_in(
     tag: str | None = None,
 ) -> Outcome:
     """Resolve by a state line alone. NotFoundError where it has no such version or channel, or not its summary."""
-    versions = releases(state) if tag is None else [_version_of(state, tag)]
+    versions = releases(state) if tag is None else [version_of(state, tag)]
     offers = (_offer(state, version) for version in versions)
     return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
 
@@ -133,7 +133,8 @@ def releases(state: State) -> list[Version]:
     return [version for version in state.newest if not version.is_prerelease]
 
 
-def _version_of(state: State, tag: str) -> Version:
+def version_of(state: State, tag: str) -> Version:
+    """The version that a tag means, known or not. NotFoundError where it is no version and no channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels:
