@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.registry import belief, lookup
+from onnxreg.registry import belief, lookup, resolving
 from onnxreg.registry.adding import Adding
 from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
@@ -267,7 +267,7 @@ class Registry:
         query: Query | None = None,
         remote: Source | None = None,
         device: Device | None = None,
-    ) -> lookup.Resolution:
+    ) -> resolving.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
         place = watched(remote or self.store, self.heads)
         return belief.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)

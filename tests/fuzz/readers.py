@@ -11,7 +11,7 @@ from typing import Any
 
 import specimens
 
-from onnxreg.registry import lookup
+from onnxreg.registry import lookup, resolving
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.history.indexfile import decode_index, read_segment
@@ -118,7 +118,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
-        questions.append(partial(lookup.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
+        questions.append(partial(resolving.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():
         questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
     for question in questions[:60]:
@@ -126,7 +126,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
             answer = question()
         except RegError:
             continue
-        if isinstance(answer, lookup.Resolution):
+        if isinstance(answer, resolving.Resolution):
             assert all(".." not in file.path.split("/") and file.path[0] != "/" for file, _ in answer.files)
 
 
