@@ -8,22 +8,21 @@ from pathlib import Path
 
 from onnxreg.registry import belief, lookup, resolving
 from onnxreg.registry.adding import Adding
-from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.exchange import Exchange, check_distinct
 from onnxreg.registry.gates.attesting import Attested, attest, attest_benchmark
-from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
+from onnxreg.registry.gates.evaluations import SignedEvaluation, signed_evaluations
 from onnxreg.registry.gates.foreseen import Stopped, stopped_by
-from onnxreg.registry.gates.holding import audit_gates, check_free
+from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.hashing import measure
-from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
+from onnxreg.registry.health.trusted import verify_watched
 from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
+from onnxreg.registry.health.verify import Report
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
@@ -41,7 +40,7 @@ from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import audited, unsigned
+from onnxreg.registry.trust.policy import unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, watched
@@ -51,7 +50,7 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.errors import NotFoundError, RegError
+from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.events import Expire
 from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import FILENAME
@@ -307,34 +306,7 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
-
-        def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-            yield from audited(place, self.heads, ledger, index)
-            yield from audit_evaluations(ledger, load_trust())
-            yield from audit_gates(place, ledger, index)
-
-        if ref is None:
-            if isinstance(place, ArchiveRemote):
-                report = verify_archive(place, progress, audit)
-            else:
-                report = verify(place, progress, audit)
-            report.damages += self._policy_damages(place)
-            return report
-        parsed = _ref(ref)
-        if place.read_index(parsed.name) is None:
-            raise lookup.unknown(parsed.name, place)
-        found = None if parsed.is_bare else lookup.find(place, parsed, yanked=True)
-        carried = carried_by(place)
-        rest = None if carried is None else carried.get(parsed.name, ())
-        return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
-
-    def _policy_damages(self, place: Source) -> list[Damage]:
-        """What is wrong with the log of policies, if anything."""
-        try:
-            read_policies(Watched(place, self.heads))
-        except RegError as error:
-            return [Damage("policy", "policy.jsonl", error.message)]
-        return []
+        return verify_watched(place, self.heads, None if ref is None else _ref(ref), progress)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""

@@ -57,13 +57,12 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
                 )
 
 
-def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-    """What `reg verify` says of a model beyond its own consistency: see `verify.Audit`."""
+def audit_head(place: Source, heads: Heads, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of a model that is not what was seen of it before; see `verify.Audit`."""
     try:
-        _check_head(place, heads, ledger.name, index)
+        _check_head(place, heads, name, index)
     except RegError as error:
         yield "history", f"{error.message}; {error.hint}"
-    yield from audit_signatures(load_trust(), ledger)
 
 
 def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
