@@ -11,7 +11,7 @@ from onnxreg.registry.backends.filesystem import PROTOCOLS
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.live.local import LocalScratch
 from onnxreg.registry.live.trial import Outcome, Scratch, Trial, judge
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.schema.errors import InputError, RemoteError
 
 

@@ -25,7 +25,8 @@ from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
 from onnxreg.registry.history.commit import load, read_condemned
 from onnxreg.registry.moving.mirror import mirror, open_both
-from onnxreg.registry.remotes import Remotes, open_url
+from onnxreg.registry.opening import open_url
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import BlobKey, IndexFile, Remote, Source
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.registry.trust.watched import Watched
