@@ -4,6 +4,7 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
@@ -13,6 +14,7 @@ from onnxreg.registry.history.commit import commit
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.knownfiles import KnownFiles, state_of
 from onnxreg.registry.moving.copying import run_parallel
 from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import Push
@@ -20,8 +22,9 @@ from onnxreg.registry.versions import Published
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, NotFoundError
+from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.events import Hold, Publish
+from onnxreg.schema.filestate import FileState
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.ref import check_name
 from onnxreg.schema.summary import operator_set
@@ -43,7 +46,8 @@ class Adding:
         """Publish a draft; see `Registry.add`."""
         check_name(draft.name)
         with self.store.push() as push:
-            manifest = draft.manifest(_store_files(push, draft))
+            known = KnownFiles(self.store.root / "local" / "known-files.json")
+            manifest = draft.manifest(_store_files(push, draft, known))
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
             push.put(BytesIO(data))
@@ -51,7 +55,9 @@ class Adding:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            return self._publish(push, manifest, data)
+            published = self._publish(push, manifest, data)
+        known.save()
+        return published
 
     def add_again(self, digest: Digest) -> Published | None:
         """Publish a manifest that is here already; None where it, or a file that it names, is not."""
@@ -84,15 +90,44 @@ class Adding:
         return Published(name, version, digest, manifest, data, new)
 
 
-def _store_files(push: Push, draft: Draft) -> dict[str, Descriptor]:
-    """Move the draft's files into the push, several at a time; the descriptor of each path."""
+def _store_files(push: Push, draft: Draft, known: KnownFiles) -> dict[str, Descriptor]:
+    """Bring the draft's files into the push, several at a time; the descriptor of each path.
+
+    A file that stays elsewhere is not read where its state and its blob are known. InputError where it changed since it
+    was looked into.
+    """
 
     def store(path: str) -> Descriptor:
-        hasher = piece_hasher((draft.root / path).stat().st_size)
-        return describe(*push.put_file(draft.root / path, hasher), hasher)
+        seen = draft.seen.get(path)
+        if seen is None:
+            return _store(push, draft.root / path)
+        settled = _check_unchanged(draft.root / path, path, seen)
+        found = known.find(seen)
+        if found is not None and push.has([found.digest]):
+            return found
+        found = _store(push, draft.root / path)
+        _check_unchanged(draft.root / path, path, seen)
+        if settled:
+            known.note(seen, found)
+        return found
 
     paths = draft.paths()
     return dict(zip(paths, run_parallel(store, paths, threading.Event()), strict=True))
+
+
+def _store(push: Push, path: Path) -> Descriptor:
+    hasher = piece_hasher(path.stat().st_size)
+    return describe(*push.put_file(path, hasher), hasher)
+
+
+def _check_unchanged(file: Path, path: str, seen: FileState) -> bool:
+    """Whether a file may be known again by its state, which is still as it was."""
+    state, settled = state_of(file)
+    if state != seen:
+        raise InputError(
+            f"{path} changed while it was read", "run the command again when nobody writes to it"
+        )
+    return settled
 
 
 class _InMemory:

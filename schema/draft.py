@@ -8,6 +8,7 @@ from typing import Any
 from onnxreg.schema import manifest as doc
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.filestate import FileState
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Draft:
 
     `root` is the workspace; every file named below lies in it. `fields` are the manifest-level keys in their JSON
     form (task, family, source, recipe, labels, ...); name, formats, artifacts and files are filled in from the rest.
+    `seen` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Draft:
     artifacts: tuple[DraftArtifact, ...]
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, FileState] = field(default_factory=dict)
 
     def paths(self) -> list[str]:
         """Every file of the version, each once."""

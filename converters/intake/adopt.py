@@ -34,8 +34,8 @@ def adopt(
     """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
     External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
-    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`. Everything is placed in `workspace` by its file name, hard-linked
-    where possible; text that names this machine is scrubbed, and the recipe says where.
+    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`. Everything is placed in `workspace` by its file name, as a
+    link where possible; text that names this machine is scrubbed, and the recipe says where.
 
     Args:
         files: the files to register; any order.
@@ -55,6 +55,8 @@ def adopt(
     _refuse_unfit(models, rest)
     configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
     vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
+    for file in (*models, *rest):
+        intake.look(file)
     read = [(model, _facts(model, configs.get(model))) for model in models]
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
@@ -70,7 +72,7 @@ def adopt(
     for model, facts in read:
         check_labels(fields, facts, model.name)
     fields["recipe"] = _recipe(format, precision, intake.scrubbed)
-    return Draft(name, workspace, tuple(artifacts), companions, fields)
+    return Draft(name, workspace, tuple(artifacts), companions, fields, intake.seen)
 
 
 def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxreg.converters.scrub import scrub_file
 from onnxreg.schema.errors import HostError, InputError
+from onnxreg.schema.filestate import FileState
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.paths import check_distinct, check_path
 
@@ -39,19 +40,25 @@ def _is_pickle(path: Path) -> bool:
 
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`."""
+    """Fills a workspace. `scrubbed` lists what was changed on the way, as `<file>:<field>`; for `seen` see `Draft`.
+
+    With `hard` there are hard links in it: a graph is loaded from there, which may not lead out of its folder.
+    """
 
     workspace: Path
     name: str
+    hard: bool = False
     scrubbed: list[str] = field(default_factory=list)
+    seen: dict[str, FileState] = field(default_factory=dict)
+    _states: dict[Path, FileState] = field(default_factory=dict)
     _taken: dict[str, Path] = field(default_factory=dict)
 
     def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
         """Place `source` at `relative` in the workspace and return `relative`.
 
-        JSON files, templates and operator configs are rewritten where they hold absolute paths (or the keys `drop`); all other
-        bytes are hard-linked, or copied where that is not possible. Raises InputError for a path that may not stand
-        in a manifest, for two files of one path, and for pickles.
+        JSON files, templates and operator configs are rewritten where they hold absolute paths (or the keys `drop`); of all
+        others there is a link, or a copy where that is not possible. Raises InputError for a path that may not
+        stand in a manifest, for two files of one path, and for pickles.
         """
         if self._taken.get(relative, source).resolve() != source.resolve():
             raise InputError(
@@ -62,12 +69,14 @@ class Intake:
             return relative
         self._check(source, relative)
         self._taken[relative] = source
+        state = self.look(source)
         target = self.workspace / relative
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             changed = scrub_file(source, self.name, drop)
             if changed is None:
-                _link(source, target)
+                if self._link(source.resolve(), target):
+                    self.seen[relative] = state
             else:
                 with target.open("xb") as file:
                     file.write(changed[0])
@@ -77,6 +86,27 @@ class Intake:
                 f"{relative} cannot be placed in the workspace: {error.strerror or error}"
             ) from error
         return relative
+
+    def _link(self, source: Path, target: Path) -> bool:
+        """Whether there is a symbolic link now; never through a name that exists, which may be a link to somebody's file."""
+        try:
+            target.hardlink_to(source) if self.hard else target.symlink_to(source)
+        except FileExistsError:
+            raise
+        except OSError:
+            with source.open("rb") as data, target.open("xb") as file:
+                shutil.copyfileobj(data, file, 2**20)
+            return False
+        return not self.hard
+
+    def look(self, source: Path) -> FileState:
+        """A file's state when it was looked at first, which is to be before it is read."""
+        return self._states.setdefault(source.resolve(), FileState.of(source.stat()))
+
+    def look_below(self, directory: Path) -> None:
+        for path in directory.rglob("*"):
+            if path.is_file():
+                self.look(path)
 
     def _check(self, source: Path, relative: str) -> None:
         if not source.is_file():
@@ -90,14 +120,3 @@ class Intake:
             raise InputError(
                 f"{source.name} cannot stand in a manifest: {error}", "rename the file"
             ) from error
-
-
-def _link(source: Path, target: Path) -> None:
-    """A hard link, else a copy; never through a name that exists, which may be a link to somebody's file."""
-    try:
-        os.link(source.resolve(), target)
-    except FileExistsError:
-        raise
-    except OSError:
-        with source.open("rb") as data, target.open("xb") as file:
-            shutil.copyfileobj(data, file, 2**20)

@@ -47,8 +47,9 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
             of two exports (`mixture.refuse_mixture`); labels that are not as many as the classes of the logits.
     """
     check_name(name)
-    found = survey(directory)
     intake = Intake(workspace, name)
+    intake.look_below(directory)
+    found = survey(directory)
     for file in found.companions:
         intake.take(directory / file.path, file.path, CONFIG_VERDICTS if file.role == "config" else ())
     described = describe(workspace, found.companions)
@@ -67,7 +68,7 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     ]
     fields |= described | {"source": {"id": fields.get("source_model_id") or name}}
     fields["recipe"] = _recipe(intake.scrubbed, differences)
-    return Draft(name, workspace, artifacts, found.companions, fields), differences
+    return Draft(name, workspace, artifacts, found.companions, fields, intake.seen), differences
 
 
 def _differences(found: Survey, described: Mapping[str, Any]) -> list[Difference]:

@@ -50,7 +50,7 @@ def import_package(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     check_name(name)
     tree = Tree(directory)
     found = survey_package(tree)
-    intake = Intake(workspace, name)
+    intake = Intake(workspace, name, hard=True)
     differences: list[Difference] = []
     companions = tuple(
         DraftFile(role_of(path), intake.take(directory / at, path)) for path, at in _companions(found)

@@ -9,6 +9,7 @@ import pytest
 
 from onnxreg.converters import hashing
 from onnxreg.converters.hashing import digest_file
+from onnxreg.schema.filestate import SETTLED
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(hashing.time, "time_ns", lambda: now() + 10 * hashing.SETTLED)
+    monkeypatch.setattr(hashing.time, "time_ns", lambda: now() + 10 * SETTLED)
 
 
 def written(path: Path, data: bytes) -> str:

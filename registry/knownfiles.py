@@ -1,0 +1,77 @@
+"""Files that were added before: while their state is the same, neither are they read nor hashed again.
+
+`local/known-files.json` has a line for each, the latest last. It is a cache: one that is lost or damaged costs time only.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onnxreg.registry.backends.regular import read_bounded
+from onnxreg.registry.disk import replace_file
+from onnxreg.registry.storage import MAX_DOCUMENT
+from onnxreg.schema.digest import Descriptor, Digest, Pieces
+from onnxreg.schema.errors import RegError
+from onnxreg.schema.filestate import FileState
+
+MOST = 10_000
+"""Files that are remembered."""
+
+
+class KnownFiles:
+    """The descriptors of files by their state."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = _read(path)
+        self._found: dict[FileState, Descriptor] = {}
+
+    def find(self, state: FileState) -> Descriptor | None:
+        return self._known.get(state)
+
+    def note(self, state: FileState, file: Descriptor) -> None:
+        """Remember a file that was read when it was in this state, before and after; call `save` in the end."""
+        self._found[state] = file
+
+    def save(self) -> None:
+        """Keep what was noted; another state of the same file is forgotten."""
+        if not self._found:
+            return
+        again = {(state.device, state.inode) for state in self._found}
+        kept = {s: file for s, file in self._known.items() if (s.device, s.inode) not in again} | self._found
+        with suppress(OSError):
+            replace_file(self._path, _encode(dict(list(kept.items())[-MOST:])))
+
+
+def state_of(path: Path) -> tuple[FileState, bool]:
+    """A file's state now, links followed, and whether it is settled."""
+    state = FileState.of(os.stat(path))  # noqa: PTH116
+    return state, state.is_settled(time.time_ns())
+
+
+def _encode(known: Mapping[FileState, Descriptor]) -> bytes:
+    lines = [json.dumps([state.to_json(), *_to_json(file)]) for state, file in known.items()]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _to_json(file: Descriptor) -> list[Any]:
+    pieces = file.pieces
+    return [str(file.digest), [pieces.size, *map(str, pieces.digests)] if pieces else None]
+
+
+def _read(path: Path) -> dict[FileState, Descriptor]:
+    try:
+        return dict(_decode(line) for line in read_bounded(path, MAX_DOCUMENT).splitlines())
+    except (OSError, RegError, ValueError, TypeError):
+        return {}
+
+
+def _decode(line: bytes) -> tuple[FileState, Descriptor]:
+    at, digest, pieces = json.loads(line)
+    state = FileState.from_json(at)
+    parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
+    return state, Descriptor("application/octet-stream", Digest.parse(digest), state.size, parts)
