@@ -66,6 +66,12 @@ def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
         raise ConversionError(f"{what} does not run in ONNX Runtime: {first_line(error)}") from error
 
 
+def all_outputs(graph: Any, feeds: Sequence[Feed], what: str) -> list[dict[str, Any]]:
+    """The outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    session = model.session(graph, what)
+    return [outputs(session, feed, what) for feed in feeds]
+
+
 def compare(
     expected: Sequence[Mapping[str, Any]],
     got: Sequence[Mapping[str, Any]],
