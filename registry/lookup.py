@@ -12,10 +12,9 @@ from onnxreg.registry.storage import IndexFile, Source, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.missing import no_version
+from onnxreg.schema.missing import no_version, version_of
 from onnxreg.schema.nearest import suggest
 from onnxreg.schema.ref import Ref, check_name
-from onnxreg.schema.resolve import version_of
 from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version

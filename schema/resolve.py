@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.missing import no_channel
+from onnxreg.schema.missing import version_of
 from onnxreg.schema.query import Judgement, Places, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
@@ -131,15 +131,6 @@ def _offer(state: State, version: Version) -> Offer:
 def releases(state: State) -> list[Version]:
     """The versions that a name without a tag may mean, newest first."""
     return [version for version in state.newest if not version.is_prerelease]
-
-
-def version_of(state: State, tag: str) -> Version:
-    """The version that a tag means, known or not. NotFoundError where it is no version and no channel."""
-    if Version.is_version(tag):
-        return Version.parse(tag)
-    if tag not in state.channels:
-        raise no_channel(state.name, tag, state.channels)
-    return state.channels[tag].version
 
 
 def resolve_among(
