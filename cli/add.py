@@ -31,6 +31,8 @@ def command(
 ) -> None:
     """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
 
+    A file that lies as it did when it was added before is not read again.
+
     With --json: {ref, name, version, digest, manifest, output}; output is null.
     """
     session: Session = context.obj

@@ -6,18 +6,21 @@ import time
 from pathlib import Path
 
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.filestate import FileState
+from onnxreg.schema.filestate import SETTLED, FileState
 
 _known: dict[FileState, Digest] = {}
 
 
 def digest_file(path: Path) -> Digest:
-    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again."""
+    """The SHA-256 of a file's bytes; one whose state is known, and was settled then, is not read again.
+
+    What another process writes through a memory map meanwhile is not noticed.
+    """
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
             return _known[before]
-        settled = before.is_settled(time.time_ns())
+        settled = before.is_settled(time.time_ns(), SETTLED)
         digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
         if settled and before == FileState.of(os.fstat(file.fileno())):
             _known[before] = digest

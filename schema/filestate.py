@@ -6,14 +6,16 @@ from typing import Any
 
 SETTLED = 3 * 10**9
 """Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
+WRITTEN_BACK = 60 * 10**9
+"""Nanoseconds after which that is so of writes through a memory map too: Linux writes them back after 35 seconds
+(vm.dirty_expire_centisecs, vm.dirty_writeback_centisecs), and notices the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
     """Device, inode, size in bytes, and the times of the last change of its bytes and of its inode, in nanoseconds.
 
-    Nobody can set back the time of the inode. What is written through a memory map is not noticed before the system
-    writes it back.
+    Nobody can set back the time of the inode.
     """
 
     device: int
@@ -31,12 +33,13 @@ class FileState:
         """ValueError or TypeError where it is none."""
         return cls(*map(int, value))
 
-    def to_json(self) -> list[int]:
-        return list(astuple(self))
+    def to_json(self) -> list[str]:
+        """In decimal digits: not every reader of JSON keeps integers of this size."""
+        return list(map(str, astuple(self)))
 
-    def is_settled(self, now: int) -> bool:
+    def is_settled(self, now: int, after: int = WRITTEN_BACK) -> bool:
         """Whether another state will follow any later change; git calls an entry that is not so racily clean.
 
         `now` is the time in nanoseconds when the state was read.
         """
-        return now - max(self.modified, self.changed) > SETTLED
+        return now - max(self.modified, self.changed) > after

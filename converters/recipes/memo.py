@@ -6,10 +6,12 @@ of the time that importing what an export needs would take.
 """
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.hashing import digest_file
@@ -17,6 +19,7 @@ from onnxreg.converters.recipes.cache import Cache
 from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, RegError
+from onnxreg.schema.filestate import FileState
 
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.order import Order
@@ -65,7 +68,9 @@ def recall_request(cache: Cache, request: Mapping[str, Any]) -> Known | None:
         return None
     value = cache.recall(REQUESTS, _request_key(request))
     known = _known(value)
-    return known if known is not None and value["read"] == _state_of(value["read"]) else None
+    if known is None or value["read"] != _state_of(value["read"], value.get("settled", {})):
+        return None
+    return known
 
 
 def remember_request(cache: Cache, request: Repeatable, order: "Order", manifest: Digest) -> None:
@@ -76,8 +81,9 @@ def remember_request(cache: Cache, request: Repeatable, order: "Order", manifest
     read = order.reads()
     if read is not None:
         files = dict.fromkeys(str(path.absolute()) for path in (*read, *request.documents))
-        state = _state_of({"files": files, "packages": order.packages()})
-        value = {"name": order.name, "manifest": str(manifest), "read": state}
+        settled = {path: state for path in files if (state := _settled(Path(path)))}
+        state = _state_of({"files": files, "packages": order.packages()}, {})
+        value = {"name": order.name, "manifest": str(manifest), "read": state, "settled": settled}
         with suppress(RegError, OSError):
             if request.place().key() == order.key():
                 cache.remember(REQUESTS, _request_key(request.values), value)
@@ -87,10 +93,26 @@ def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"request": dict(request), "tools": tools()}
 
 
-def _state_of(read: Any) -> Any:
-    """Files by digest, directories by the names in them, packages by version; None for what is not there."""
-    files = {path: _digest(Path(path)) for path in read.get("files", {})}
+def _state_of(read: Any, settled: Mapping[str, Any]) -> Any:
+    """Files by digest, directories by the names in them, packages by version; None for what is not there.
+
+    A file that is still as it was when it was `settled` has the digest that is said, and is not read.
+    """
+    files = {
+        path: said if path in settled and settled[path] == _settled(Path(path)) else _digest(Path(path))
+        for path, said in read.get("files", {}).items()
+    }
     return {"files": files, "packages": package_versions(read.get("packages", {}))}
+
+
+def _settled(path: Path) -> list[str] | None:
+    """The state by which a file is known again; None where there is no file, or it may change and keep it."""
+    with suppress(OSError):
+        status, now = path.stat(), time.time_ns()
+        state = FileState.of(status)
+        if S_ISREG(status.st_mode) and state.is_settled(now):
+            return state.to_json()
+    return None
 
 
 def _digest(path: Path) -> str | None:

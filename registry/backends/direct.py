@@ -14,6 +14,9 @@ from onnxreg.registry.hashing import Sink
 UNIT = 4096
 """Bytes. Offset, length and memory address of what goes past the cache are multiples of it; the rest takes the usual way."""
 
+LARGE = 2**20
+"""Files with fewer bytes are better left to the cache, which writes many of them at once."""
+
 
 @contextmanager
 def past_cache(file: BinaryIO, offset: int) -> Iterator[Sink]:

@@ -5,11 +5,12 @@ import os
 import stat
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from onnxreg.registry import hashing
+from onnxreg.registry.backends.direct import LARGE, past_cache
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.storage import Arriving, BlobKey, Hasher, keys_of, usable_key
 from onnxreg.schema.digest import Digest
@@ -99,12 +100,19 @@ class LocalPush:
         return self._put(source, expected)
 
     def _put(
-        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
+        self,
+        source: BinaryIO,
+        expected: Digest | None = None,
+        hasher: Hasher | None = None,
+        large: bool = False,
     ) -> tuple[Digest, int]:
         temporary = self._directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._remote.url}"):
             try:
-                with self._remote.disk.create(temporary) as sink:
+                with (
+                    self._remote.disk.create(temporary) as file,
+                    past_cache(file, 0) if large else nullcontext(file) as sink,
+                ):
                     digest, size = hashing.pump(source, sink, hasher=hasher)
                 if expected is not None:
                     hashing.check(digest, expected, f"blob {expected}")
@@ -144,7 +152,7 @@ class LocalPush:
             or not _rename(self._remote.disk, path, temporary)
         ):
             with path.open("rb") as source:
-                return self._put(source, hasher=hasher)
+                return self._put(source, hasher=hasher, large=path.stat().st_size >= LARGE)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
             digest, size = hashing.pump(source, None, hasher=hasher)
         self._keep(temporary, digest)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxreg.cli import fast
+from onnxreg.converters.hashing import digest_file
+from onnxreg.converters.recipes import memo
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.filestate import WRITTEN_BACK
 
 Reg = Callable[..., Any]
 MLP = """
@@ -315,6 +320,26 @@ def test_the_same_request_is_answered_without_reading_the_recipe(
         export(reg, "m.onnx").out
         == "nothing new: this is acme/x:0.1.0\nmanifest  " + first.json["digest"] + "\n"
     )
+
+
+def test_a_source_that_lies_still_is_not_even_read(
+    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns
+    monkeypatch.setattr(memo.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK)
+    first = export(reg, "m.onnx", "int8.yaml", "--json")
+    read: list[str] = []
+
+    def noted(path: Path) -> Digest:
+        read.append(path.name)
+        return digest_file(path)
+
+    monkeypatch.setattr(memo, "digest_file", noted)
+    assert export(reg, "m.onnx", "int8.yaml", "--json").out == first.out
+    assert read == []
+    (here / "m.onnx").touch()
+    assert export(reg, "m.onnx", "int8.yaml", "--json").out == first.out
+    assert read == ["m.onnx"]
 
 
 def change_source(here: Path) -> None:

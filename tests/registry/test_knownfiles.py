@@ -14,7 +14,7 @@ from onnxreg.registry.versions import Published
 from onnxreg.schema.digest import PIECE, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.filestate import SETTLED, FileState
+from onnxreg.schema.filestate import WRITTEN_BACK, FileState
 
 FILES = {"model.onnx": 100, "large.bin": PIECE + 1, "empty.bin": 0}
 
@@ -37,7 +37,7 @@ def registry(tmp_path: Path) -> Registry:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(knownfiles.time, "time_ns", lambda: now() + 10 * SETTLED)
+    monkeypatch.setattr(knownfiles.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK)
 
 
 @pytest.fixture
