@@ -36,11 +36,8 @@ WHY = {
     ("p* again of *", "aws*"): (
         "Python's start, pydantic and botocore's client on our side, botocore alone on the other: nearly all of the time is imports."
     ),
-    ("reg add of *, first*", "dvc*"): (
-        "For small files the imports decide: onnx and numpy, which read the graph, and pydantic for its manifest; dvc reads none."
-    ),
     ("reg add of *", "dvc*"): (
-        "Ours hashes, writes and syncs every byte again, what the store has too; dvc believes the time stamps of files that it saw."
+        "The imports decide: onnx and numpy, which read the graph, and pydantic for its manifest; dvc reads none."
     ),
 }
 """By patterns of a row's two names; the first that fits."""

@@ -174,6 +174,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_push(
             with pytest.raises(RemoteError, match="failed"):
                 registry.push("acme/pii", url)
             with start():
+                server.await_object(url, "registry.json")
                 before = finished(url, server)
                 assert versions(direct(url, server)) == set()
                 through.seen.clear()

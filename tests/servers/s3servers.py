@@ -72,6 +72,24 @@ class Server:
         finally:
             client.close()
 
+    def await_object(self, url: str, key: str, patience: float = 60) -> None:
+        """Return as soon as an object below a URL can be read: a server may take requests before it finds what it has."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self.client()
+        deadline = time.monotonic() + patience
+        try:
+            while True:
+                try:
+                    client.get_object(Bucket=BUCKET, Key=f"{prefix(url)}/{key}")["Body"].read()
+                    return
+                except (BotoCoreError, ClientError):
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.2)
+        finally:
+            client.close()
+
     def uploads(self, url: str) -> list[str]:
         """The keys below a URL whose upload in parts was neither completed nor given up."""
         client = self.client()
