@@ -58,4 +58,5 @@ NewVersion = Annotated[
 Output = Annotated[
     Path | None, typer.Option(help="Write the files here too: a new directory, or an earlier export.")
 ]
+Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

@@ -6,7 +6,7 @@ import typer
 
 from onnxreg.cli import pull_locked
 from onnxreg.cli.errors import resumable
-from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument, complete_name
+from onnxreg.cli.options import Json, MaxAge, Output, Precision, RemoteArgument, complete_name
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
 from onnxreg.schema.errors import InputError
@@ -38,7 +38,7 @@ def command(
         list[str] | None,
         typer.Option("--format", help="Only artifacts of this format, and what all share; may be repeated."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+    precision: Precision = None,
     members: Annotated[
         list[str] | None,
         typer.Option(

@@ -20,7 +20,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.archive import open_archive
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.moving.archiving import choose, create_archive
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.registry.trust.heads import Heads, Stale
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.registry.versions import read_log
