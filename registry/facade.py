@@ -124,17 +124,24 @@ class Registry:
         """Publish a draft. The files of its workspace are given away.
 
         Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
-        manifest, nothing is published. ConflictError where the version exists with another manifest.
+        manifest, nothing is published. ConflictError where the version exists with another manifest; IntegrityError,
+        ForkError where the model's log is not what was seen of it before.
         """
         asked = Version.parse(version) if isinstance(version, str) else version
-        return Adding(self.store, self.actor, asked, reason).add(draft)
+        return self._adding(asked, reason).add(draft)
 
     def add_again(self, digest: Digest, version: Version | None = None) -> Published | None:
         """Publish a manifest that is here already; None where it, or a file that it names, is not.
 
         Otherwise as `add`.
         """
-        return Adding(self.store, self.actor, version).add_again(digest)
+        return self._adding(version).add_again(digest)
+
+    def _adding(self, version: Version | None, reason: str | None = None) -> Adding:
+        return Adding(self.store, self.actor, self._refuse_the_past, version, reason)
+
+    def _refuse_the_past(self, name: str) -> None:
+        refuse_the_past(self.store, self.heads, [name])
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
         """Move a channel to a version; nothing happens where it is there.
@@ -166,12 +173,12 @@ class Registry:
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
         published = self.get(ref)
-        return attest(self._decisions, published.ref, published.manifest, report, key, reason, what)
+        return attest(self._deciding(published.name), published.ref, published.manifest, report, key, reason, what)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
         published = self.get(ref)
-        attest_benchmark(self._decisions, published.ref, published.manifest, report, what)
+        attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
@@ -253,7 +260,7 @@ class Registry:
 
     def _deciding(self, name: str) -> Decisions:
         """Decisions about a model, whose log is what was seen of it before, or longer. IntegrityError, ForkError."""
-        refuse_the_past(self.store, self.heads, [name])
+        self._refuse_the_past(name)
         return self._decisions
 
     def names(self) -> list[str]:
@@ -321,7 +328,7 @@ class Registry:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
-        return self._decisions.attest(published.ref, envelope.encode(), ENVELOPE, reason)
+        return self._deciding(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
 
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
         """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another

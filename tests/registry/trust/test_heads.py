@@ -204,6 +204,7 @@ CHANGES: dict[str, Callable[[Registry], object]] = {
     "drop": lambda registry: registry.drop(f"{NAME}:0.1.0"),
     "purge": lambda registry: registry.purge(f"{NAME}:0.1.0", "asked to"),
     "gc": lambda registry: registry.gc(),
+    "add": lambda registry: registry.add(Draft(NAME, registry.store.root, ()), "0.3.0"),
     "gc of a remote": lambda registry: Registry(registry.store.root.parent / "user").gc(
         remote=registry.store
     ),
