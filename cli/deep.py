@@ -10,6 +10,7 @@ from onnxreg.cli.errors import needs
 from onnxreg.schema.deep import DeepDiff
 from onnxreg.schema.diff import artifact_pairs
 from onnxreg.schema.errors import InputError
+from onnxreg.schema.figures import measure
 from onnxreg.schema.manifest import Artifact
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def lines(deep: list[DeepDiff]) -> Iterator[str]:
             (
                 f"  tensor {item.change}",
                 item.name,
-                *map(_figure, (item.max_abs, item.relative_l2)),
+                *map(measure, (item.max_abs, item.relative_l2)),
                 "dequantized" if item.dequantized else "",
             )
             for item in graph.tensors
@@ -94,10 +95,6 @@ def lines(deep: list[DeepDiff]) -> Iterator[str]:
         ]
         yield from output.table(("  CHANGE", "OPERATOR", "NODE", "IN"), nodes[:FEW])
         yield from _more(len(nodes))
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 def _more(count: int) -> Iterator[str]:

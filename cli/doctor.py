@@ -64,7 +64,8 @@ def command(
     """
     from onnxreg.registry.backends.local import LocalRemote
     from onnxreg.registry.home import default_root
-    from onnxreg.registry.remotes import Remotes, open_url
+    from onnxreg.registry.opening import open_url
+    from onnxreg.registry.remotes import Remotes
 
     session: Session = context.obj
     own = LocalRemote(session.registry or default_root())

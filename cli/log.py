@@ -7,7 +7,7 @@ import typer
 from onnxreg.cli import output
 from onnxreg.cli.options import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.session import Session
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 
 if TYPE_CHECKING:
     from onnxreg.registry.trust.judging import Verdict

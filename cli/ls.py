@@ -184,7 +184,7 @@ def command() -> Callable[..., None]:
     import typer
 
     from onnxreg.cli.completing import complete_name
-    from onnxreg.cli.options import Json, MaxAge, Offline, RemoteOption
+    from onnxreg.cli.options import Json, MaxAge, Offline, Precision, RemoteOption
 
     def ls(
         context: typer.Context,
@@ -199,7 +199,7 @@ def command() -> Callable[..., None]:
             list[str] | None,
             typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
         ] = None,
-        precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+        precision: Precision = None,
         certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
         remote: RemoteOption = None,
         offline: Offline = False,

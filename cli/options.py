@@ -59,4 +59,5 @@ ChannelArgument = Annotated[
         autocompletion=complete_channel,
     ),
 ]
+Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

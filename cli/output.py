@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from onnxreg.schema import figures
+
+size = figures.size
+
 COLOURS = {
     **dict.fromkeys(("certified", "pass", "kept"), "32"),
     **dict.fromkeys(
@@ -108,14 +112,6 @@ def _room() -> int | None:
 
 def _pad(cell: str, width: int, right: bool) -> str:
     return paint(cell.rjust(width) if right else cell.ljust(width))
-
-
-def size(count: int) -> str:
-    """Bytes for people; kB, MB and GB are powers of ten."""
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
 
 
 def age(seconds: float) -> str:

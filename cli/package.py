@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxreg.cli import output
-from onnxreg.cli.options import Json, RefArgument
+from onnxreg.cli.options import Json, Precision, RefArgument
 from onnxreg.cli.session import Session
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def command(
         list[str] | None,
         typer.Option("--format", help="Only artifacts of this format; may be repeated."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+    precision: Precision = None,
     as_json: Json = False,
 ) -> None:
     """Write a version as a model package of ONNX Runtime (schema 1.0), from which it picks the variant that fits.

@@ -9,7 +9,7 @@ import typer
 from onnxreg.cli import output
 from onnxreg.cli.options import Json, Reason, RemoteOption
 from onnxreg.cli.session import Session
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.policy import read_policy
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ import typer
 from onnxreg.cli import pull_locked
 from onnxreg.cli.completing import complete_ref
 from onnxreg.cli.errors import resumable, still
-from onnxreg.cli.options import Json, MaxAge, Output, RemoteArgument
+from onnxreg.cli.options import Json, MaxAge, Output, Precision, RemoteArgument
 from onnxreg.cli.session import Session
 from onnxreg.cli.transferred import Stopwatch, announce
 from onnxreg.schema.errors import InputError
@@ -39,7 +39,7 @@ def command(
         list[str] | None,
         typer.Option("--format", help="Only artifacts of this format, and what all share; may be repeated."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Only artifacts of this precision.")] = None,
+    precision: Precision = None,
     members: Annotated[
         list[str] | None,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import Any
 from onnxreg.cli import output
 from onnxreg.cli.asked import query
 from onnxreg.cli.session import Session
-from onnxreg.registry import belief, lookup
+from onnxreg.registry import belief, resolving
 from onnxreg.schema.query import Query
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.resolve import Rejection
@@ -48,7 +48,7 @@ def run(
     place = session.limited(max_age).place(remote, offline)
     try:
         resolution = belief.resolve(place, Ref.parse(ref), asked, known, verify, session.heads())
-    except lookup.NoAnswerError as error:
+    except resolving.NoAnswerError as error:
         if as_json:
             output.write_json(error.to_json())
         elif explain:
@@ -60,7 +60,7 @@ def run(
         _show(session, resolution, explain)
 
 
-def _show(session: Session, resolution: lookup.Resolution, explain: bool) -> None:
+def _show(session: Session, resolution: resolving.Resolution, explain: bool) -> None:
     artifact = resolution.artifact
     session.say(
         f"{resolution.found.ref}  {artifact.format}  {artifact.precision}  {output.paint(artifact.state)}{_doubt(artifact)}",

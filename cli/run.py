@@ -11,7 +11,7 @@ from onnxreg.cli import asking, output
 from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, RefArgument, RemoteOption
 from onnxreg.cli.session import Session
-from onnxreg.registry import belief, lookup
+from onnxreg.registry import belief, resolving
 from onnxreg.registry.disk import check_given
 from onnxreg.schema.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.query import Query
@@ -81,7 +81,9 @@ def command(
 
 
 @contextmanager
-def _unpacked(session: Session, place: Any, found: lookup.Resolution, as_json: bool) -> "Iterator[Unpacked]":
+def _unpacked(
+    session: Session, place: Any, found: resolving.Resolution, as_json: bool
+) -> "Iterator[Unpacked]":
     from onnxreg.registry.moving.unpack import unpacked
 
     with needs("onnx", "reg run"):
@@ -92,7 +94,7 @@ def _unpacked(session: Session, place: Any, found: lookup.Resolution, as_json: b
         yield files
 
 
-def _identity(found: lookup.Resolution) -> dict[str, Any]:
+def _identity(found: resolving.Resolution) -> dict[str, Any]:
     from onnxreg.converters.running import runtime_version
 
     version, path = str(found.found.version), found.artifact.path

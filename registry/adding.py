@@ -1,7 +1,7 @@
 """Publishing on this machine: a draft's files into the store, then its manifest into the model's log."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -35,16 +35,20 @@ FIRST = Version(0, 1, 0)
 
 @dataclass(frozen=True)
 class Adding:
-    """What is published, and by whom. Without a `version`: the next patch after the newest, or 0.1.0."""
+    """What is published, and by whom. Without a `version`: the next patch after the newest, or 0.1.0.
+
+    `look` sees the model's name before anything is stored, and may refuse.
+    """
 
     store: LocalRemote
     actor: str | None
+    look: Callable[[str], None]
     version: Version | None = None
     reason: str | None = None
 
     def add(self, draft: Draft) -> Published:
         """Publish a draft; see `Registry.add`."""
-        check_name(draft.name)
+        self.look(check_name(draft.name))
         with self.store.push() as push:
             known = KnownFiles(self.store.root / "local" / "known-files.json")
             manifest = draft.manifest(_store_files(push, draft, known))
@@ -64,6 +68,7 @@ class Adding:
         try:
             data = read_blob(self.store, digest)
             manifest = Manifest.decode(data)
+            self.look(manifest.name)
             with self.store.push() as push:
                 return self._publish(push, manifest, data)
         except NotFoundError:

@@ -7,9 +7,10 @@ policy of its registry.
 
 from typing import TYPE_CHECKING
 
-from onnxreg.registry import lookup
+from onnxreg.registry import resolving
 from onnxreg.registry.gates.watch import check_holder_of
-from onnxreg.registry.lookup import Found, Resolution
+from onnxreg.registry.lookup import Found
+from onnxreg.registry.resolving import Resolution
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import check_version
@@ -28,8 +29,8 @@ def resolve(
     verify: bool = False,
     heads: Heads | None = None,
 ) -> Resolution:
-    """As `lookup.resolve`, of a place that is watched (`trust.watched.watched`), and believed."""
-    resolution = lookup.resolve(place, ref, query, device, verify)
+    """As `resolving.resolve`, of a place that is watched (`trust.watched.watched`), and believed."""
+    resolution = resolving.resolve(place, ref, query, device, verify)
     check_believed(place, ref, resolution.found, resolution.index, heads)
     return resolution
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from onnxreg.registry.belief import check_believed
 from onnxreg.registry.blobs import steady
-from onnxreg.registry.lookup import NoAnswerError, Resolution, find_in, resolve_in, state_of
+from onnxreg.registry.lookup import find_in, state_of
+from onnxreg.registry.resolving import NoAnswerError, Resolution, resolve_in
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.device import Device
 from onnxreg.schema.query import Query

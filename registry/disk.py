@@ -110,7 +110,11 @@ class Disk:
 
     def _missing(self, path: Path) -> list[Path]:
         """The directories to be made so that there is this one, the uppermost first."""
-        return [above for above in (*reversed(path.parents), path) if not above.is_dir()]
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        return missing[::-1]
 
     def sync_file(self, path: Path) -> None:
         """Make a file's bytes durable."""

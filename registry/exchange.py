@@ -50,7 +50,7 @@ class Exchange:
     restore: bool = False
 
     def push(
-        self, ref: Ref, to: str | None, progress: Progress, heal: bool, channels: Collection[str]
+        self, ref: Ref, to: str | None, *, progress: Progress, heal: bool, channels: Collection[str]
     ) -> Transferred:
         found = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
         held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
@@ -76,6 +76,7 @@ class Exchange:
         self,
         glob: str,
         to: str | None,
+        *,
         every: bool,
         progress: Progress,
         heal: bool,
@@ -83,15 +84,25 @@ class Exchange:
     ) -> list[Sent]:
         names = lookup.matching(self.store, [glob])
         check_models(self.store, names, channels)
-        remote, restore = self._destination(to), self._restore
-        return list(
-            push_many(self.store, remote, names, every, channels, progress, self.actor, restore, heal)
+        remote = self._destination(to)
+        sent = push_many(
+            self.store,
+            remote,
+            names,
+            every=every,
+            channels=channels,
+            progress=progress,
+            actor=self.actor,
+            restore=self._restore,
+            heal=heal,
         )
+        return list(sent)
 
     def pull(
         self,
         ref: Ref,
         source: str | None,
+        *,
         progress: Progress,
         selection: Selection,
         channels: Collection[str],
@@ -111,11 +122,9 @@ class Exchange:
 
         versions, ledger, index = steady(tracked, ref.name, read)
         ask = any(each.version not in self._versions(ref.name) for each in versions)
-        belief.check_believed(tracked, ref, versions[0], index, self.heads, ask)
-        for tag in channels:
-            held = ledger.channels[tag]
-            holder = lookup.Found(ref.name, held.version, ledger.entries[held.version], held)
-            belief.check_believed(tracked, Ref(ref.name, tag), holder, index, self.heads, ask)
+        held = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
+        for each, found in [(ref, versions[0]), *held]:
+            belief.check_believed(tracked, each, found, index, self.heads, ask)
         if not self.store.is_there:
             self._begin(tracked, versions, selection)
             if index is not None:
@@ -185,6 +194,12 @@ def _holders(ledger: Ledger, found: lookup.Found, channels: Collection[str]) -> 
     """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
     versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
     return [lookup.Found(ledger.name, version, ledger.entries[version]) for version in sorted(versions)]
+
+
+def _holder(ledger: Ledger, tag: str) -> lookup.Found:
+    """What a channel of a model holds, which is known to it."""
+    held = ledger.channels[tag]
+    return lookup.Found(ledger.name, held.version, ledger.entries[held.version], held)
 
 
 def check_distinct(remote: Remote, place: Remote) -> None:

@@ -6,24 +6,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreg.registry import belief, lookup
+from onnxreg.registry import belief, lookup, resolving
 from onnxreg.registry.adding import Adding
-from onnxreg.registry.backends.archive import ArchiveRemote, carried_by
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.exchange import Exchange, check_distinct
 from onnxreg.registry.gates.attesting import Attested, attest, attest_benchmark
-from onnxreg.registry.gates.evaluations import SignedEvaluation, audit_evaluations, signed_evaluations
+from onnxreg.registry.gates.evaluations import SignedEvaluation, signed_evaluations
 from onnxreg.registry.gates.foreseen import Stopped, stopped_by
-from onnxreg.registry.gates.holding import audit_gates, check_free
+from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
 from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.hashing import measure
-from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
+from onnxreg.registry.health.trusted import verify_watched
 from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Damage, Report, verify, verify_model
+from onnxreg.registry.health.verify import Report
 from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
@@ -41,7 +40,7 @@ from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import audited, unsigned
+from onnxreg.registry.trust.policy import unsigned
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, refuse_the_past, watched
@@ -51,8 +50,9 @@ from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
-from onnxreg.schema.errors import NotFoundError, RegError
-from onnxreg.schema.events import Expire, LogLine
+from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.events import Expire
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.omsbundle import make_bundle
 from onnxreg.schema.packaging import Package, package
@@ -127,19 +127,25 @@ class Registry:
         """Publish a draft. The files of its workspace are given away.
 
         Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
-        manifest, nothing is published. ConflictError where the version exists with another manifest. Where there is no
-        registry yet, one is made.
+        manifest, nothing is published. ConflictError where the version exists with another manifest; IntegrityError,
+        ForkError where the model's log is not what was seen of it before. Where there is no registry yet, one is made.
         """
         LocalRemote.create(self.store.root, self.store.disk)
         asked = Version.parse(version) if isinstance(version, str) else version
-        return Adding(self.store, self.actor, asked, reason).add(draft)
+        return self._adding(asked, reason).add(draft)
 
     def add_again(self, digest: Digest, version: Version | None = None) -> Published | None:
         """Publish a manifest that is here already; None where it, or a file that it names, is not.
 
         Otherwise as `add`.
         """
-        return Adding(self.store, self.actor, version).add_again(digest)
+        return self._adding(version).add_again(digest)
+
+    def _adding(self, version: Version | None, reason: str | None = None) -> Adding:
+        return Adding(self.store, self.actor, self._refuse_the_past, version, reason)
+
+    def _refuse_the_past(self, name: str) -> None:
+        refuse_the_past(self.store, self.heads, [name])
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.Found:
         """Move a channel to a version; nothing happens where it is there.
@@ -171,14 +177,14 @@ class Registry:
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
         published = self.get(ref)
-        exact = Ref(published.name, str(published.version))
-        return attest(self._decisions, exact, published.manifest, report, key, reason, what)
+        return attest(
+            self._deciding(published.name), published.ref, published.manifest, report, key, reason, what
+        )
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
         published = self.get(ref)
-        exact = Ref(published.name, str(published.version))
-        attest_benchmark(self._decisions, exact, published.manifest, report, what)
+        attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
 
     def set_policy(
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
@@ -260,7 +266,7 @@ class Registry:
 
     def _deciding(self, name: str) -> Decisions:
         """Decisions about a model, whose log is what was seen of it before, or longer. IntegrityError, ForkError."""
-        refuse_the_past(self.store, self.heads, [name])
+        self._refuse_the_past(name)
         return self._decisions
 
     def names(self) -> list[str]:
@@ -282,7 +288,7 @@ class Registry:
         query: Query | None = None,
         remote: Source | None = None,
         device: Device | None = None,
-    ) -> lookup.Resolution:
+    ) -> resolving.Resolution:
         """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
         place = watched(remote or self.store, self.heads)
         return belief.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
@@ -322,42 +328,13 @@ class Registry:
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
         place = _there(remote or self.store)
-
-        def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-            yield from audited(place, self.heads, ledger, index)
-            yield from audit_evaluations(ledger, load_trust())
-            yield from audit_gates(place, ledger, index)
-
-        if ref is None:
-            if isinstance(place, ArchiveRemote):
-                report = verify_archive(place, progress, audit)
-            else:
-                report = verify(place, progress, audit)
-            report.damages += self._policy_damages(place)
-            return report
-        parsed = _ref(ref)
-        if place.read_index(parsed.name) is None:
-            raise lookup.unknown(parsed.name, place)
-        exact = parsed.tag is not None or parsed.digest is not None
-        found = lookup.find(place, parsed, yanked=True) if exact else None
-        carried = carried_by(place)
-        rest = None if carried is None else carried.get(parsed.name, ())
-        return verify_model(place, parsed.name, [found.version] if found else rest, progress, audit)
-
-    def _policy_damages(self, place: Source) -> list[Damage]:
-        """What is wrong with the log of policies, if anything."""
-        try:
-            read_policies(Watched(place, self.heads))
-        except RegError as error:
-            return [Damage("policy", "policy.jsonl", error.message)]
-        return []
+        return verify_watched(place, self.heads, None if ref is None else _ref(ref), progress)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
-        exact = Ref(published.name, str(published.version))
-        return self._decisions.attest(exact, envelope.encode(), ENVELOPE, reason)
+        return self._deciding(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
 
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
         """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
@@ -402,8 +379,7 @@ class Registry:
         ledger, index = load(place, ref.name)
         if index is None:
             raise lookup.unknown(ref.name, place)
-        exact = ref.tag is not None or ref.digest is not None
-        only = lookup.find(place, ref, yanked=True, gone=True).version if exact else None
+        only = None if ref.is_bare else lookup.find(place, ref, yanked=True, gone=True).version
         entries = ledger.entries.items()
         found = [lookup.Found(ledger.name, version, entry) for version, entry in entries]
         return ledger, [each for each in found if only in (None, each.version)]
@@ -459,8 +435,9 @@ class Registry:
         `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
         log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
         """
-        exchange = self._exchange(restore)
-        return exchange.push(_ref(ref), to, progress or Progress(), heal, channels)
+        return self._exchange(restore).push(
+            _ref(ref), to, progress=progress or Progress(), heal=heal, channels=channels
+        )
 
     def push_many(
         self,
@@ -473,8 +450,9 @@ class Registry:
         channels: Collection[str] = (),
     ) -> list[Sent]:
         """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
-        exchange = self._exchange(restore)
-        return exchange.push_many(glob, to, every, progress or Progress(), heal, channels)
+        return self._exchange(restore).push_many(
+            glob, to, every=every, progress=progress or Progress(), heal=heal, channels=channels
+        )
 
     def pull(
         self,
@@ -492,8 +470,9 @@ class Registry:
         With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
         `channels` are made to hold here what they hold there; the versions that they hold are copied too.
         """
-        exchange = self._exchange(restore)
-        return exchange.pull(_ref(ref), source, progress or Progress(), selection, channels)
+        return self._exchange(restore).pull(
+            _ref(ref), source, progress=progress or Progress(), selection=selection, channels=channels
+        )
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
         """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.

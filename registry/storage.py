@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError, RemoteError
@@ -175,6 +175,15 @@ class IndexReader(Protocol):
         ...
 
 
+@runtime_checkable
+class Refreshing(Protocol):
+    """A place whose `read_index` may be behind: there are caches in between, or it reads at a commit that is pinned."""
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """As `read_index`, as it is there now."""
+        ...
+
+
 class Source(BlobReader, IndexReader, Protocol):
     """A registry to read from."""
 
@@ -222,6 +231,11 @@ class Push(Protocol):
     @property
     def id(self) -> str:
         """16 hex digits, random: who writes. The names of its notes begin with it."""
+        ...
+
+    @property
+    def last_step(self) -> str:
+        """What `publish` does, in the words of a progress line: `committing`."""
         ...
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
@@ -322,8 +336,47 @@ class Remote(Source, Notes, Collectable, Protocol):
         ...
 
 
+class Around:
+    """A registry to read from, in front of another: what it does not do in its own way, that one does."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def url(self) -> str:
+        return self.source.url
+
+    @property
+    def registry_id(self) -> str:
+        return self.source.registry_id
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.source.is_mirror
+
+    def names(self) -> Iterator[str]:
+        return self.source.names()
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        return self.source.read_index(name, known)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        return self.source.has(digests)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        return self.source.open_blob(digest, start)
+
+    def blob_url(self, digest: Digest) -> str:
+        return self.source.blob_url(digest)
+
+
+def layers(place: Source) -> Iterator[Source]:
+    """A place, and each that is behind it."""
+    yield place
+    if isinstance(place, Around):
+        yield from layers(place.source)
+
+
 def innermost(place: Source) -> Source:
     """The registry that a place reads from, without what is wrapped around it."""
-    while (inner := getattr(place, "source", None)) is not None:
-        place = inner
-    return place
+    return list(layers(place))[-1]

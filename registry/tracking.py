@@ -17,7 +17,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.lookup import state_of
-from onnxreg.registry.storage import IndexFile, Source, index_path
+from onnxreg.registry.storage import Around, IndexFile, Source, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError
@@ -45,7 +45,8 @@ class Tracking:
     def has_home(self) -> bool:
         """Whether there is anything here that it could be kept in."""
         with suppress(InputError, OSError):
-            self._home.refuse_strangers()
+            if not self._home.is_there:
+                self._home.refuse_strangers()
             return self._home.root.exists()
         return False
 
@@ -104,49 +105,28 @@ class Tracking:
                 push.flush()
 
 
-class Tracked:
+class Tracked(Around):
     """A registry elsewhere, whose index files are sent only where they changed, and remembered."""
 
     def __init__(self, remote: Source, tracking: Tracking) -> None:
-        self.source = self._remote = remote
+        super().__init__(remote)
         self._tracking = tracking
-
-    @property
-    def url(self) -> str:
-        return self._remote.url
-
-    @property
-    def registry_id(self) -> str:
-        return self._remote.registry_id
-
-    @property
-    def is_mirror(self) -> bool:
-        return self._remote.is_mirror
-
-    def names(self) -> Iterator[str]:
-        return self._remote.names()
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
-        found = self._remote.read_index(name, known or self._tracking.seen(name))
+        found = self.source.read_index(name, known or self._tracking.seen(name))
         if found is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
-                    state_of(self._remote, name, found)
+                    state_of(self.source, name, found)
                 self._tracking.keep(name, found)
         return found
-
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return self._remote.has(digests)
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """What is remembered is a document: small, and good for nothing where it is damaged."""
         with suppress(RegError):
             return BytesIO(read_blob(self._tracking.store, digest)[start:])
-        return self._remote.open_blob(digest, start)
-
-    def blob_url(self, digest: Digest) -> str:
-        return self._remote.blob_url(digest)
+        return super().open_blob(digest, start)
 
 
 class Offline:

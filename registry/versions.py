@@ -12,7 +12,7 @@ from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Source
 from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.ref import Ref, check_name
 from onnxreg.schema.version import Version

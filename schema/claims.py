@@ -5,18 +5,8 @@ from typing import Any
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
-from onnxreg.schema.events import (
-    Attest,
-    Drop,
-    Event,
-    Publish,
-    Skimmed,
-    Tag,
-    Untag,
-    Unyank,
-    Yank,
-    decode_event,
-)
+from onnxreg.schema.events import Attest, Drop, Event, Publish, Tag, Untag, Unyank, Yank, decode_event
+from onnxreg.schema.logline import Skimmed
 
 BROKEN = "run `reg verify` to see the extent"
 

@@ -95,6 +95,11 @@ def why(error: object) -> str:
     return said[:300] or type(error).__name__
 
 
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """The beginning of what a library says went wrong: its first line, or the name of the error where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]
+
+
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
     """The one line that a verb prints when the library it needs is not installed."""
     return HostError(f"{purpose} needs {module}, which is not installed", f"pip install 'onnxreg[{extra}]'")

@@ -1,12 +1,8 @@
-"""Events: self-contained facts about one model; and the hash-chained lines that put them in order.
+"""Events: self-contained facts about one model. `logline` puts them in order.
 
-An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log. A line is one
-registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where `prev` is the digest of
-the line before (of `genesis` for the first), `via` says which registry's log it was taken from, and `sig` is a signature
-over the line without it (`linesig`). A line's digest covers its `sig` too: to strip it changes the chain.
+An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log.
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
@@ -15,19 +11,16 @@ from typing import Any, ClassVar
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.linesig import SignLine, signed_bytes
 from onnxreg.schema.query import STATES
-from onnxreg.schema.reading import count, items, mapping, sorted_paths, text
-from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID, check_name, check_tag
+from onnxreg.schema.reading import check_keys, count, items, mapping, sorted_paths, text
+from onnxreg.schema.ref import POLICY_LOG, check_name, check_tag
 from onnxreg.schema.version import Version
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
-MAX_LINE = 64 * 1024
-MAX_SIGNATURE = 16 * 1024
-MAX_EVENT = MAX_LINE - 1024
-"""What leaves room in a line for its number, its links and a common signature."""
+MAX_EVENT = 63 * 1024
+"""Bytes, in canonical JSON."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 
@@ -252,119 +245,6 @@ KINDS: dict[str, type[Event]] = {
 """Of a model's log. `Policy` stands in another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Via:
-    """Where a line was taken from: registry id, its number there, and its digest there."""
-
-    registry: str
-    seq: int
-    head: Digest
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line of a registry's log of one model. `raw` are its exact bytes, without the newline."""
-
-    seq: int
-    prev: Digest
-    event: Event
-    via: Via | None
-    raw: bytes
-    sig: str | None = None
-
-    @property
-    def digest(self) -> Digest:
-        return Digest.of(self.raw)
-
-    @property
-    def name(self) -> str:
-        return self.event.name
-
-    @classmethod
-    def make(
-        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
-    ) -> "LogLine":
-        """A line of a registry's log; `sign`, where given, makes its `sig`."""
-        value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
-        if via is not None:
-            value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
-        if sign is not None:
-            value["sig"] = sign(value)
-        raw = canonical.encode(value)
-        if len(raw) > MAX_LINE:
-            raise InputError(
-                f"the {event.kind} event on {event.name} is longer than {MAX_LINE} bytes", event.shorten
-            )
-        return cls.decode(raw)
-
-    @classmethod
-    def decode(cls, raw: bytes) -> "LogLine":
-        """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
-        value = canonical.decode(raw, "log line", max_bytes=MAX_LINE)
-        if not isinstance(value, dict) or canonical.encode(value) != raw:
-            raise InputError("log line is not canonical JSON")
-        _check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
-        _text(MAX_SIGNATURE)(value.get("sig", "-"))
-        return cls(
-            count(value["seq"]),
-            Digest.parse(value["prev"]),
-            decode_event(value["event"]),
-            _via(value["via"]) if "via" in value else None,
-            raw,
-            value.get("sig"),
-        )
-
-    def signed_bytes(self, registry: str) -> bytes:
-        """What its signature covers in the log of a registry."""
-        return signed_bytes(registry, json.loads(self.raw))
-
-
-@dataclass(frozen=True, slots=True)
-class Skimmed:
-    """What a long log is searched by, read at a tenth of the cost of `LogLine.decode`, which stays the judge."""
-
-    seq: int
-    prev: Digest
-    name: str
-    kind: str
-    manifest: str
-    event_id: Digest
-    raw: bytes
-
-    @property
-    def digest(self) -> Digest:
-        return Digest.of(self.raw)
-
-    def event(self) -> dict[str, Any]:
-        """The JSON value of its event."""
-        value: dict[str, Any] = json.loads(self.raw)["event"]
-        return value
-
-    @classmethod
-    def read(cls, raw: bytes) -> "Skimmed":
-        """Read a canonical line: its event is the bytes before `,"prev":`. InputError where that cannot be."""
-        end = raw.rfind(_PREV)
-        try:
-            value = json.loads(raw)
-            event = value["event"]
-            prev, manifest = Digest.parse(value["prev"]), str(event.get("manifest", ""))
-            name, kind = str(event["name"]), str(event["kind"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"log line is not one: {error}"[:200]) from error
-        if end < 0 or not raw.startswith(_EVENT):
-            raise InputError("log line is not canonical JSON")
-        event_id = Digest.of(raw[len(_EVENT) : end])
-        return cls(count(value.get("seq")), prev, name, kind, manifest, event_id, raw)
-
-
-_EVENT, _PREV = b'{"event":', b',"prev":"'
-
-
-def genesis(registry: str, name: str) -> Digest:
-    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model."""
-    return Digest.of(canonical.encode({"registry": registry, "name": name}))
-
-
 def decode_event(value: Any) -> Event:
     """Read an event strictly; InputError names the field."""
     if not isinstance(value, dict):
@@ -374,25 +254,8 @@ def decode_event(value: Any) -> Event:
         raise InputError(f"it holds an event of unknown kind {str(value.get('kind'))[:40]!r}", UPGRADE)
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
     required = {field.name for field in fields(kind)} - optional
-    _check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
+    check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
-
-
-def _via(value: Any) -> Via:
-    if not isinstance(value, dict):
-        raise InputError("via is not an object")
-    _check_keys(value, {"registry", "seq", "head"}, set(), "via")
-    if not REGISTRY_ID.fullmatch(text(value["registry"])):
-        raise InputError("via names no registry id")
-    return Via(value["registry"], count(value["seq"]), Digest.parse(value["head"]))
-
-
-def _check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
-    missing, unknown = required - value.keys(), value.keys() - required - optional
-    if missing or unknown:
-        words = [f"lacks {', '.join(sorted(missing))}"] if missing else []
-        words += [f"has unknown {', '.join(sorted(unknown))[:200]}"] if unknown else []
-        raise InputError(f"{what} {' and '.join(words)}")
 
 
 def _text(limit: int) -> Callable[[Any], str]:

@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.schema.claims import BROKEN, check_claims
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ForkError, InputError, IntegrityError
-from onnxreg.schema.events import Skimmed
+from onnxreg.schema.logline import Skimmed
 from onnxreg.schema.reading import count, items, mapping, required, text
 from onnxreg.schema.state import SEGMENT, State
 

@@ -16,7 +16,7 @@ from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.reading import items, mapping, path, required, text
-from onnxreg.schema.ref import REGISTRY_ID, Ref, check_name
+from onnxreg.schema.ref import Ref, check_name, check_registry_id
 from onnxreg.schema.request import Request
 from onnxreg.schema.summary import FileSummary
 from onnxreg.schema.version import Version
@@ -80,7 +80,7 @@ class Locked:
         artifact = mapping(required(found, "artifact"))
         entry = cls(
             Request.read(required(found, "asked")),
-            _registry_id(required(found, "registry")),
+            check_registry_id(text(required(found, "registry"))),
             Version.parse(text(required(found, "version"))),
             Digest.parse(required(found, "manifest")),
             text(required(artifact, "format")),
@@ -168,10 +168,3 @@ def _entry(value: Any, what: str, index: int) -> Locked:
         return Locked.read(value)
     except InputError as error:
         raise InputError(f"{what}, models[{index}]: {error.message}", error.hint) from error
-
-
-def _registry_id(value: Any) -> str:
-    found = text(value)
-    if not REGISTRY_ID.fullmatch(found):
-        raise InputError(f"not a registry id: {found[:40]!r}")
-    return found

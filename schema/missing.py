@@ -1,14 +1,23 @@
-"""What is said where a model has no such version or channel: what it has instead, wherever the model lies."""
+"""What a tag means; and what is said where a model has no such version or channel: what it has instead."""
 
 from collections.abc import Collection, Mapping
 
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.nearest import suggest
-from onnxreg.schema.state import Entry
+from onnxreg.schema.state import Entry, State
 from onnxreg.schema.version import Version
 
 SHOWN = 5
 """How many versions are named."""
+
+
+def version_of(state: State, tag: str) -> Version:
+    """The version that a tag means, known or not. NotFoundError where it is no version and no channel."""
+    if Version.is_version(tag):
+        return Version.parse(tag)
+    if tag not in state.channels:
+        raise no_channel(state.name, tag, state.channels)
+    return state.channels[tag].version
 
 
 def no_version(name: str, what: str, entries: Mapping[Version, Entry]) -> NotFoundError:

@@ -35,6 +35,15 @@ def required(value: dict[str, Any], key: str) -> Any:
     return value[key]
 
 
+def check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
+    """InputError, naming what it is, unless an object has all required keys, and no others than the optional ones."""
+    missing, unknown = required - value.keys(), value.keys() - required - optional
+    if missing or unknown:
+        words = [f"lacks {', '.join(sorted(missing))}"] if missing else []
+        words += [f"has unknown {', '.join(sorted(unknown))[:200]}"] if unknown else []
+        raise InputError(f"{what} {' and '.join(words)}")
+
+
 def text(value: Any) -> str:
     """A string."""
     if not isinstance(value, str):

@@ -42,6 +42,13 @@ def is_name(text: str) -> bool:
         return False
 
 
+def check_registry_id(text: str, hint: str = "") -> str:
+    """Return a registry's id unchanged, or raise InputError."""
+    if not REGISTRY_ID.fullmatch(text):
+        raise InputError(f"not a registry id: {text[:40]!r}", hint)
+    return text
+
+
 def check_tag(text: str) -> str:
     """Return a tag unchanged, or raise InputError."""
     if not _TAG.fullmatch(text):
@@ -66,6 +73,11 @@ class Ref:
 
     def __str__(self) -> str:
         return self.name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it names no version, so that the newest is meant."""
+        return self.tag is None and self.digest is None
 
     @classmethod
     def parse(cls, text: str) -> "Ref":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.missing import no_channel
+from onnxreg.schema.missing import version_of
 from onnxreg.schema.query import Judgement, Places, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
@@ -113,7 +113,7 @@ def resolve_in(
     tag: str | None = None,
 ) -> Outcome:
     """Resolve by a state line alone. NotFoundError where it has no such version or channel, or not its summary."""
-    versions = releases(state) if tag is None else [_version_of(state, tag)]
+    versions = releases(state) if tag is None else [version_of(state, tag)]
     offers = (_offer(state, version) for version in versions)
     return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
 
@@ -131,14 +131,6 @@ def _offer(state: State, version: Version) -> Offer:
 def releases(state: State) -> list[Version]:
     """The versions that a name without a tag may mean, newest first."""
     return [version for version in state.newest if not version.is_prerelease]
-
-
-def _version_of(state: State, tag: str) -> Version:
-    if Version.is_version(tag):
-        return Version.parse(tag)
-    if tag not in state.channels:
-        raise no_channel(state.name, tag, state.channels)
-    return state.channels[tag].version
 
 
 def resolve_among(

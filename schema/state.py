@@ -19,7 +19,7 @@ from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.reading import count, flag, items, mapping, optional, required, sorted_paths, text
-from onnxreg.schema.ref import REGISTRY_ID, check_name, check_tag
+from onnxreg.schema.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
@@ -197,7 +197,7 @@ class State:
         value = mapping(canonical.decode(line, "its state line"))
         channels = mapping(required(value, "channels"))
         return cls(
-            _registry_id(text(required(value, "registry"))),
+            check_registry_id(text(required(value, "registry"))),
             check_name(text(required(value, "name"))),
             count(required(value, "seq")),
             Digest.parse(required(value, "head")),
@@ -226,12 +226,6 @@ class State:
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""
         return next((version for version in self.newest if not version.is_prerelease), None)
-
-
-def _registry_id(found: str) -> str:
-    if not REGISTRY_ID.fullmatch(found):
-        raise InputError(f"not a registry id: {found[:40]!r}")
-    return found
 
 
 def entries_to_json(entries: Mapping[Version, Entry]) -> dict[str, Any]:

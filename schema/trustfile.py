@@ -29,7 +29,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.keys import PublicKey
 from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
-from onnxreg.schema.ref import POLICY_LOG, REGISTRY_ID
+from onnxreg.schema.ref import POLICY_LOG, check_registry_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,7 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> Requirement:
 
 
 def _registry(value: Any) -> str:
-    if not REGISTRY_ID.fullmatch(text(value)):
-        raise InputError(f"not a registry id: {str(value)[:40]!r}", "`reg log NAME --json` shows it")
-    return text(value)
+    return check_registry_id(text(value), "`reg log NAME --json` shows it")
 
 
 def _only(value: Mapping[str, Any], *known: str) -> None:

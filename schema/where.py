@@ -12,9 +12,8 @@ from functools import cached_property
 from onnxreg.schema import where_eval
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.nearest import nearest
-from onnxreg.schema.sizes import LARGEST, UNITS
-from onnxreg.schema.version import Version
 from onnxreg.schema.where_fields import FIELDS, Candidate, Kind
+from onnxreg.schema.where_literals import WRITTEN, read_literal, short, written
 from onnxreg.schema.where_tokens import ExpressionError, Token, tokenize
 from onnxreg.schema.where_tree import (
     Among,
@@ -32,11 +31,9 @@ from onnxreg.schema.where_tree import (
 
 DEPTH = 64
 """How deep brackets and `not` may lie in each other."""
-DIGITS = 15
-"""Digits of a number, at most: so every number is exact in any language's floating point."""
-SHOWN = 40
-"""Characters of a word that a message repeats."""
 ORDERED = ("<", "<=", ">", ">=")
+_IN_QUOTES = "a text that begins with a digit stands in quotes"
+_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ class _Parser:
         if name == "recall":
             return Field(name, label or self._label(token))
         if token.text not in FIELDS:
-            raise self._wrong(token, f"there is no field {_short(token.text)}", _nearest(token.text))
+            raise self._wrong(token, f"there is no field {short(token.text)}", _nearest(token.text))
         return Field(token.text)
 
     def _label(self, recall: Token) -> str:
@@ -212,16 +209,16 @@ class _Parser:
             raise self._expected("a label in quotes")
         self._place += 1
         self._require("]", "]")
-        return _written(label)
+        return written(label)
 
     def _literal(self, kind: Kind, expected: str) -> Literal:
         """value = TEXT | VERSION | SIZE | NUMBER, whichever the field is"""
         token = self._next
-        if token.kind not in _WRITTEN[kind]:
+        if token.kind not in WRITTEN[kind]:
             raise self._expected(expected, _IN_QUOTES if token.kind == "number" else "")
         self._place += 1
         try:
-            return _READERS[kind](token)
+            return read_literal(token, kind)
         except InputError as error:
             raise self._wrong(token, f"expected {expected}: {error.message}", error.hint) from None
 
@@ -239,70 +236,11 @@ class _Parser:
             raise self._expected(expected)
 
     def _expected(self, what: str, hint: str = "") -> ExpressionError:
-        found = f"found {_short(self._next.text)}" if self._next.text else "it ends here"
+        found = f"found {short(self._next.text)}" if self._next.text else "it ends here"
         return self._wrong(self._next, f"expected {what}; {found}", hint)
 
     def _wrong(self, token: Token, what: str, hint: str = "") -> ExpressionError:
         return ExpressionError(self._text, (token.start, token.end), what, hint)
-
-
-def _written(token: Token) -> str:
-    """What a token says, without quotes."""
-    return token.text[1:-1] if token.kind == "string" else token.text
-
-
-def _text(token: Token) -> Literal:
-    """TEXT = WORD | "'" {any but "'"} "'" | '"' {any but '"'} '"'"""
-    return Literal.of_text(_written(token))
-
-
-def _version(token: Token) -> Literal:
-    """VERSION = as SemVer 2.0 has it; quotes do not matter"""
-    version = Version.parse(_written(token))
-    return Literal(version, f"'{version}'")
-
-
-def _number(token: Token) -> Literal:
-    """NUMBER = DIGITS ["." DIGITS]"""
-    whole, dot, part = token.text.partition(".")
-    if not (_is_digits(whole) and (_is_digits(part) or not dot)):
-        raise InputError(f"{_short(token.text)} is no number")
-    if len(whole + part) > DIGITS:
-        raise InputError(f"{_short(token.text)} has more than {DIGITS} digits")
-    return Literal(float(token.text) if dot else int(whole), token.text)
-
-
-def _share(token: Token) -> Literal:
-    """SHARE = NUMBER, at most 1"""
-    share = _number(token)
-    if float(token.text) > 1:
-        raise InputError(f"{_short(token.text)} is more than 1")
-    return share
-
-
-def _size(token: Token) -> Literal:
-    """SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes"""
-    number = token.text.rstrip(_LETTERS)
-    unit = token.text[len(number) :]
-    if unit and unit not in UNITS:
-        hint = next((f"write {known}" for known in UNITS if known.lower() == unit.lower()), "")
-        raise InputError(f"{_short(unit)} is no unit", hint or f"units are {', '.join(UNITS)}")
-    _number(Token("number", number, token.start, token.end))
-    whole, _, part = number.partition(".")
-    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
-    if rest:
-        raise InputError(f"{_short(token.text)} is no whole number of bytes")
-    if count > LARGEST:
-        raise InputError(f"{_short(token.text)} is more than {LARGEST} bytes")
-    return Literal(count, token.text)
-
-
-def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _nearest(name: str) -> str:
@@ -313,21 +251,3 @@ def _nearest(name: str) -> str:
     return (
         f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"the fields are {', '.join(FIELDS)}"
     )
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_IN_QUOTES = "a text that begins with a digit stands in quotes"
-_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
-_READERS: dict[Kind, Callable[[Token], Literal]] = {
-    Kind.TEXT: _text,
-    Kind.VERSION: _version,
-    Kind.SIZE: _size,
-    Kind.COUNT: _number,
-    Kind.SHARE: _share,
-}
-_WRITTEN = {
-    Kind.TEXT: ("word", "string"),
-    Kind.VERSION: ("number", "string"),
-    **dict.fromkeys((Kind.SIZE, Kind.COUNT, Kind.SHARE), ("number",)),
-}
-"""As which tokens a value may be written."""

@@ -21,10 +21,9 @@ from onnxreg.converters.families.variants import (
     compare_fused,
     derive,
     judge,
-    run,
     write,
 )
-from onnxreg.converters.passes import samples, torch_model
+from onnxreg.converters.passes import proof, samples, torch_model
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import DraftFile
@@ -58,7 +57,7 @@ def make_backbone(work: Work, loaded: LoadedBackbone) -> list[Made]:
     held_out = work.held_out
     images = None if held_out is None else held_out.images(loaded.shape)
     feeds = samples.draw(graph) if images is None else ({"input": images[:SEEN]},)
-    outputs = run(graph, feeds, BACKBONE)
+    outputs = proof.all_outputs(graph, feeds, BACKBONE)
     limits = asked.limits
     expected = torch_model.run(subject, feeds)
     checks = compare(expected, outputs, feeds, BACKBONE, limits.parity.float32, relative=False)
@@ -99,7 +98,7 @@ def make_heads(
     asked, feeds = work.asked, ({INPUT: embeddings},)
     for class_id, head in heads.items():
         graph = head_graph(head, asked.heads.activation, asked.opset)
-        outputs = run(graph, feeds, head.name)
+        outputs = proof.all_outputs(graph, feeds, head.name)
         expected = [{OUTPUT: head.logits(embeddings, asked.heads.activation)}]
         checks = compare(expected, outputs, feeds, head.name, asked.limits.parity.float32, relative=False)
         path = head_path(asked, class_id, PLAIN)
@@ -145,7 +144,7 @@ def make_fused(work: Work, heads: Sequence[Head], separate: Sequence[Made], embe
     made = []
     for precision in asked.variants.fused:
         graph = fused_graph(heads, asked.heads.activation, asked.opset, quantized=precision == "int8")
-        (outputs,) = run(graph, [feed], FUSED)
+        (outputs,) = proof.all_outputs(graph, [feed], FUSED)
         answers = _by_head(outputs[OUTPUT], heads)
         limit = EQUAL if precision == PLAIN else asked.limits.parity.int8
         checks = compare_fused(expected, answers, feed, limit)
@@ -180,7 +179,7 @@ def make_detector(work: Work, fitted: Detector, embeddings: Any, calibration: An
 
     graph = detector_graph(fitted, work.asked.opset)
     feeds = ({INPUT: embeddings},)
-    outputs = run(graph, feeds, DETECTOR)
+    outputs = proof.all_outputs(graph, feeds, DETECTOR)
     exact = fitted.distances(embeddings)
     inside = exact <= fitted.threshold
     expected = [{DISTANCE: exact, VERDICT: inside}]

@@ -65,7 +65,7 @@ def derive(
     what = f"{parent.member} in {precision}"
     try:
         after, step = base.run(precision, work_of(precision), graph.copy(source), PLAIN)
-        got = run(after, feeds, what)
+        got = proof.all_outputs(after, feeds, what)
         checks = compare(parent.outputs, got, feeds, what, getattr(limits.parity, precision), relative=True)
     except RegError as error:
         raise type(error)(_named(error.message, parent.member), error.hint) from error
@@ -75,12 +75,6 @@ def derive(
 
 def _named(message: str, member: str) -> str:
     return message if message.startswith(member) else f"{member}: {message}"
-
-
-def run(made: Any, feeds: Sequence[Feed], what: str) -> Outputs:
-    """The outputs of a graph (`onnx.ModelProto`) for each feed."""
-    session = model.session(made, what)
-    return [proof.outputs(session, feed, what) for feed in feeds]
 
 
 def compare(

@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.inspection.elements import ELEMENTS
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
 from onnxreg.converters.inspection.weightless import without_weights
-from onnxreg.schema.errors import InputError, missing_extra
+from onnxreg.schema.errors import InputError, first_line, missing_extra
 
 
 def load_onnx(path: Path) -> Any:
@@ -67,7 +67,7 @@ def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
             model = onnx.inliner.inline_local_functions(model)
         model = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path.name} is not a valid graph: {str(error).splitlines()[0][:200]}") from error
+        raise InputError(f"{path.name} is not a valid graph: {first_line(error)}") from error
     if not _is_text(model.graph.node, model.functions):
         raise _unreadable(path)
     walker = _Walker({(f.domain, f.name, f.overload): f for f in model.functions})

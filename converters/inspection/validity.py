@@ -6,7 +6,7 @@ from typing import Any
 from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.inspection.external import external_files, tensors
 from onnxreg.converters.inspection.weightless import without_weights
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, first_line
 
 
 def check_model(model: Any, path: Path) -> None:
@@ -25,7 +25,7 @@ def check_model(model: Any, path: Path) -> None:
     try:
         onnx.checker.check_model(light)
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{path.name} is not valid ONNX: {str(error).splitlines()[0][:200]}") from error
+        raise InputError(f"{path.name} is not valid ONNX: {first_line(error)}") from error
 
 
 def _bring_zeros(tensor: Any) -> None:

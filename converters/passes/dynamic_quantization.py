@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.passes import base, graph, int8, weights
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.quantizer import quantize_dynamic
 from onnxreg.converters.passes.quiet import quiet
 from onnxreg.schema.errors import ConversionError
 
 
-class OnnxDynamicQuantization(GraphPass):
+class OnnxDynamicQuantization(QuantizationPass):
     """8-bit weights with ONNX Runtime's quantizer, `QInt8` symmetric or `QUInt8` with a zero point; activations are
     uint8 at run time.
 
@@ -35,21 +34,16 @@ class OnnxDynamicQuantization(GraphPass):
         import numpy as np
 
         super().requires(subject)
-        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
-        for name, factor in self._factors(subject).items():
+        for name, factor in self.factors(subject).items():
             if not np.isfinite(_array(factor)).all():
                 raise ConversionError(f"the weight {name} holds NaN or infinity")
 
     def observe(self, subject: Any) -> Mapping[str, Any]:
-        graph.inline_functions(subject)
-        found = self._factors(subject)
-        signed = self.params.weight_type == "QInt8"
-        each = ((_array(one), one.channels) for one in found.values())
+        before = super().observe(subject)
+        each = ((_array(one), one.channels) for one in before["factors"].values())
         return {
-            **super().observe(subject),
-            "weights": len(found),
-            "quantized_bytes": sum(tensor_bytes(one.tensor) for one in found.values()),
-            "weight_error": int8.relative_error(each, signed),
+            **before,
+            "weight_error": int8.relative_error(each, signed=self.params.weight_type == "QInt8"),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }
 
@@ -70,32 +64,20 @@ class OnnxDynamicQuantization(GraphPass):
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        if not before["weights"]:
-            raise ConversionError(
-                "quantization reached none of the weights",
-                f"the graph has no {' or '.join(sorted(self._products))} with constant weights",
-            )
-        if left := sorted(self._factors(after)):
-            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         operators = graph.count_operators(after)
         result |= {
             "operators": {
                 name: operators.get(name, 0)
                 for name in ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
             },
-            "weights": before["weights"],
-            "quantized_bytes": before["quantized_bytes"],
             "weight_error": before["weight_error"],
         }
         if "Gather" in self.params.op_types_to_quantize:
             result["embeddings"] = _compare_tables(before["tables"], after)
         return result
 
-    def _factors(self, subject: Any) -> dict[str, weights.Factor]:
-        return weights.factors(subject, self._products, self.params.nodes_to_exclude)
-
     @property
-    def _products(self) -> frozenset[str]:
+    def products(self) -> frozenset[str]:
         return frozenset(self.params.op_types_to_quantize) - {"Gather"}
 
 

@@ -8,7 +8,7 @@ from onnxreg.converters.inspection.onnx_graph import graph_inputs
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import base, graph, model
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.errors import ConversionError, InputError, first_line
 
 Facts = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def check_graph(subject: Any, what: str) -> None:
     try:
         onnx.checker.check_model(without_weights(subject))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{what}: not a valid graph: {str(error).splitlines()[0][:200]}") from error
+        raise InputError(f"{what}: not a valid graph: {first_line(error)}") from error
 
 
 def public_types(subject: Any) -> dict[str, int]:

@@ -94,16 +94,19 @@ class OnnxIODataTypeConverter(GraphPass):
         ]
 
     def _cast_input(self, subject: Any, value: Any) -> None:
-        inside = graph.fresh_name(subject, f"{value.name}_as_{element_name(self.params.source_dtype)}")
-        graph.rename_values(subject, {value.name: inside})
+        inside = self._turn(subject, value)
         subject.graph.node.insert(0, _cast(value.name, inside, self.params.source_dtype))
-        value.type.tensor_type.elem_type = self.params.target_dtype
 
     def _cast_output(self, subject: Any, value: Any) -> None:
+        inside = self._turn(subject, value)
+        subject.graph.node.append(_cast(inside, value.name, self.params.target_dtype))
+
+    def _turn(self, subject: Any, value: Any) -> str:
+        """Give an input or output its new type; returns the name that the value of the old type has from then on."""
         inside = graph.fresh_name(subject, f"{value.name}_as_{element_name(self.params.source_dtype)}")
         graph.rename_values(subject, {value.name: inside})
-        subject.graph.node.append(_cast(inside, value.name, self.params.target_dtype))
         value.type.tensor_type.elem_type = self.params.target_dtype
+        return inside
 
 
 def _cast(source: str, target: str, element: int) -> Any:

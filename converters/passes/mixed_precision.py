@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from onnxreg.converters.passes import base, graph, model, proof, samples
+from onnxreg.converters.passes import base, graph, proof, samples
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.halving import count_halves, to_float16
 from onnxreg.converters.passes.ranges import overflowing
@@ -48,7 +48,7 @@ class OrtMixedPrecision(GraphPass):
         graph.name_nodes(subject)
         feeds = samples.draw(subject) if self.data is None else self.data
         samples.check(feeds, subject, self.id)
-        expected = _run(subject, feeds, "the graph that OrtMixedPrecision was given")
+        expected = proof.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
         forced = overflowing(subject, feeds)
         found: dict[frozenset[str], float] = {}
 
@@ -106,7 +106,7 @@ class OrtMixedPrecision(GraphPass):
         import numpy as np
 
         try:
-            got = _run(trial, feeds, "the trial")
+            got = proof.all_outputs(trial, feeds, "the trial")
             found = proof.compare(expected, got, "the trial")
         except ConversionError:
             return float("inf")
@@ -125,8 +125,3 @@ def _by_kind(subject: Any) -> dict[str, list[str]]:
         for node in body.node:
             found.setdefault(node.op_type, []).append(node.name)
     return found
-
-
-def _run(subject: Any, feeds: Sequence[samples.Feed], what: str) -> list[dict[str, Any]]:
-    session = model.session(subject, what)
-    return [proof.outputs(session, feed, what) for feed in feeds]

@@ -10,7 +10,7 @@ from typing import Any
 from onnxreg.converters.passes import base, model, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import numpy_type
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 from onnxreg.schema.recipe import Step
 
 FLOOR = 0.5
@@ -63,8 +63,13 @@ def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
         given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
         return dict(zip(names, session.run(names, given), strict=True))
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ConversionError(f"{what} does not run in ONNX Runtime: {reason}") from error
+        raise ConversionError(f"{what} does not run in ONNX Runtime: {first_line(error)}") from error
+
+
+def all_outputs(graph: Any, feeds: Sequence[Feed], what: str) -> list[dict[str, Any]]:
+    """The outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    session = model.session(graph, what)
+    return [outputs(session, feed, what) for feed in feeds]
 
 
 def compare(

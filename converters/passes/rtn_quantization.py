@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.inspection.elements import tensor_bytes
 from onnxreg.converters.passes import base, gemm, graph, weights
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError, missing_extra
+from onnxreg.schema.errors import missing_extra
 
 
-class OnnxBlockWiseRtnQuantization(GraphPass):
+class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Each MatMul with a constant matrix becomes a `MatMulNBits` of the domain `com.microsoft`.
 
     A block of `block_size` weights of one column shares a scale, and unless `is_symmetric` a zero point.
@@ -29,16 +28,9 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
         nodes_to_exclude: tuple[str, ...] = ()
         gemm: bool = False
 
-    def requires(self, subject: Any) -> None:
-        super().requires(subject)
-        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
-
-    def observe(self, subject: Any) -> Mapping[str, Any]:
-        graph.inline_functions(subject)
-        before = super().observe(subject)
+    def prepare(self, subject: Any) -> None:
         if self.params.gemm:
             gemm.unfold(subject, self.params.nodes_to_exclude)
-        return {**before, "factors": self._factors(subject)}
 
     def apply(self, subject: Any) -> Any:
         try:
@@ -65,26 +57,16 @@ class OnnxBlockWiseRtnQuantization(GraphPass):
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        found = before["factors"]
-        if not found:
-            raise ConversionError(
-                "quantization reached none of the weights",
-                f"the graph has no {' or '.join(sorted(self._products))} with a constant matrix"
-                + ("" if self.params.gemm else "; those of Gemm count with the parameter gemm"),
-            )
-        if left := sorted(self._factors(after)):
-            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
-        result["weights"] = len(found)
-        result["quantized_bytes"] = sum(tensor_bytes(one.tensor) for one in found.values())
-        result["weight_error"] = _relative_error(found, after, self.params.bits)
-        return result
-
-    def _factors(self, subject: Any) -> dict[str, weights.Factor]:
-        return weights.factors(subject, self._products, self.params.nodes_to_exclude)
+        return {**result, "weight_error": _relative_error(before["factors"], after, self.params.bits)}
 
     @property
-    def _products(self) -> frozenset[str]:
+    def products(self) -> frozenset[str]:
         return frozenset({"MatMul", "Gemm"} if self.params.gemm else {"MatMul"})
+
+    @property
+    def lack(self) -> str:
+        hint = "" if self.params.gemm else "; those of Gemm count with the parameter gemm"
+        return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
 
 
 def _relative_error(found: Mapping[str, weights.Factor], after: Any, bits: int) -> float:

@@ -6,16 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.inspection.elements import tensor_bytes
-from onnxreg.converters.passes import base, graph, model, samples, weights
-from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes import base, graph, model, samples
+from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
 
-class OnnxStaticQuantization(GraphPass):
+class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, on the ranges that values have for the calibration data handed to the pass.
 
     `quant_format` `QDQ` puts pairs of QuantizeLinear and DequantizeLinear around the operators, `QOperator` puts
@@ -39,17 +38,7 @@ class OnnxStaticQuantization(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        graph.refuse_unknown("node", self.params.nodes_to_exclude, graph.node_names(subject))
         samples.check(self.data or (), subject, self.id)
-
-    def observe(self, subject: Any) -> Mapping[str, Any]:
-        graph.inline_functions(subject)
-        found = self._factors(subject)
-        return {
-            **super().observe(subject),
-            "weights": len(found),
-            "quantized_bytes": sum(tensor_bytes(one.tensor) for one in found.values()),
-        }
 
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
@@ -61,8 +50,9 @@ class OnnxStaticQuantization(GraphPass):
                 with quiet():
                     self._quantize(source, target, model.weight_bytes(subject) > model.LIMIT)
             except Exception as error:
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-                raise ConversionError(f"ONNX Runtime could not quantize the graph: {reason}") from error
+                raise ConversionError(
+                    f"ONNX Runtime could not quantize the graph: {first_line(error)}"
+                ) from error
             quantized = model.load(target)
         del quantized.metadata_props[:]
         quantized.metadata_props.extend(subject.metadata_props)
@@ -72,21 +62,8 @@ class OnnxStaticQuantization(GraphPass):
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
-        if not before["weights"]:
-            raise ConversionError(
-                "quantization reached none of the weights",
-                f"the graph has no {' or '.join(sorted(self._products))} with constant weights",
-            )
-        if left := sorted(self._factors(after)):
-            raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         calibration = {"samples": len(self.data or ()), "dataset": str(samples.digest(self.data or ()))}
-        return {
-            **result,
-            "weights": before["weights"],
-            "quantized_bytes": before["quantized_bytes"],
-            "calibration": calibration,
-            "operators": graph.count_operators(after),
-        }
+        return {**result, "calibration": calibration, "operators": graph.count_operators(after)}
 
     def _quantize(self, source: Path, target: Path, large: bool) -> None:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -116,12 +93,9 @@ class OnnxStaticQuantization(GraphPass):
         return sorted({*QDQRegistry, *QLinearOpsRegistry} if asked is None else asked)
 
     @property
-    def _products(self) -> frozenset[str]:
+    def products(self) -> frozenset[str]:
         asked = self.params.op_types_to_quantize
         return PRODUCTS if asked is None else PRODUCTS & set(asked)
-
-    def _factors(self, subject: Any) -> dict[str, weights.Factor]:
-        return weights.factors(subject, self._products, self.params.nodes_to_exclude)
 
 
 def _reader(feeds: Sequence[samples.Feed]) -> Any:

@@ -10,7 +10,7 @@ from onnxreg.converters.passes import model, notes, torch_model
 from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime import one_torch_thread
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 
 Export = Callable[[TorchModel, int, bool, bool], Any]
 """Of a module, to an opset, with dynamic axes or not, constants folded or not."""
@@ -83,7 +83,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
         raise ConversionError(
-            f"PyTorch could not export the model: {_first_line(error)}",
+            f"PyTorch could not export the model: {_root_cause(error)}",
             "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
         ) from error
 
@@ -114,8 +114,8 @@ def _state_sizes(exported: Any, subject: TorchModel) -> None:
             dim.dim_value = given[name].shape[index]
 
 
-def _first_line(error: BaseException) -> str:
+def _root_cause(error: BaseException) -> str:
     """What went wrong first: the new exporter wraps it in an explanation of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return first_line(error, 300)

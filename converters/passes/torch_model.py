@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxreg.converters.runtime import one_torch_thread
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 
@@ -65,8 +65,7 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
         with one_torch_thread(), torch.no_grad():
             found = [_run_one(subject, feed) for feed in feeds]
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ConversionError(f"the module does not run on sample inputs: {reason}") from error
+        raise ConversionError(f"the module does not run on sample inputs: {first_line(error)}") from error
     finally:
         module.train(training)
     return found

@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt
 from onnxreg.converters.passes import base, graph, model
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.errors import ConversionError, InputError, first_line
 
 
 class OrtTransformersOptimization(GraphPass):
@@ -60,8 +60,9 @@ class OrtTransformersOptimization(GraphPass):
                     only_onnxruntime=asked.only_onnxruntime,
                 )
             except Exception as error:
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-                raise ConversionError(f"ONNX Runtime could not optimize the graph: {reason}") from error
+                raise ConversionError(
+                    f"ONNX Runtime could not optimize the graph: {first_line(error)}"
+                ) from error
         graph.clear_value_info(optimizer.model)
         graph.drop_unused_imports(optimizer.model)
         graph.drop_unread_weights(optimizer.model)

@@ -14,7 +14,7 @@ from onnxreg.converters.runtime import session_options
 from onnxreg.converters.toolchain import cpu_model, instruction_set
 from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.errors import ConversionError, first_line
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.recipe_file import Benchmark
 
@@ -90,8 +90,7 @@ class Run:
         try:
             self.session.run(None, self.feed)
         except Exception as error:
-            reason = str(error).splitlines()[0][:200]
-            raise ConversionError(f"{self.path} cannot be timed: {reason}") from error
+            raise ConversionError(f"{self.path} cannot be timed: {first_line(error)}") from error
         return 1000 * (time.perf_counter() - begin)
 
 

@@ -9,7 +9,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
 from onnxreg.converters.tasks.base import Sample
 from onnxreg.converters.tasks.labelled import Labelled
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.errors import ConversionError, InputError, first_line
 
 BATCH = 32
 """The most images in one run."""
@@ -39,9 +39,10 @@ def _named(module: Any, example: Any, asked: Sequence[str]) -> tuple[Any, tuple[
         with torch.no_grad():
             given = module(example)
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         shape = list(example.shape[1:])
-        raise ConversionError(f"the module does not take an input of shape {shape}: {reason}") from error
+        raise ConversionError(
+            f"the module does not take an input of shape {shape}: {first_line(error)}"
+        ) from error
     names = _names(given, asked)
 
     class Named(torch.nn.Module):

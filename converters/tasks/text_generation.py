@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.modelcard import CARD, read_license
+from onnxreg.converters.modelcard import read_license
 from onnxreg.converters.scrub import read_json
-from onnxreg.converters.sourcefiles import CONFIG, digest_files, locate, taking_part, weight_files
+from onnxreg.converters.sourcefiles import CONFIG, locate, taking_part, weight_files
 from onnxreg.converters.tasks.base import Found, Sample, Subject, Task
+from onnxreg.converters.tasks.checkpoint import found_in
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
@@ -29,13 +30,7 @@ class TextGeneration(Task):
         _check(directory)
         names = taking_part(directory, code=False)
         names += [SETTINGS] if (directory / SETTINGS).is_file() else []
-        digest = digest_files(directory, names)
-        described = digest_files(directory, [CARD]) if (directory / CARD).is_file() else None
-        if location.hub_id is None:
-            files = (directory, directory / CARD, *(directory / name for name in names))
-            return Found(directory, digest, described=described, files=files)
-        origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
-        return Found(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
+        return found_in(location, names)
 
     def load(self, found: Found, name: str, directory: Path) -> Subject:
         origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})

@@ -29,9 +29,10 @@ from typing import Any, BinaryIO
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from onnxreg.registry.backends.hubclient import MAX_PATHS, Hub, Operation, Place
+from onnxreg.registry.backends.hubclient import MAX_PATHS, Hub, Operation
 from onnxreg.registry.backends.huberrors import NoRepositoryError
 from onnxreg.registry.backends.hubhead import IDENTITY, USUAL, Head, Snapshot, token_of
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.hubpush import HubPush
 from onnxreg.registry.backends.objects import open_first
 from onnxreg.registry.disk import host_errors

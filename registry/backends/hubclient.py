@@ -7,29 +7,25 @@ whether it was applied after all is for the caller to find out.
 import hashlib
 import io
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from logging import ERROR
 from typing import Any, BinaryIO, TypeVar, cast
 
 import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    RemoteEntryNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     disable_progress_bars,
     get_session,
     hf_raise_for_status,
     logging,
-    validate_repo_id,
 )
 
+from onnxreg.registry.backends.hubdownload import Download
 from onnxreg.registry.backends.huberrors import (
     StaleParentError,
     UnnamedCommitError,
@@ -39,9 +35,10 @@ from onnxreg.registry.backends.huberrors import (
     too_many,
     translated,
 )
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
-from onnxreg.schema.errors import InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.errors import IntegrityError, RegError, RemoteError
 
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
@@ -50,41 +47,6 @@ LONGEST_SILENCE = 120.0
 
 Operation = CommitOperationAdd | CommitOperationDelete
 Result = TypeVar("Result")
-
-_URL = re.compile(
-    r"hf://(?P<type>models/|datasets/)?(?P<repo>[^/@?#]+/[^/@?#]+)(?:@(?P<revision>[^@?#]+))?/?", re.DOTALL
-)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A repository and the branch (for reading: any revision) that holds the registry."""
-
-    repo: str
-    repo_type: str = "model"
-    revision: str = constants.DEFAULT_REVISION
-
-    @classmethod
-    def parse(cls, url: str) -> "Place":
-        """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
-        hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
-        found = _URL.fullmatch(url)
-        if found is None:
-            raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
-        try:
-            validate_repo_id(found["repo"])
-        except HFValidationError as error:
-            raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
-        if found["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
-            raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
-        repo_type = "dataset" if found["type"] == "datasets/" else "model"
-        return cls(found["repo"], repo_type, found["revision"] or constants.DEFAULT_REVISION)
-
-    @property
-    def url(self) -> str:
-        kind = "datasets/" if self.repo_type == "dataset" else ""
-        branch = "" if self.revision == constants.DEFAULT_REVISION else f"@{self.revision}"
-        return f"hf://{kind}{self.repo}{branch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +114,12 @@ class Hub:
 
     def _begin(
         self, path: str, revision: str | None, start: int = 0, known: bytes | None = None
-    ) -> tuple["Download | None", str]:
-        with self._errors(f"reading {path}"):
+    ) -> tuple[Download | None, str]:
+        errors = partial(self._errors, f"reading {path}")
+        with errors():
             try:
-                download = Download(self, path, revision or self.place.revision, start, known)
+                ask = partial(self.get, path)
+                download = Download(ask, errors, revision or self.place.revision, start, known)
                 return download, download.commit
             except RemoteEntryNotFoundError as error:
                 commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
@@ -326,78 +290,3 @@ def _quieten() -> None:
 def git_oid(data: bytes) -> str:
     """What git calls a file with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-class Download(io.RawIOBase):
-    """A file's bytes from an offset on, which lie at one commit. Where the connection breaks off, the rest is asked for.
-
-    `unchanged`: none is sent, since the file is the one that is known.
-    """
-
-    def __init__(
-        self, hub: Hub, path: str, revision: str, start: int = 0, known: bytes | None = None
-    ) -> None:
-        super().__init__()
-        self._hub = hub
-        self._path = path
-        self._offset = start
-        self._response = hub.get(path, revision, start, known)
-        self.unchanged = self._response.status_code == 304
-        self.commit = self._commit()
-        self._blocks = self._received()
-        self._block = memoryview(b"")
-
-    def _commit(self) -> str:
-        """The commit that the Hub says it reads from: with a redirect, it says so there."""
-        for response in (*self._response.history, self._response):
-            commit = response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT)
-            if commit and constants.REGEX_COMMIT_OID.fullmatch(commit):
-                return str(commit)
-        self._response.close()
-        if self.unchanged:
-            raise UnnamedCommitError
-        raise ValueError("an answer without a commit")
-
-    def _received(self) -> Iterator[bytes]:
-        """The bytes from the offset on. A Hub that ignores the range sends all of them."""
-        blocks = self._response.iter_raw(CHUNK)
-        return _without_first(blocks, self._offset) if self._response.status_code == 200 else blocks
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        if not self._block:
-            with self._hub._errors(f"reading {self._path}"):
-                self._block = memoryview(retrying(self._next, self._resumed))
-        target = memoryview(buffer).cast("B")
-        piece = self._block[: len(target)]
-        target[: len(piece)] = piece
-        self._block = self._block[len(piece) :]
-        return len(piece)
-
-    def _next(self) -> bytes:
-        block = next(self._blocks, b"")
-        self._offset += len(block)
-        return block
-
-    def _resumed(self, error: Exception) -> bool:
-        """After a broken connection: ask for the rest."""
-        if not isinstance(error, httpx2.TransportError):
-            return False
-        self._response.close()
-        self._response = self._hub.get(self._path, self.commit, self._offset)
-        self._blocks = self._received()
-        return True
-
-    def close(self) -> None:
-        if not self.closed:
-            self._response.close()
-        super().close()
-
-
-def _without_first(blocks: Iterable[bytes], count: int) -> Iterator[bytes]:
-    for block in blocks:
-        rest, count = block[count:], max(0, count - len(block))
-        if rest:
-            yield rest

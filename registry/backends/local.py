@@ -224,7 +224,7 @@ class LocalRemote:
     def names(self) -> Iterator[str]:
         index = self.root / "index"
         with host_errors(f"listing {self.url}"):
-            paths = [*index.glob("*.jsonl"), *index.glob("*/*.jsonl")] if index.is_dir() else []
+            paths = list(_logs(index)) if index.is_dir() else []
             names = [
                 path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if is_regular(path)
             ]
@@ -386,6 +386,14 @@ class LocalRemote:
             file.write(data)
         self.refuse_link((self.root / path).parent)
         self.disk.write_all([(temporary, self.root / path)], self.root)
+
+
+def _logs(index: Path) -> Iterator[Path]:
+    for path in index.iterdir():
+        if path.suffix == ".jsonl":
+            yield path
+        elif path.is_dir():
+            yield from path.glob("*.jsonl")
 
 
 def _raise(error: OSError) -> None:

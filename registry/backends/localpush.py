@@ -43,6 +43,8 @@ class Directory(Protocol):
 class LocalPush:
     """One command's unfinished blobs in a staging directory."""
 
+    last_step = "committing"
+
     def __init__(self, remote: Directory, directory: Path) -> None:
         self.id = directory.name
         self._remote = remote

@@ -213,6 +213,8 @@ class ObjectRemote:
 class ObjectPush:
     """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
 
+    last_step = "committing"
+
     def __init__(self, store: ObjectStore) -> None:
         self.id = secrets.token_hex(8)
         self._store = store

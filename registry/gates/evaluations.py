@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.gates.judging import evaluation_of
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.trust.judging import Verdict
 from onnxreg.registry.trust.releases import judge_for
 from onnxreg.schema.digest import Digest

@@ -130,9 +130,7 @@ def _check_breaking(ledger: Ledger, rules: Sequence[Rule], past: Sequence[Tag], 
         )
 
 
-def audit_gates(
-    place: Source, ledger: Ledger, index: IndexFile, trust: Trust | None = None
-) -> Iterator[tuple[str, str]]:
+def audit_gates(place: Source, ledger: Ledger, trust: Trust | None = None) -> Iterator[tuple[str, str]]:
     """What `reg verify` says of the governed channels of a model; see `verify.Audit`."""
     for channel in sorted(ledger.channels):
         try:

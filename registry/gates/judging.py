@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import signatures

@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 from functools import partial
 
-from onnxreg.registry.history.ledger import mirror_error, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import mirror_error
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, IntegrityError, LostRaceError
-from onnxreg.schema.events import LogLine, genesis
 from onnxreg.schema.linesig import SignLine, sign_line
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import Policy
 from onnxreg.schema.ref import POLICY_LOG
 

@@ -23,7 +23,8 @@ from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.identity import read_identity
 from onnxreg.registry.lookup import read_state
-from onnxreg.registry.remotes import Remotes, open_url
+from onnxreg.registry.opening import open_url
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import LAYOUT_VERSION, Kind, Remote, note_path
 from onnxreg.schema.errors import IntegrityError, RegError
 

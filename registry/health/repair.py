@@ -19,7 +19,7 @@ from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
 from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Push, Remote, usable_key
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 
 LOGS = frozenset({"index", "log", "state"})
 MIRROR = "only a copy of this very registry can restore it (reg verify --repair --from MIRROR)"

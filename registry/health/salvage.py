@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from onnxreg.registry.history.ledger import Fetch, read_segment
+from onnxreg.registry.history.indexfile import read_segment
+from onnxreg.registry.history.ledger import Fetch
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, RegError
-from onnxreg.schema.events import LogLine, genesis
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.state import State
 
 

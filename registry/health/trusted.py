@@ -1,20 +1,44 @@
-"""Verifying an archive by a trust file of the reader's: the signatures, and what the policy in it demands."""
+"""Verifying for a reader: beyond its own consistency a history must be what was seen of it, and signed and promoted as the
+reader's trust file and the registry's policies demand."""
 
 from collections.abc import Iterator
 
-from onnxreg.registry.backends.archive import POLICIES, ArchiveRemote
+from onnxreg.registry import lookup
+from onnxreg.registry.backends.archive import POLICIES, ArchiveRemote, carried_by
 from onnxreg.registry.gates.evaluations import audit_evaluations
 from onnxreg.registry.gates.holding import audit_gates
 from onnxreg.registry.gates.policies import read_policies
 from onnxreg.registry.health.archived import verify_archive
-from onnxreg.registry.health.verify import Damage, Report
+from onnxreg.registry.health.verify import Audit, Damage, Report, verify, verify_model
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving.copying import Progress
-from onnxreg.registry.storage import IndexFile
-from onnxreg.registry.trust.policy import audit_signatures, enforce_policies
+from onnxreg.registry.storage import IndexFile, Remote, Source
+from onnxreg.registry.trust.heads import Heads
+from onnxreg.registry.trust.policy import audit_head, audit_signatures, enforce_policies
+from onnxreg.registry.trust.reading import load_trust
+from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.errors import RegError
-from onnxreg.schema.ref import POLICY_LOG
+from onnxreg.schema.ref import POLICY_LOG, Ref
 from onnxreg.schema.trustfile import Trust
+
+
+def verify_watched(
+    place: Remote, heads: Heads, ref: Ref | None = None, progress: Progress | None = None
+) -> Report:
+    """As `verify`, or of one model or version; for the user, who saw `heads` before and has a trust file."""
+
+    def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
+        yield from audit_head(place, heads, ledger.name, index)
+        yield from _audit(place, load_trust(), ledger)
+
+    if ref is not None:
+        return _verify_ref(place, ref, progress, audit)
+    if isinstance(place, ArchiveRemote):
+        report = verify_archive(place, progress, audit)
+    else:
+        report = verify(place, progress, audit)
+    report.damages += _damages(_seen_faults(place, heads))
+    return report
 
 
 def verify_trusted(archive: ArchiveRemote, trust: Trust, progress: Progress | None = None) -> Report:
@@ -22,13 +46,38 @@ def verify_trusted(archive: ArchiveRemote, trust: Trust, progress: Progress | No
     holds what the archive's policy bars. Of trust only what is given counts: a copy in the archive is not read."""
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-        yield from audit_signatures(trust, ledger)
-        yield from audit_evaluations(ledger, trust)
-        yield from audit_gates(archive, ledger, index, trust)
+        return _audit(archive, trust, ledger)
 
     report = verify_archive(archive, progress, audit)
-    report.damages += [Damage("policy", POLICIES, what) for what in _policy_faults(archive, trust)]
+    report.damages += _damages(_policy_faults(archive, trust))
     return report
+
+
+def _verify_ref(place: Remote, ref: Ref, progress: Progress | None, audit: Audit) -> Report:
+    if place.read_index(ref.name) is None:
+        raise lookup.unknown(ref.name, place)
+    found = None if ref.is_bare else lookup.find(place, ref, yanked=True)
+    carried = carried_by(place)
+    rest = None if carried is None else carried.get(ref.name, ())
+    return verify_model(place, ref.name, [found.version] if found else rest, progress, audit)
+
+
+def _audit(place: Source, trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
+    yield from audit_signatures(trust, ledger)
+    yield from audit_evaluations(ledger, trust)
+    yield from audit_gates(place, ledger, trust)
+
+
+def _damages(faults: Iterator[str]) -> list[Damage]:
+    return [Damage("policy", POLICIES, what) for what in faults]
+
+
+def _seen_faults(place: Source, heads: Heads) -> Iterator[str]:
+    """What is wrong with the log of policies, read as the user reads it."""
+    try:
+        read_policies(Watched(place, heads))
+    except RegError as error:
+        yield error.message
 
 
 def _policy_faults(archive: ArchiveRemote, trust: Trust) -> Iterator[str]:

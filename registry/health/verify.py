@@ -3,8 +3,9 @@
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
 from onnxreg.registry import hashing
@@ -59,7 +60,10 @@ class Damage:
 
 @dataclass
 class Report:
-    """What was read, and what is damaged. `unreferenced` blobs are no damage: `reg gc` frees them."""
+    """What was read, and what is damaged. `unreferenced` blobs are no damage: `reg gc` frees them.
+
+    `sharing` is how many versions have each file.
+    """
 
     models: int = 0
     versions: int = 0
@@ -67,6 +71,14 @@ class Report:
     size: int = 0
     unreferenced: int = 0
     damages: list[Damage] = field(default_factory=list)
+    sharing: Counter[Digest] = field(default_factory=Counter)
+
+    def tell_sharing(self) -> None:
+        """A damage names one version that has the file: say how many more of them do."""
+        for place, damage in enumerate(self.damages):
+            if (more := self.sharing[damage.digest] - 1 if damage.digest else 0) > 0:
+                shared = f"; so it is in {more} more version{'s' if more > 1 else ''}"
+                self.damages[place] = replace(damage, detail=damage.detail + shared)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -152,7 +164,9 @@ def _check_model(
         if only is None or version in only:
             report.versions += 1
             try:
-                wanted |= {file.digest: file for file in files(ledger, version, entry)}
+                found = {file.digest: file for file in files(ledger, version, entry)}
+                report.sharing.update(found.keys())
+                wanted |= found
             except NotFoundError:
                 pass  # the manifest is among the documents, and reported as missing there
             except RegError as error:
@@ -209,6 +223,7 @@ def _check_blobs(
         reference = wanted[digest]
         detail = f"blob {digest} is not there"
         report.damages.append(Damage("missing", reference.what, detail, digest, BlobKey(digest), reference))
+    report.tell_sharing()
 
 
 def _check_blob(

@@ -219,7 +219,7 @@ class Decisions:
         return users
 
     def _exactly(self, ref: Ref, gone: bool = False) -> lookup.Found:
-        if ref.tag is None and ref.digest is None:
+        if ref.is_bare:
             raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
         return lookup.find(self.store, ref, yanked=True, gone=gone)
 

@@ -5,45 +5,34 @@ versions of the state line into the catalog blob. Both follow from the log alone
 line gives the same bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeVar
 
+from onnxreg.registry.history.contents import Contents, touches
+from onnxreg.registry.history.indexfile import (
+    REWRITTEN,
+    check_channels,
+    check_tail,
+    decode_index,
+    read_segment,
+    skim_lines,
+    split_segment,
+)
 from onnxreg.registry.lookup import read_catalog
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, InputError, IntegrityError
-from onnxreg.schema.evaluation import worst
-from onnxreg.schema.events import (
-    Attest,
-    Drop,
-    Event,
-    Expire,
-    Fence,
-    Hold,
-    LogLine,
-    Pin,
-    Publish,
-    Purge,
-    Restore,
-    Skimmed,
-    Tag,
-    Unpin,
-    Untag,
-    Unyank,
-    Via,
-    Yank,
-    genesis,
-)
+from onnxreg.schema.errors import ConflictError, IntegrityError
+from onnxreg.schema.events import Event
 from onnxreg.schema.linesig import Sign, sign_line
-from onnxreg.schema.state import SEGMENT, Channel, Entry, Gone, State, entries_to_json, newest_of
+from onnxreg.schema.logline import LogLine, Skimmed, Via, genesis
+from onnxreg.schema.state import SEGMENT, Entry, State, entries_to_json, newest_of
 from onnxreg.schema.summary import summarize
 from onnxreg.schema.version import Version
 
-REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 Chained = TypeVar("Chained", LogLine, Skimmed)
 Fetch = Callable[[Digest], bytes]
 """Reads a small blob (manifest, catalog, segment) and checks its digest."""
@@ -64,27 +53,21 @@ class _Catalog:
         return Digest.of(self.data)
 
 
-@dataclass
-class Ledger:
-    """One model's history in memory: `entries` are its versions, `tail` the lines that are not sealed yet.
+@dataclass(kw_only=True)
+class Ledger(Contents):
+    """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
-    A version that was dropped is none of them. `cut` are the segments that sealing made. `sign` signs the lines of new events.
+    `cut` are the segments that sealing made. `sign` signs the lines of new events.
     """
 
     registry: str
-    name: str
     fetch: Fetch
     head: Digest
     seq: int = 0
-    entries: dict[Version, Entry] = field(default_factory=dict)
-    recent: dict[Version, Entry] = field(default_factory=dict)
-    channels: dict[str, Channel] = field(default_factory=dict)
     segments: list[Digest] = field(default_factory=list)
     listed: Digest | _Catalog | None = None
     tail: list[LogLine] = field(default_factory=list)
     cut: list[bytes] = field(default_factory=list)
-    tombstones: list[Digest] = field(default_factory=list)
-    refused: set[Digest] = field(default_factory=set)
     summaries: dict[str, Any] = field(default_factory=dict)
     mirrored: bool = False
     sign: Sign | None = None
@@ -92,7 +75,7 @@ class Ledger:
     @classmethod
     def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
         """The history of a model that is not there yet."""
-        return cls(registry, name, fetch, genesis(registry, name))
+        return cls(registry=registry, name=name, fetch=fetch, head=genesis(registry, name))
 
     @classmethod
     def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
@@ -100,19 +83,28 @@ class Ledger:
         state, lines = decode_index(data, name)
         if (state.registry, state.name) != (registry, name):
             raise IntegrityError(f"the index of {name} belongs to {state.name} of registry {state.registry}")
-        _check_tail(state, lines)
+        check_tail(state, lines)
         catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
         entries = {**catalog, **state.versions}
         held = {version: entry for version, entry in entries.items() if not entry.dropped}
-        _check_channels(state, held)
-        ledger = cls(registry, name, fetch, state.head, state.seq, held)
-        touched = {version for line in lines for version in _touches(line.event, entries)}
-        ledger.recent = {version: entry for version, entry in state.versions.items() if version in touched}
-        ledger.channels = dict(state.channels)
-        ledger.segments, ledger.listed, ledger.tail = list(state.segments), state.catalog, lines
-        ledger.summaries, ledger.tombstones = state.summaries, list(state.tombstones)
-        ledger.refused = set(state.refused)
-        return ledger
+        check_channels(state, held)
+        touched = {version for line in lines for version in touches(line.event, entries)}
+        return cls(
+            registry=registry,
+            name=name,
+            fetch=fetch,
+            head=state.head,
+            seq=state.seq,
+            entries=held,
+            recent={version: entry for version, entry in state.versions.items() if version in touched},
+            channels=dict(state.channels),
+            segments=list(state.segments),
+            listed=state.catalog,
+            tail=lines,
+            tombstones=list(state.tombstones),
+            refused=set(state.refused),
+            summaries=state.summaries,
+        )
 
     @property
     def catalog(self) -> Digest | None:
@@ -165,7 +157,7 @@ class Ledger:
             raise IntegrityError(f"line {line.seq} of {self.name} is about {line.event.name}")
         if len(self.tail) == SEGMENT:
             self._seal()
-        self._apply(line.event, line.seq)
+        self.apply(line.event, line.seq)
         self.tail.append(line)
         self.seq, self.head = line.seq, line.digest
         return line
@@ -177,130 +169,6 @@ class Ledger:
         self.cut.append(segment)
         self.listed = _Catalog(self.entries)
         self.tail, self.recent = [], {}
-
-    def _apply(self, event: Event, seq: int) -> None:
-        match event:
-            case Publish():
-                self._publish(event, seq)
-            case Tag():
-                self._expect(event.tag, event.expects)
-                self._present(event.version, event.manifest)
-                self.channels[event.tag] = Channel(
-                    event.version, event.manifest, seq, event.policy, event.evidence
-                )
-            case Untag():
-                self._expect(event.tag, event.expects)
-                del self.channels[event.tag]
-            case Yank():
-                entry = self._known(event.version, event.manifest)
-                self._set(event.version, replace(entry, yanks=entry.yanks | {event.id}))
-            case Unyank():
-                entry = self._known(event.version, event.manifest)
-                self._set(event.version, replace(entry, yanks=entry.yanks - {event.yank}))
-            case Pin() | Unpin():
-                entry = self._present(event.version, event.manifest)
-                self._set(event.version, replace(entry, pinned=isinstance(event, Pin)))
-            case Expire() | Purge() | Drop():
-                self._give_up(event)
-            case Restore():
-                self._restore(event)
-            case Hold():
-                entry = self._present(event.version, event.manifest)
-                self._set(event.version, replace(entry, held=event.paths))
-            case Attest():
-                self._attest(event)
-            case Fence():
-                pass
-            case _:
-                raise InputError(f"no rule for an event of kind {event.kind}")
-
-    def _attest(self, event: Attest) -> None:
-        """Every version with that manifest takes over the verdict, where it is worse than those before.
-
-        A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
-        """
-        about = [version for version, entry in self.entries.items() if entry.manifest == event.manifest]
-        if event.artifact is not None and event.state == "refused":
-            self.refused.add(event.artifact)
-        elif not about:
-            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
-        if event.artifact is None or event.state is None:
-            return
-        for version in about:
-            entry = self.entries[version]
-            state = worst((event.state, entry.attested.get(event.artifact, event.state)))
-            self._set(version, replace(entry, attested={**entry.attested, event.artifact: state}))
-
-    def _give_up(self, event: Expire | Purge | Drop) -> None:
-        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
-        entry = self._known(event.version, event.manifest)
-        holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
-        if holders:
-            raise ConflictError(
-                f"{self.name}:{event.version} is what {' and '.join(holders)} means",
-                "move the channel or `reg untag` it first",
-            )
-        if isinstance(event, Purge):
-            self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
-        elif entry.pinned:
-            raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
-        elif entry.gone is not None:
-            raise ConflictError(
-                f"{self.name}:{event.version} is {entry.gone.how} already", f"`reg log {self.name}` says why"
-            )
-        elif entry.attested and isinstance(event, Drop):
-            raise ConflictError(
-                f"{self.name}:{event.version} was evaluated since, and that stays on record",
-                "`reg yank` takes it out of use, with its number",
-            )
-        how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
-        self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
-        if isinstance(event, Drop):
-            del self.entries[event.version]
-
-    def _restore(self, event: Restore) -> None:
-        entry = self._known(event.version, event.manifest)
-        if entry.gone != Gone("expired", event.expire):
-            raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
-        self._set(event.version, replace(entry, gone=None))
-
-    def _publish(self, event: Publish, seq: int) -> None:
-        found = self.entries.get(event.version)
-        if found is not None and found.manifest != event.manifest:
-            raise ConflictError(
-                f"{self.name}:{event.version} is already published, with manifest {found.manifest.short}... "
-                f"instead of {event.manifest.short}...",
-                "a version never changes: publish under another version",
-            )
-        if found is None:
-            equal = (entry.attested for entry in self.entries.values() if entry.manifest == event.manifest)
-            found = Entry(event.manifest, event.size, seq, attested=next(equal, {}))
-        self._set(event.version, found)
-
-    def _set(self, version: Version, entry: Entry) -> None:
-        self.entries[version] = self.recent[version] = entry
-
-    def _expect(self, tag: str, expected: Digest | None) -> None:
-        held = self.channels.get(tag)
-        if (held.manifest if held else None) != expected:
-            raise ConflictError(
-                f"channel {tag} of {self.name} holds {held.version if held else 'nothing'} by now",
-                "look at `reg log` and decide again",
-            )
-
-    def _known(self, version: Version, manifest: Digest) -> Entry:
-        entry = self.entries.get(version)
-        if entry is None or entry.manifest != manifest:
-            raise ConflictError(
-                f"{self.name}:{version} with manifest {manifest.short}... is not published here"
-            )
-        return entry
-
-    def _present(self, version: Version, manifest: Digest) -> Entry:
-        entry = self._known(version, manifest)
-        if entry.gone is not None:
-            raise ConflictError(f"{self.name}:{version} is {entry.gone.how}", "name a version that is here")
-        return entry
 
     def state(self) -> State:
         """What the state line must say now; reads the manifests whose summaries it did not hold before."""
@@ -348,81 +216,3 @@ def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> 
     for line in lines:
         ledger.append_line(line)
     return ledger
-
-
-def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
-    """Split an index file into its state and the lines of its tail. IntegrityError where it is malformed."""
-    try:
-        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT + 1:
-            raise InputError("it is cut short or too long")
-        first, *rest = data.split(b"\n")
-        return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
-    except InputError as error:
-        hint = error.hint or "restore it from a mirror (reg verify shows more)"
-        raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
-
-
-def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
-    """The lines of a sealed segment. IntegrityError where it is malformed."""
-    return [read_line(line, name) for line in split_segment(data, name)]
-
-
-def split_segment(data: bytes, name: str) -> list[bytes]:
-    """The raw lines of a sealed segment. IntegrityError where there are not as many as a segment has."""
-    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT:
-        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT} lines", REWRITTEN)
-    return data.split(b"\n")[:-1]
-
-
-def _check_channels(state: State, entries: Mapping[Version, Entry]) -> None:
-    """IntegrityError where a channel holds what no version is."""
-    for tag, channel in state.channels.items():
-        held = entries.get(channel.version)
-        if held is None or held.manifest != channel.manifest:
-            raise IntegrityError(
-                f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
-            )
-
-
-def read_line(raw: bytes, name: str) -> LogLine:
-    """One line of a model's log. IntegrityError where it is malformed."""
-    try:
-        return LogLine.decode(raw)
-    except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
-
-
-def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[Skimmed]:
-    """Skim the lines of a model's log. IntegrityError where one is malformed."""
-    try:
-        yield from map(Skimmed.read, lines)
-    except InputError as error:
-        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
-
-
-def _touches(event: Event, entries: Mapping[Version, Entry]) -> Sequence[Version]:
-    """The versions whose entries an event writes."""
-    match event:
-        case (
-            Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold()
-        ):
-            return [event.version]
-        case Attest() if event.state is not None:
-            return [version for version, entry in entries.items() if entry.manifest == event.manifest]
-        case _:
-            return []
-
-
-def _check_tail(state: State, lines: Sequence[LogLine]) -> None:
-    """IntegrityError where the lines do not follow each other up to the head that the state names."""
-    seq = len(state.segments) * SEGMENT
-    prev = lines[0].prev if lines else state.head
-    for line in lines:
-        seq += 1
-        if (line.seq, line.prev, line.event.name) != (seq, prev, state.name):
-            raise IntegrityError(f"the log of {state.name} is broken at line {seq}", REWRITTEN)
-        prev = line.digest
-    if (seq, prev) != (state.seq, state.head):
-        raise IntegrityError(
-            f"the log of {state.name} does not end in the head that its state names", REWRITTEN
-        )

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxreg.registry.history.holdings import Held, held_artifacts, held_files
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest

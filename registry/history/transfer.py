@@ -7,10 +7,12 @@ never spliced; the events of the chosen versions travel, each with `via`, onto t
 from collections.abc import Collection, Mapping
 
 from onnxreg.registry.history.holdings import EVERYTHING, Selection, check_held
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError
-from onnxreg.schema.events import Attest, LogLine, Publish, Skimmed, Unyank, Via, Yank
+from onnxreg.schema.events import Attest, Publish, Unyank, Yank
+from onnxreg.schema.logline import LogLine, Skimmed, Via
 from onnxreg.schema.version import Version
 
 TRAVELLING = frozenset(kind.kind for kind in (Publish, Attest, Yank, Unyank))

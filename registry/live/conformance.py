@@ -11,7 +11,7 @@ from onnxreg.registry.backends.filesystem import PROTOCOLS
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.live.local import LocalScratch
 from onnxreg.registry.live.trial import Outcome, Scratch, Trial, judge
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.schema.errors import InputError, RemoteError
 
 
@@ -24,7 +24,7 @@ def scratch_at(url: str) -> Scratch:
 
         return S3Scratch(Place.parse(url))
     if scheme == "hf":
-        from onnxreg.registry.backends.hubclient import Place as HubPlace
+        from onnxreg.registry.backends.hubplace import Place as HubPlace
         from onnxreg.registry.live.hub import HubScratch
 
         return HubScratch(HubPlace.parse(url))

@@ -13,8 +13,9 @@ from contextlib import suppress
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from onnxreg.registry.backends.hub import HubRemote
-from onnxreg.registry.backends.hubclient import Hub, Operation, Place
+from onnxreg.registry.backends.hubclient import Hub, Operation
 from onnxreg.registry.backends.huberrors import StaleParentError
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.probes import RACERS
 from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.live.trial import InapplicableError, Trial

@@ -128,7 +128,7 @@ class _Work:
                 self._move(push, {digest: self.plan.blobs[digest] for digest in missing})
 
             name = self.plan.wish.name
-            self.progress.step(f"{getattr(push, 'last_step', 'committing')} {name}")
+            self.progress.step(f"{push.last_step} {name}")
             return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
 
     def _move(self, push: Push, moving: Mapping[Digest, File]) -> None:

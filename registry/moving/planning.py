@@ -22,7 +22,8 @@ from onnxreg.registry.manifests import check_summary
 from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import Attest, Hold, LogLine, Publish, Restore, Tag
+from onnxreg.schema.events import Attest, Hold, Publish, Restore, Tag
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.state import Channel, Entry
 from onnxreg.schema.version import Version
 

@@ -22,6 +22,7 @@ def push_many(
     store: LocalRemote,
     remote: Remote,
     names: Sequence[str],
+    *,
     every: bool,
     channels: Collection[str],
     progress: Progress,

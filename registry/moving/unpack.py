@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.history.holdings import Held
-from onnxreg.registry.lookup import Resolution
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.materialize import fill, materialize
+from onnxreg.registry.resolving import Resolution
 from onnxreg.registry.storage import Source
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.manifest import Artifact, Manifest

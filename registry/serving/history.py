@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError
-from onnxreg.schema.events import LogLine, Skimmed
+from onnxreg.schema.logline import LogLine, Skimmed
 
 
 class History:

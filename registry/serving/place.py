@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry import lookup
+from onnxreg.registry import lookup, resolving
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.belief import check_believed
 from onnxreg.registry.blobs import steady
@@ -138,16 +138,16 @@ class Place(LocalRemote):
             return index.token
         return held or ""
 
-    def resolve(self, request: Request) -> tuple[lookup.Resolution, str]:
+    def resolve(self, request: Request) -> tuple[resolving.Resolution, str]:
         """The answer to a request, and the token of the index file that it comes from; as `belief.resolve`."""
 
         heads = Heads()
         place = Watched(self, heads)
 
-        def read(index: IndexFile | None) -> tuple[lookup.Resolution, str]:
+        def read(index: IndexFile | None) -> tuple[resolving.Resolution, str]:
             state = self.state_of(request.ref.name, index)
             assert index is not None, "state_of raises where there is no index file"
-            resolution = lookup.resolve_in(self, state, request.ref, request.query, request.device)
+            resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
             check_believed(place, request.ref, resolution.found, index, heads)
             return resolution, index.token
@@ -158,5 +158,5 @@ class Place(LocalRemote):
         """IntegrityError where an index file says other things of a version than its manifest does; read once."""
         key = token, str(found.version)
         if self._checked.get(key) is None:
-            lookup.check_index(self, state, found)
+            resolving.check_index(self, state, found)
             self._checked.put(key, True, 1)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from onnxreg.registry.serving import views
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.figures import size
 
 HERE = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".svg": "image/svg+xml"}
@@ -85,14 +86,6 @@ def printable(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
-
-
-def size(count: int) -> str:
-    """Bytes for people; kB, MB and GB are powers of ten."""
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
 
 
 def moment(time: str) -> str:

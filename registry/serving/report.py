@@ -9,6 +9,7 @@ from onnxreg.registry.serving.views import artifact_pairs
 from onnxreg.registry.versions import Published
 from onnxreg.schema.deep import DeepDiff, TensorChange, TensorForm
 from onnxreg.schema.diff import ManifestDiff
+from onnxreg.schema.figures import measure
 
 
 def report(
@@ -20,7 +21,7 @@ def report(
 ) -> bytes:
     """The page, UTF-8. `deep`: what was found inside the files, where somebody looked; `later`: what later evaluations say."""
     page = environment()
-    page.globals |= {"figure": figure, "tensor_form": tensor_form}
+    page.globals |= {"figure": measure, "tensor_form": tensor_form}
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
     sides = [
         {"ref": side.ref, "tag": side.ref.tag, "digest": side.digest, "manifest": side.manifest}
@@ -30,10 +31,6 @@ def report(
     values = {"old": sides[0], "new": sides[1], "pairs": pairs, "diff": found, "deep": deep, "style": style}
     values |= {"later": later}
     return page.get_template("report.html").render(values).encode()
-
-
-def figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 def tensor_form(change: TensorChange) -> str:

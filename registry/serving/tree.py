@@ -40,15 +40,15 @@ class Tree:
         return of_bytes(request, self._place.read_identity(), JSON, CHANGING)
 
     async def policies(self, request: Request) -> Response:
-        index = self._place.held_index(POLICY_LOG) or await run_sync(self._place.read_index, POLICY_LOG)
-        if index is None:
-            raise nothing_there(request)
-        return of_bytes(request, index.data, LINES, CHANGING, index.token)
+        return await self._index(request, POLICY_LOG)
 
     async def index(self, request: Request) -> Response:
         name = model_of(request.scope["path"].removeprefix("/"))
         if name is None:
             raise nothing_there(request)
+        return await self._index(request, name)
+
+    async def _index(self, request: Request, name: str) -> Response:
         index = self._place.held_index(name) or await run_sync(self._place.read_index, name)
         if index is None:
             raise nothing_there(request)

@@ -8,7 +8,7 @@ from onnxreg.registry.serving.history import History
 from onnxreg.schema.diff import ManifestDiff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import NOT_EVALUATED
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.state import Entry, State

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import replace_file
 from onnxreg.registry.home import state_directory
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import IndexFile, Refreshing, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, IntegrityError
 from onnxreg.schema.ref import POLICY_LOG
@@ -150,8 +150,8 @@ class Heads:
             and before.get("index") == Digest.of(index.data).hex
         ):
             return before.get("policy") == policy
-        from onnxreg.schema.events import Skimmed, genesis
         from onnxreg.schema.heads import follow, reset_hint
+        from onnxreg.schema.logline import Skimmed, genesis
 
         registry_id, where = place.registry_id, _place(place)
         known, hint = self._decoded(registry_id, POLICY_LOG, before), reset_hint(registry_id, POLICY_LOG)
@@ -263,7 +263,7 @@ def _segment(place: Source, digest: Digest) -> list[bytes]:
 def _back(place: Source, name: str, seq: int, known: int) -> IntegrityError:
     from onnxreg.schema.heads import reset_hint
 
-    cached = ", and no cache in between is to blame" if hasattr(place, "read_fresh") else ""
+    cached = ", and no cache in between is to blame" if isinstance(place, Refreshing) else ""
     what = f"the log of {name} ends at line {seq}" if seq else f"{name} is gone"
     return IntegrityError(
         f"{place.url} went back in time: {what}, {known} were there before{cached}",

@@ -7,8 +7,8 @@ from typing import Literal
 from onnxreg.registry.signing.crypto import is_valid
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.events import LogLine
 from onnxreg.schema.linesig import read_sig
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.trustfile import Trust, TrustedKey
 
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]

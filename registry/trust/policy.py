@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from onnxreg.registry.history.commit import load, read_ledger
-from onnxreg.registry.history.ledger import Ledger, read_line, replay
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.lookup import Found
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
@@ -11,7 +12,7 @@ from onnxreg.registry.trust.judging import Verdict, judge_lines
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures, signatures_of
 from onnxreg.schema.errors import IntegrityError, RegError
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.trustfile import Requirement, Trust
 from onnxreg.schema.version import Version
@@ -56,13 +57,12 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
                 )
 
 
-def audited(place: Source, heads: Heads, ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-    """What `reg verify` says of a model beyond its own consistency: see `verify.Audit`."""
+def audit_head(place: Source, heads: Heads, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of a model that is not what was seen of it before; see `verify.Audit`."""
     try:
-        _check_head(place, heads, ledger.name, index)
+        _check_head(place, heads, name, index)
     except RegError as error:
         yield "history", f"{error.message}; {error.hint}"
-    yield from audit_signatures(load_trust(), ledger)
 
 
 def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.history.ledger import Ledger, read_line
+from onnxreg.registry.history.indexfile import read_line
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.trust.judging import Judge, Verdict
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.dsse import MEDIA_TYPE, Envelope

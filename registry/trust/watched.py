@@ -1,13 +1,12 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.storage import IndexFile, Source
+from onnxreg.registry.storage import Around, IndexFile, Refreshing, Source, layers
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
-from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 from onnxreg.schema.ref import POLICY_LOG
 
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
     from onnxreg.registry.lookup import Found
 
 
-class Watched:
+class Watched(Around):
     """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
 
     def __init__(self, source: Source, heads: Heads) -> None:
-        self.source = source
+        super().__init__(source)
         self._heads = heads
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
@@ -32,38 +31,11 @@ class Watched:
             lambda found: hold_against_known(self.source, name, found, self._heads, before),
         )
 
-    @property
-    def url(self) -> str:
-        return self.source.url
-
-    @property
-    def registry_id(self) -> str:
-        return self.source.registry_id
-
-    @property
-    def is_mirror(self) -> bool:
-        return self.source.is_mirror
-
-    def names(self) -> Iterator[str]:
-        return self.source.names()
-
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return self.source.has(digests)
-
-    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        return self.source.open_blob(digest, start)
-
-    def blob_url(self, digest: Digest) -> str:
-        return self.source.blob_url(digest)
-
 
 def watched(source: Source, heads: Heads) -> Source:
     """A source held against known heads; itself where it is, or where what it wraps is."""
-    inner: Any = source
-    while inner is not None:
-        if isinstance(inner, Watched):
-            return source
-        inner = getattr(inner, "source", None)
+    if any(isinstance(layer, Watched) for layer in layers(source)):
+        return source
     return Watched(source, heads)
 
 
@@ -93,12 +65,11 @@ def recheck(
     try:
         check(found)
     except IntegrityError:
-        read_fresh = getattr(source, "read_fresh", None)
-        again = found if read_fresh is None else read_fresh(name)
+        again = source.read_fresh(name) if isinstance(source, Refreshing) else found
         if again == found:
             raise
         check(again)
-        return cast("IndexFile | None", again)
+        return again
     return found
 
 

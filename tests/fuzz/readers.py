@@ -11,10 +11,11 @@ from typing import Any
 
 import specimens
 
-from onnxreg.registry import lookup
+from onnxreg.registry import lookup, resolving
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import fetcher
-from onnxreg.registry.history.ledger import Ledger, decode_index, read_segment
+from onnxreg.registry.history.indexfile import decode_index, read_segment
+from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.identity import new_identity, read_identity
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.remotes import Remotes
@@ -23,7 +24,7 @@ from onnxreg.schema import canonical, documents
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
-from onnxreg.schema.events import LogLine
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.model import Document
 from onnxreg.schema.query import Query
@@ -117,7 +118,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
     for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
         questions.append(partial(lookup.find, stranger, Ref(name, tag)))
-        questions.append(partial(lookup.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
+        questions.append(partial(resolving.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():
         questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
     for question in questions[:60]:
@@ -125,7 +126,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
             answer = question()
         except RegError:
             continue
-        if isinstance(answer, lookup.Resolution):
+        if isinstance(answer, resolving.Resolution):
             assert all(".." not in file.path.split("/") and file.path[0] != "/" for file, _ in answer.files)
 
 

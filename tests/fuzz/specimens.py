@@ -13,7 +13,7 @@ from onnxreg.registry.storage import Remote, blob_path, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema import events as kinds
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.events import Via
+from onnxreg.schema.logline import Via
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.state import SEGMENT, State
 from onnxreg.schema.summary import operator_set

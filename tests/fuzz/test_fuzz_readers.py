@@ -18,7 +18,8 @@ from mutation import mutate
 from readers import Reader, readers
 
 from onnxreg.registry.storage import index_path
-from onnxreg.schema.events import KINDS, LogLine
+from onnxreg.schema.events import KINDS
+from onnxreg.schema.logline import LogLine
 
 READERS = (
     *("index", "lookup", "state", "line", "segment", "catalog", "manifest", "stored manifest"),

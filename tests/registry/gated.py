@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.registry.history.ledger import decode_index, replay
+from onnxreg.registry.history.indexfile import decode_index
+from onnxreg.registry.history.ledger import replay
 from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.storage import blob_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
-from onnxreg.schema.events import Event, LogLine, Tag, genesis
+from onnxreg.schema.events import Event, Tag
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import read_policy
 from onnxreg.schema.version import Version
 

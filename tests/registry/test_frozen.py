@@ -11,7 +11,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.lookup import all_versions
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.schema.errors import HostError, IntegrityError
 from onnxreg.schema.events import KINDS
 from onnxreg.schema.query import Query

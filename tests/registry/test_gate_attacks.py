@@ -20,7 +20,8 @@ from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import GateError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.evaluation import EVALUATION
-from onnxreg.schema.events import Attest, LogLine, genesis
+from onnxreg.schema.events import Attest
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import Policy, read_policy
 from onnxreg.schema.ref import POLICY_LOG
 

@@ -14,7 +14,8 @@ from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
-from onnxreg.schema.events import LogLine, Tag
+from onnxreg.schema.events import Tag
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.state import State
 
 MakeDraft = Callable[..., Draft]

@@ -20,14 +20,15 @@ from huggingface_hub.utils import close_session
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubclient, huberrors, hubhead, repocard, retrying
 from onnxreg.registry.backends.hub import HubRemote, open_hub
-from onnxreg.registry.backends.hubclient import Place
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
 from onnxreg.registry.history.commit import load, read_condemned
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import mirror, open_both
-from onnxreg.registry.remotes import Remotes, open_url
+from onnxreg.registry.opening import open_url
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import BlobKey, IndexFile, Remote, Source
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.registry.trust.watched import Watched

@@ -19,9 +19,10 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import hubhead
 from onnxreg.registry.backends.hub import HubRemote
-from onnxreg.registry.backends.hubclient import Entry, Place
+from onnxreg.registry.backends.hubclient import Entry
 from onnxreg.registry.backends.huberrors import StaleParentError
 from onnxreg.registry.backends.hubhead import Snapshot
+from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.hubpush import HubPush
 from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.health.verify import verify

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError
-from onnxreg.schema.events import Event, LogLine, Publish, Tag, Unyank, Yank
+from onnxreg.schema.events import Event, Publish, Tag, Unyank, Yank
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Manifest
 from onnxreg.schema.state import SEGMENT
 from onnxreg.schema.version import Version

@@ -25,7 +25,7 @@ from onnxreg.registry.live import conformance
 from onnxreg.registry.live.objects import object_trials
 from onnxreg.registry.live.s3 import S3Scratch
 from onnxreg.registry.live.trial import InapplicableError, Outcome, Trial, judge
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.registry.testing import put
 from onnxreg.schema.errors import InputError, RemoteError
 

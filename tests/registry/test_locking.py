@@ -9,7 +9,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.locking import Kept, folders, lock, lock_again, pull_locked, write_locked
-from onnxreg.registry.lookup import NoAnswerError
+from onnxreg.registry.resolving import NoAnswerError
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry, lookup
+from onnxreg.registry import Registry, lookup, resolving
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.history.references import refers_to
@@ -205,4 +205,4 @@ def test_grown_manifests_say_what_the_index_says(tmp_path: Path) -> None:
     for name in store.names():
         state = lookup.read_state(store, name)
         for tag in state.newest:
-            lookup.check_index(store, state, lookup.find_in(store, state, Ref(name, str(tag))))
+            resolving.check_index(store, state, lookup.find_in(store, state, Ref(name, str(tag))))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry import Registry, lookup
+from onnxreg.registry import Registry, lookup, resolving
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.search import index as search
@@ -130,7 +130,7 @@ def test_a_match_tells_all_of_an_artifact(home: LocalRemote) -> None:
     with SearchIndex(home) as index:
         (match,) = index.matches(Kind(certified=True), f"{FIRST[:-1]}[0-5]")
         assert index.holders(lookup.find(home, Ref(FIRST)).entry.manifest) == [Ref(FIRST, match.version)]
-    resolved = lookup.resolve(home, Ref(FIRST), _query(match)).to_json()
+    resolved = resolving.resolve(home, Ref(FIRST), _query(match)).to_json()
     assert match.manifest == resolved["manifest"]
     (artifact,) = match.artifacts
     assert {key: getattr(artifact, key) for key in resolved["artifact"]} == resolved["artifact"]

@@ -29,7 +29,8 @@ from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError, RegError
-from onnxreg.schema.events import Drop, Expire, LogLine, Publish
+from onnxreg.schema.events import Drop, Expire, Publish
+from onnxreg.schema.logline import LogLine
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.version import Version
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
-from onnxreg.schema.events import LogLine, Publish, Tag, Unyank, Yank, genesis
+from onnxreg.schema.events import Publish, Tag, Unyank, Yank
 from onnxreg.schema.heads import Known, Seen, compare
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.version import Version
 
 REGISTRY, NAME = "0" * 32, "acme/pii"

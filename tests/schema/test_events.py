@@ -7,7 +7,8 @@ import pytest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.events import Hold, LogLine, decode_event, genesis
+from onnxreg.schema.events import Hold, decode_event
+from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.state import Entry
 from onnxreg.schema.version import Version
 

@@ -15,8 +15,8 @@ from onnxreg.registry.history.ledger import replay
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.events import LogLine, genesis
 from onnxreg.schema.linesig import sign_line
+from onnxreg.schema.logline import LogLine, genesis
 
 Line = dict[str, Any]
 

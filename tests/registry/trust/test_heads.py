@@ -20,7 +20,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.archive import open_archive
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.moving.archiving import choose, create_archive
-from onnxreg.registry.remotes import open_url
+from onnxreg.registry.opening import open_url
 from onnxreg.registry.trust.heads import Heads, Stale
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.registry.versions import read_log
@@ -204,6 +204,7 @@ CHANGES: dict[str, Callable[[Registry], object]] = {
     "drop": lambda registry: registry.drop(f"{NAME}:0.1.0"),
     "purge": lambda registry: registry.purge(f"{NAME}:0.1.0", "asked to"),
     "gc": lambda registry: registry.gc(),
+    "add": lambda registry: registry.add(Draft(NAME, registry.store.root, ()), "0.3.0"),
     "gc of a remote": lambda registry: Registry(registry.store.root.parent / "user").gc(
         remote=registry.store
     ),

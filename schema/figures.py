@@ -1,0 +1,14 @@
+"""Figures as people read them."""
+
+
+def size(count: int) -> str:
+    """Bytes; kB, MB and GB are powers of ten."""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def measure(value: float | None) -> str:
+    """Three significant digits; nothing where there is no value."""
+    return "" if value is None else f"{value:.3g}"
