@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.benchmark import BenchmarkDocument
 
 
-ON_THE_CPU = "  such operators run on the CPU of any phone; NNAPI and XNNPACK may leave them to it"
+ON_THE_CPU = "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it"
 
 
 def facts(manifest: Manifest) -> Iterator[str]:

@@ -74,7 +74,7 @@ def test_export_says_what_it_did(reg: Reg, exported: list[Any]) -> None:
     assert done.out.startswith("published acme/pii:1.0.0\nmanifest sha256:")
     for line in (
         "note: model.onnx: outside the mobile-safe operators: Einsum",
-        "  such operators run on the CPU of any phone; NNAPI and XNNPACK may leave them to it",
+        "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it",
         "warning: model.onnx: opset 18 needs ORT 1.14",
         "refused by G4/point: model_int8.onnx",
         "  recall of NAME falls by 0.02",

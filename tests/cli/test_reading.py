@@ -80,7 +80,7 @@ def test_show(reg: Reg) -> None:
         "labels   2: O, B-NAME",
         "recipe   android v1",
         "note: model.onnx: outside the mobile-safe operators: Einsum",
-        "  such operators run on the CPU of any phone; NNAPI and XNNPACK may leave them to it",
+        "  such operators run on the CPU; NNAPI and XNNPACK may leave them to it",
         "warning: model.onnx: opset 18 needs ORT 1.14",
         "refused by G4/point: model_int8.onnx",
         "  recall of NAME falls by 0.02",
