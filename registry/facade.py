@@ -173,7 +173,9 @@ class Registry:
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
         published = self.get(ref)
-        return attest(self._deciding(published.name), published.ref, published.manifest, report, key, reason, what)
+        return attest(
+            self._deciding(published.name), published.ref, published.manifest, report, key, reason, what
+        )
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
