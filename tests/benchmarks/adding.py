@@ -1,17 +1,20 @@
 """Taking 1 GiB into a store on this machine: all of it, then with nothing changed, then with one small file changed.
 
-`reg add` reads a graph, hashes and copies every file each time, and ends durable. `dvc add` does so the first time, and
-believes a file's time stamps later; MLflow copies into a directory and hashes nothing. Both are followed by a sync.
+`reg add` reads a graph, hashes and copies every file the first time, and ends durable; later it knows files again that
+lay still for a minute. `dvc add` believes a file's time stamps at once; MLflow copies into a directory and hashes nothing. Both are followed by a sync.
 """
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clients import CHANGING, REG, Input, make_input
 from measure import Command, Row, Run, pairs, processor, rows, run
 from peers import installed
+
+from onnxreg.schema.filestate import WRITTEN_BACK
 
 LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])"
 SYNCED = '"$@" && sync -f .'
@@ -65,11 +68,19 @@ def against(ours: Adding, theirs: Adding, made: Input, changing: Path, count: in
         name = f"reg add of {made.amount}, {what}"
         return [*rows(name, theirs.name, measured, "<= 1"), processor(name, theirs.name, measured)]
 
+    first = compared("first", Adding.first)
+    settle(changing.parent)
     return [
-        *compared("first", Adding.first),
+        *first,
         *compared("nothing changed", Adding.again),
         *compared("one small file changed", changed),
     ]
+
+
+def settle(files: Path) -> None:
+    """Wait until the files have lain still for so long that `reg add` knows them again."""
+    newest = max(path.stat().st_ctime_ns for path in files.iterdir())
+    time.sleep(max(0, newest + WRITTEN_BACK - time.time_ns()) / 10**9)
 
 
 def _dvc(program: Path, work: Path) -> Adding:

@@ -43,7 +43,7 @@ GROUPS = {
 `reg show` reads a manifest with pydantic, behind typer, and has no aim.""",
     "ingest": "",
     "adding": """Three large and 300 small files from a directory into an empty store; then again with nothing changed; then one small file
-changed. Ours reads a graph, hashes every file each time and ends durable; dvc believes the time stamps of files that it saw, MLflow hashes
+changed. Ours reads a graph and ends durable, and knows files again that lay still for a minute; dvc believes the time stamps of files that it saw, MLflow hashes
 nothing. Both are followed by a sync.""",
     "memory": "",
     "durability": "",
