@@ -29,12 +29,13 @@ def join_words() -> list[str]:
     if os.environ.get(COMPLETES) != BASH:
         return os.environ.get("_TYPER_COMPLETE_ARGS", "").split(" ")[1:-1]
     given = os.environ.get("COMP_WORDS", "")
-    joined = re.sub(r" (:+)(?: |$)", r"\1", given)
-    place = int(os.environ.get("COMP_CWORD", "0")) - (given.count(" ") - joined.count(" "))
-    words = joined.split(" ")
+    between = "\n" if "\n" in given else " "  # what typer's script sets IFS to
+    joined = re.sub(f"{between}(:+)(?:{between}|$)", r"\1", given)
+    place = int(os.environ.get("COMP_CWORD", "0")) - (given.count(between) - joined.count(between))
+    words = joined.split(between)
     if place < len(words) and ":" in words[place]:
         os.environ[MODEL], _, words[place] = words[place].partition(":")
-    os.environ.update(COMP_WORDS=" ".join(words), COMP_CWORD=str(place))
+    os.environ.update(COMP_WORDS=between.join(words), COMP_CWORD=str(place))
     return words[1:place]
 
 

@@ -92,7 +92,8 @@ def still(done: str) -> Iterator[None]:
     try:
         yield
     except RegError as error:
-        raise type(error)(f"{done}, but {error.message}", error.hint) from error
+        error.message = f"{done}, but {error.message}"
+        raise
     except KeyboardInterrupt:
         raise InterruptError(f"{done}, then interrupted", "run the same command again to go on") from None
 

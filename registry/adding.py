@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.regular import regular_size
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.hashing import describe, piece_hasher
-from onnxreg.registry.history.commit import commit
+from onnxreg.registry.history.commit import Bring, commit
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import refers_to
 from onnxreg.registry.history.stamp import stamp
@@ -51,7 +52,8 @@ class Adding:
         self.look(check_name(draft.name))
         with self.store.push() as push:
             known = KnownFiles(self.store.root / "local" / "known-files.json")
-            manifest = draft.manifest(_store_files(push, draft, known))
+            storing = _Storing(self.store, push, draft, known)
+            manifest = draft.manifest(storing.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
             push.put(BytesIO(data))
@@ -59,7 +61,7 @@ class Adding:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            published = self._publish(push, manifest, data)
+            published = self._publish(push, manifest, data, storing.bring)
         known.save()
         return published
 
@@ -74,7 +76,7 @@ class Adding:
         except NotFoundError:
             return None
 
-    def _publish(self, push: Push, manifest: Manifest, data: bytes) -> Published:
+    def _publish(self, push: Push, manifest: Manifest, data: bytes, bring: Bring | None = None) -> Published:
         name, digest = manifest.name, Digest.of(data)
         version, new = FIRST, False  # until the ledger is known
         blobs = {digest, *refers_to(manifest)}
@@ -91,36 +93,58 @@ class Adding:
                 return None
             return blobs
 
-        commit(self.store, push, name, change, _InMemory({digest: data}))
+        commit(self.store, push, name, change, _InMemory({digest: data}), bring=bring)
         return Published(name, version, digest, manifest, data, new)
 
 
-def _store_files(push: Push, draft: Draft, known: KnownFiles) -> dict[str, Descriptor]:
-    """Bring the draft's files into the push, several at a time; the descriptor of each path.
+@dataclass(frozen=True)
+class _Storing:
+    """Brings the files of a draft into a push. `here` are those that were left out, since the store has them."""
 
-    A file that stays elsewhere is not read where its state and its blob are known. InputError where it changed since it
-    was looked into.
-    """
+    store: LocalRemote
+    push: Push
+    draft: Draft
+    known: KnownFiles
+    here: dict[Digest, Path] = field(default_factory=dict)
 
-    def store(path: str) -> Descriptor:
-        seen = draft.seen.get(path)
+    def store_files(self) -> dict[str, Descriptor]:
+        """The descriptor of each path. Several are stored at a time.
+
+        A file that stays elsewhere is not read where its state and its blob are known. InputError where it changed since
+        it was looked into.
+        """
+        paths = self.draft.paths()
+        return dict(zip(paths, run_parallel(self._store, paths, threading.Event()), strict=True))
+
+    def bring(self, missing: Collection[Digest]) -> None:
+        """Store what a collector took away meanwhile."""
+        for digest in missing:
+            if digest in self.here:
+                _put(self.push, self.here[digest])
+
+    def _store(self, path: str) -> Descriptor:
+        file, seen = self.draft.root / path, self.draft.seen.get(path)
         if seen is None:
-            return _store(push, draft.root / path)
-        settled = _check_unchanged(draft.root / path, path, seen)
-        found = known.find(seen)
-        if found is not None and push.has([found.digest]):
+            return _put(self.push, file)
+        settled = _check_unchanged(file, path, seen)
+        found = self.known.find(file, seen)
+        if found is not None and self._has(found):
+            self.here[found.digest] = file
             return found
-        found = _store(push, draft.root / path)
-        _check_unchanged(draft.root / path, path, seen)
+        found = _put(self.push, file)
+        _check_unchanged(file, path, seen)
         if settled:
-            known.note(seen, found)
+            self.known.note(file, seen, found)
         return found
 
-    paths = draft.paths()
-    return dict(zip(paths, run_parallel(store, paths, threading.Event()), strict=True))
+    def _has(self, file: Descriptor) -> bool:
+        return (
+            bool(self.push.has([file.digest]))
+            and regular_size(self.store.blob_path(file.digest)) == file.size
+        )
 
 
-def _store(push: Push, path: Path) -> Descriptor:
+def _put(push: Push, path: Path) -> Descriptor:
     hasher = piece_hasher(path.stat().st_size)
     return describe(*push.put_file(path, hasher), hasher)
 

@@ -236,7 +236,7 @@ class Registry:
         registry went back in time: what it no longer names, it would lose.
         """
         place = _there(remote or self.store)
-        refuse_the_past(place, self.heads)
+        refuse_the_past(place, self.heads, self.heads.models(place.registry_id))
         decisions = Decisions(place, self.actor)
         if not dry_run:
             if remote is None:
@@ -260,7 +260,7 @@ class Registry:
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
-        refuse_the_past(self.store, self.heads)
+        refuse_the_past(self.store, self.heads, self.heads.models(self.id))
         taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
         return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +23,38 @@ MOST = 10_000
 """Files that are remembered."""
 
 
+@dataclass(frozen=True)
+class KnownFile:
+    """A file's state when it was read, and what it was then."""
+
+    state: FileState
+    file: Descriptor
+
+
 class KnownFiles:
-    """The descriptors of files by their state."""
+    """The descriptors of files by where they lie and their state."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known = _read(path)
-        self._found: dict[FileState, Descriptor] = {}
+        self._found: dict[str, KnownFile] = {}
 
-    def find(self, state: FileState) -> Descriptor | None:
-        return self._known.get(state)
+    def find(self, place: Path, state: FileState) -> Descriptor | None:
+        known = self._known.get(str(place.resolve()))
+        return known.file if known is not None and known.state == state else None
 
-    def note(self, state: FileState, file: Descriptor) -> None:
+    def note(self, place: Path, state: FileState, file: Descriptor) -> None:
         """Remember a file that was read when it was in this state, before and after; call `save` in the end."""
-        self._found[state] = file
+        self._found[str(place.resolve())] = KnownFile(state, file)
 
     def save(self) -> None:
         """Keep what was noted; another state of the same file is forgotten."""
         if not self._found:
             return
-        again = {(state.device, state.inode) for state in self._found}
-        kept = {s: file for s, file in self._known.items() if (s.device, s.inode) not in again} | self._found
+        kept = {place: known for place, known in self._known.items() if place not in self._found}
+        latest = dict([*kept.items(), *self._found.items()][-MOST:])
         with suppress(OSError):
-            replace_file(self._path, _encode(dict(list(kept.items())[-MOST:])))
+            replace_file(self._path, _encode(latest))
 
 
 def state_of(path: Path) -> tuple[FileState, bool]:
@@ -53,8 +63,8 @@ def state_of(path: Path) -> tuple[FileState, bool]:
     return state, state.is_settled(time.time_ns())
 
 
-def _encode(known: Mapping[FileState, Descriptor]) -> bytes:
-    lines = [json.dumps([state.to_json(), *_to_json(file)]) for state, file in known.items()]
+def _encode(known: Mapping[str, KnownFile]) -> bytes:
+    lines = [json.dumps([place, each.state.to_json(), *_to_json(each.file)]) for place, each in known.items()]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -63,15 +73,16 @@ def _to_json(file: Descriptor) -> list[Any]:
     return [str(file.digest), [pieces.size, *map(str, pieces.digests)] if pieces else None]
 
 
-def _read(path: Path) -> dict[FileState, Descriptor]:
+def _read(path: Path) -> dict[str, KnownFile]:
     try:
         return dict(_decode(line) for line in read_bounded(path, MAX_DOCUMENT).splitlines())
     except (OSError, RegError, ValueError, TypeError):
         return {}
 
 
-def _decode(line: bytes) -> tuple[FileState, Descriptor]:
-    at, digest, pieces = json.loads(line)
+def _decode(line: bytes) -> tuple[str, KnownFile]:
+    place, at, digest, pieces = json.loads(line)
     state = FileState.from_json(at)
     parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
-    return state, Descriptor("application/octet-stream", Digest.parse(digest), state.size, parts)
+    file = Descriptor("application/octet-stream", Digest.parse(digest), state.size, parts)
+    return str(place), KnownFile(state, file)

@@ -1,5 +1,6 @@
 """What a file system says of a file, by which it is known again as long as nobody changes it."""
 
+import os
 from dataclasses import astuple, dataclass
 from os import stat_result
 from typing import Any
@@ -15,7 +16,7 @@ WRITTEN_BACK = 60 * 10**9
 class FileState:
     """Device, inode, size in bytes, and the times of the last change of its bytes and of its inode, in nanoseconds.
 
-    Nobody can set back the time of the inode.
+    Nobody can set back the time of the inode, where the file system keeps one.
     """
 
     device: int
@@ -40,6 +41,8 @@ class FileState:
     def is_settled(self, now: int, after: int = WRITTEN_BACK) -> bool:
         """Whether another state will follow any later change; git calls an entry that is not so racily clean.
 
-        `now` is the time in nanoseconds when the state was read.
+        `now` is the time in nanoseconds when the state was read. Never where times are whole seconds: such file systems
+        (FAT, sshfs) show the time of the bytes as that of the inode, and Windows that when the file was made.
         """
-        return now - max(self.modified, self.changed) > after
+        kept = os.name == "posix" and self.changed % 10**9 != 0
+        return kept and now - max(self.modified, self.changed) > after

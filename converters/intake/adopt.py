@@ -6,6 +6,7 @@ from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.inspection.android_contract import check_contract
+from onnxreg.converters.inspection.external import external_files
 from onnxreg.converters.inspection.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.inspection.onnx_graph import load_onnx
@@ -57,7 +58,7 @@ def adopt(
     vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
     for file in (*models, *rest):
         intake.look(file)
-    read = [(model, _facts(model, configs.get(model))) for model in models]
+    read = [(model, _facts(intake, model, configs.get(model))) for model in models]
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
@@ -100,10 +101,12 @@ def _refuse_irregular(file: Path) -> None:
         raise InputError(f"{file} is no regular file", "put its bytes into a file first")
 
 
-def _facts(model: Path, config: Path | None) -> GraphFacts:
+def _facts(intake: Intake, model: Path, config: Path | None) -> GraphFacts:
     if model.suffix == ".ort":
         return inspect_ort(model, config)
     loaded = load_onnx(model)
+    for at in external_files(loaded, model):
+        intake.look(model.parent / at)
     found = inspect_model(loaded, model)
     _refuse_unusable(loaded, model)
     return found

@@ -339,7 +339,11 @@ class LocalRemote:
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
-                directory = stack.enter_context(staging(self.scratch, self.disk))
+                try:
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
+                except FileNotFoundError:  # the end of another command's `prospective`
+                    self.make_scratch()
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
             yield directory
 
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:

@@ -84,7 +84,8 @@ class LocalPush:
         self._damaged = frozenset(keys)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        staged = set(self._staged.values())
+        with self._lock:
+            staged = set(self._staged.values())
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:

@@ -28,7 +28,8 @@ END_RECORD = 22
 class Entry:
     """Where an entry begins in the file, its local header included, its size in bytes, and its CRC-32.
 
-    `about` is what the directory says of it beside: version, flags, method, time and date, as the local header has them.
+    `about` is what the directory says of it beside: flags, method, time and date, as the local header has them. (The
+    version that is needed is another one there for what begins beyond 2 GiB.)
     """
 
     header: int
@@ -40,7 +41,7 @@ class Entry:
     def of(cls, info: zipfile.ZipInfo) -> "Entry":
         year, month, day, hour, minute, second = info.date_time
         date, time = (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
-        about = (info.extract_version, info.flag_bits, info.compress_type, time, date)
+        about = (info.flag_bits, info.compress_type, time, date)
         return cls(info.header_offset, info.file_size, info.CRC, about)
 
 
@@ -102,7 +103,7 @@ def _begin(file: BinaryIO, entry: Entry, name: bytes) -> int | None:
     header = file.read(LOCAL_HEADER.size)
     if len(header) < LOCAL_HEADER.size:
         return None
-    signature, *about, crc, stored, size, length, extra = LOCAL_HEADER.unpack(header)
+    signature, _, *about, crc, stored, size, length, extra = LOCAL_HEADER.unpack(header)
     same = signature == b"PK\3\4" and file.read(length) == name and crc == entry.crc
     same = same and tuple(about) == entry.about and {stored, size} <= {entry.size, ELSEWHERE}
     return entry.header + LOCAL_HEADER.size + length + extra if same else None

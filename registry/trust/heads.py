@@ -211,6 +211,10 @@ class Heads:
         top = self._root / registry_id
         return sorted(path.relative_to(top).as_posix()[: -len(".json")] for path in top.rglob("*.json"))
 
+    def models(self, registry_id: str) -> list[str]:
+        """As `names`, without the log of policies."""
+        return [name for name in self.names(registry_id) if name != POLICY_LOG]
+
     def registries(self) -> list[str]:
         """The ids of registries of which something is known."""
         return sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []

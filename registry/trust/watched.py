@@ -82,14 +82,11 @@ def hold_against_known(source: Source, name: str, index: IndexFile | None, heads
         heads.approve(source, name, index, policy)
 
 
-def refuse_the_past(source: Source, heads: Heads, names: Iterable[str] | None = None) -> None:
-    """IntegrityError or ForkError where a registry contradicts what was seen of it: asked before anything there is changed.
-
-    Args:
-        names: of models; default: every one of which something is known, and the log of policies.
-    """
+def refuse_the_past(source: Source, heads: Heads, names: Iterable[str]) -> None:
+    """IntegrityError or ForkError where a registry contradicts what was seen of these models: asked before anything there is
+    changed."""
     registry_id = source.registry_id
-    for name in heads.names(registry_id) if names is None else names:
+    for name in names:
         if (before := heads.recall(registry_id, name)) is not None:
             check = partial(_compare, source, name, heads=heads, before=before)
             read_checked(source, name, None, check)

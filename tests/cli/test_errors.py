@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from onnxreg.cli import main as entry
-from onnxreg.cli.errors import EXIT_STATUS, needs
+from onnxreg.cli.errors import EXIT_STATUS, needs, still
 from onnxreg.registry import Registry
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.storage import MissingBlobError, blob_path
 from onnxreg.schema import errors
 from onnxreg.schema.digest import Digest
 
@@ -311,3 +311,11 @@ def test_nothing_is_written_beside_other_things(
     done = reg("--registry", place, *words, home)
     assert done.status == status, done.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_was_done_is_said_before_what_failed() -> None:
+    error = MissingBlobError(Digest.of(b""), "home")
+    told = error.message
+    with pytest.raises(MissingBlobError) as caught, still("pulled acme/pii:1.0.0"):
+        raise error
+    assert caught.value.message == f"pulled acme/pii:1.0.0, but {told}"

@@ -154,15 +154,22 @@ def test_what_the_shell_is_told_is_its_own_language(shell: str, home: Path, tmp_
         subprocess.run([program, "-n", script], check=True)
 
 
-ASKED = {
-    "bash": 'COMP_WORDS=(reg show ac); COMP_CWORD=2; _reg_completion reg; echo "${COMPREPLY[@]}"',
-    "fish": "complete -C 'reg show ac'",
-}
-"""How a shell is asked what it would complete. zsh has no such way without a terminal."""
+BASH = (
+    'COMP_WORDS=({}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _reg_completion reg; echo "${{COMPREPLY[@]}}"'
+)
+ASKED = [
+    ("bash", BASH.format("reg show ac"), "acme/pii"),
+    ("bash", BASH.format("reg show acme/pii :"), "stable 0.2.0 0.1.0"),
+    ("bash", BASH.format("reg pull acme/pii : 0.2"), "0.2.0"),
+    ("bash", BASH.format('reg tag acme/pii : 0.1.0 ""'), "stable"),
+    ("fish", "complete -C 'reg show ac'", "acme/pii"),
+    ("fish", "complete -C 'reg show acme/pii:0.2'", "acme/pii:0.2.0"),
+]
+"""How a shell is asked what it would complete, and that. zsh has no such way without a terminal."""
 
 
-@pytest.mark.parametrize("shell", ASKED)
-def test_the_shell_itself_completes(shell: str, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shell", "asked", "told"), ASKED)
+def test_the_shell_itself_completes(shell: str, asked: str, told: str, home: Path, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "bin").mkdir()
@@ -172,6 +179,6 @@ def test_the_shell_itself_completes(shell: str, home: Path, tmp_path: Path) -> N
     (tmp_path / "completion").write_text(completing(home, _REG_COMPLETE=f"source_{shell}"))
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "REG_HOME": str(home), "PATH": path, "HOME": str(tmp_path)}
-    command = [shell, "-c", f". ./completion; {ASKED[shell]}"]
+    command = [shell, "-c", f". ./completion; {asked}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["acme/pii"], done
+    assert done.stdout.split() == told.split(), done

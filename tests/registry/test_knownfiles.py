@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_pieces_are_remembered(registry: Registry, folder: Path, tmp_path: Path)
     made = add(fresh, folder).manifest
     measured = {file.path: file for file in (*made.files, *made.artifacts)}
     for path, state in seen(folder).items():
-        found = known.find(state)
+        found = known.find(folder / path, state)
         assert found is not None
         assert (found.digest, found.size) == (measured[path].digest, measured[path].size)
         pieces = measured[path].pieces
@@ -175,3 +176,52 @@ def test_it_does_not_grow_without_end(
     monkeypatch.setattr(knownfiles, "MOST", 2)
     add(registry, folder)
     assert len(cache(registry).read_text().splitlines()) == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_blob_that_was_cut_is_stored_again(registry: Registry, folder: Path, read: list[str]) -> None:
+    published = add(registry, folder)
+    large = next(file.digest for file in published.manifest.files if file.path == "large.bin")
+    path = registry.store.blob_path(large)
+    path.chmod(0o644)
+    path.write_bytes(b"cut")
+    (folder / "model.onnx").write_bytes(b"new")
+    assert add(registry, folder).new
+    assert Digest.of(path.read_bytes()) == large
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_blob_that_a_collector_takes_meanwhile_is_brought(
+    registry: Registry, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = add(registry, folder)
+    large = next(file.digest for file in published.manifest.files if file.path == "large.bin")
+    path = registry.store.blob_path(large)
+    (folder / "model.onnx").write_bytes(b"new")
+
+    def collected(self: LocalPush, condemned: object) -> None:
+        path.unlink(missing_ok=True)
+
+    monkeypatch.setattr(LocalPush, "avoid", collected)
+    assert add(registry, folder).new
+    assert Digest.of(path.read_bytes()) == large
+
+
+def test_whole_seconds_prove_nothing(folder: Path) -> None:
+    """Such file systems show the time of the bytes, which anybody sets, as that of the inode."""
+    state = FileState.of((folder / "model.onnx").stat())
+    late = state.changed + 2 * WRITTEN_BACK
+    second = 10**9
+    assert replace(state, modified=7 * second, changed=7 * second + 1).is_settled(late)
+    assert not replace(state, modified=7 * second, changed=7 * second).is_settled(late)
+
+
+@pytest.mark.usefixtures("settled")
+def test_another_file_of_the_same_state_is_read(
+    registry: Registry, folder: Path, tmp_path: Path, read: list[str]
+) -> None:
+    """As on a file system that gives out its inode numbers anew with each mount."""
+    add(registry, folder)
+    known, state = KnownFiles(cache(registry)), FileState.of((folder / "large.bin").stat())
+    assert known.find(folder / "large.bin", state) is not None
+    assert known.find(tmp_path / "large.bin", state) is None
