@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
+from onnxreg.registry.identity import other_registry
 from onnxreg.registry.storage import IndexFile, Source, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -54,11 +55,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     except InputError as error:
         raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
     if state.registry != remote.registry_id:
-        raise IntegrityError(
-            f"the index of {name} in {remote.url} is of registry {state.registry[:12]}..., and its registry.json says "
-            f"{remote.registry_id[:12]}...",
-            "one of the two was copied or edited: run `reg verify` to see the extent",
-        )
+        raise other_registry(remote.url, state.registry, remote.registry_id)
     last = rest.removesuffix(b"\n").rpartition(b"\n")[2]
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(

@@ -31,5 +31,5 @@ def test_the_story(
 def test_a_failing_command_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         demo.play(demo.Shell(tmp_path))
-    assert stop.value.code == 2
+    assert stop.value.code == 3
     assert "evaluation suite heldout.jsonl" in capfd.readouterr().err

@@ -313,14 +313,3 @@ def test_a_link_that_leads_to_itself_hides_no_model(registry: Registry, make_dra
     registry.add(make_draft())
     (registry.store.root / "index" / "loop").symlink_to("loop")
     assert registry.names() == ["acme/pii"]
-
-
-def test_an_index_of_another_registry_is_told_from_the_identity(
-    registry: Registry, make_draft: MakeDraft
-) -> None:
-    registry.add(make_draft())
-    identity = registry.store.root / "registry.json"
-    identity.chmod(0o644)
-    identity.write_text(identity.read_text().replace(registry.id, "0" * 32))
-    with pytest.raises(IntegrityError, match=f"is of registry {registry.id[:12]}.*says 000000000000"):
-        Registry(registry.store.root).resolve("acme/pii")

@@ -112,7 +112,7 @@ def test_hostile_text_is_refused_at_once(data: bytes, reason: str) -> None:
     started = time.process_time()
     with pytest.raises(InputError) as caught:
         canonical.decode(data, "openmed-onnx.json")
-    assert time.process_time() - started < 1.5
+    assert time.process_time() - started < 15, "a cost that grows with the square takes hours"
     assert caught.value.message.startswith("openmed-onnx.json ")
     assert reason in caught.value.message
     assert len(caught.value.message) < 300

@@ -153,7 +153,7 @@ def test_ctrl_c_says_what_is_done(reg: Reg, given: Given, outcomes: dict[int, An
         ),
         (
             [{**ROWS[0], "options": {"eval_suite": "none.jsonl"}}],
-            "row 1: evaluation suite none.jsonl: No such file",
+            "row 1: there is no evaluation suite none.jsonl",
         ),
         (
             [{**ROWS[0], "source": "./none", "profile": None, "task": "pooling"}],

@@ -526,7 +526,7 @@ ATTACKS = {
     "lines of another registry": Attack(bring_lines_of_another_registry, "strict", WRONG, WRONG, WRONG),
     # whole files
     "the index of another registry": Attack(
-        bring_the_index_of_another_registry, "seen", "is of registry", "is of registry", "belongs to"
+        bring_the_index_of_another_registry, "seen", "another registry", "another registry", "belongs to"
     ),
     "the index of another model": Attack(
         give_a_model_the_index_of_another, "seen", "belongs to acme/ner", "belongs to acme/ner", INDEX
