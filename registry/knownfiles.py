@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ class KnownFiles:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = _read(path)
         self._found: dict[str, KnownFile] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, KnownFile]:
+        return _read(self._path)
 
     def find(self, place: Path, state: FileState) -> Descriptor | None:
         known = self._known.get(str(place.resolve()))
