@@ -1,13 +1,12 @@
 """Files that go up to the Hub, which tell how many of their bytes are sent."""
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 from huggingface_hub import CommitOperationAdd
 
-from onnxreg.registry.backends.sentfile import Sent
+from onnxreg.registry.backends.sentfile import Borrowed, Sent
 from onnxreg.schema.digest import Digest
 
 
@@ -45,26 +44,14 @@ class MeteredAddition(CommitOperationAdd):
             yield cast(BinaryIO, _Sending(file, cast(Meter, self._meter))) if metered else file
 
 
-class _Sending(io.RawIOBase):
+class _Sending(Borrowed):
     """A file that tells how far it was read. Closing it leaves the file open."""
 
     def __init__(self, file: BinaryIO, meter: Meter) -> None:
-        self._file = file
+        super().__init__(file)
         self._meter = meter
 
     def read(self, size: int = -1, /) -> bytes:
         data = self._file.read(size)
         self._meter.reach(self._file.tell())
         return data
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True

@@ -23,11 +23,30 @@ def hand_over(source: Any) -> Sent:
     return told
 
 
-class SentFile(io.RawIOBase):
+class Borrowed(io.RawIOBase):
+    """A file that somebody else closes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+class SentFile(Borrowed):
     """A file, and whom to tell. Closing it leaves the file open."""
 
     def __init__(self, file: BinaryIO, sent: Sent) -> None:
-        self._file = file
+        super().__init__(file)
         self._sent = sent
         self._sending = False
         self._counted = 0
@@ -61,13 +80,4 @@ class SentFile(io.RawIOBase):
             self._sending = False
             self._sent(-self._counted)
             self._counted = 0
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+        return super().seek(offset, whence)
