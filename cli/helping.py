@@ -1,4 +1,7 @@
-"""How help looks: paragraphs that flow, plain words for the kinds of values, examples that can be copied."""
+"""How help looks: paragraphs that flow, plain words for the kinds of values, examples that can be copied.
+
+rich is imported where help is shown: every verb but the fastest comes through here.
+"""
 
 import inspect
 import re
@@ -6,8 +9,6 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from onnxreg.cli.usage import usage_of
@@ -77,6 +78,8 @@ class Verbs(TyperGroup):
 
 def _prepare(command: Any, context: Any) -> list[str]:
     """Put everything into our form, and take the examples out: typer would fold them, and fill their lines with blanks."""
+    from rich.markup import escape
+
     command.help = _plain(command.help)
     for parameter in command.get_params(context):
         parameter.help = escape(parameter.help or "")
@@ -90,6 +93,8 @@ def _prepare(command: Any, context: Any) -> list[str]:
 
 
 def _print(examples: Sequence[str]) -> None:
+    from rich.console import Console
+
     console = Console(highlight=False)
     console.print(f" {HEADING}\n")
     for example in examples:
@@ -99,6 +104,8 @@ def _print(examples: Sequence[str]) -> None:
 
 
 def _plain(text: str | None) -> str:
+    from rich.markup import escape
+
     return escape(flowing(text or ""))
 
 

@@ -122,5 +122,5 @@ def _row(row: Row) -> tuple[object, ...]:
     standing = ", ".join(flag for flag in ("yanked", "pinned") if row[flag])
     return (
         *(row["name"], row["version"], ", ".join(row["channels"]), standing, row["path"], row["format"]),
-        *(row["precision"], output.size(row["size"]), row["state"]),
+        *(row["precision"], output.size(row["download_size"]), row["state"]),
     )

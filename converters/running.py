@@ -1,22 +1,17 @@
 """Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.arrays import read_arrays
-from onnxreg.converters.runtime import load_session, numpy_type, silent_run
+from onnxreg.converters.runtime import load_session, numpy_type, reason_of, silent_run
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConversionError, HostError, InputError, NotFoundError
 
 MAX_INPUT = 256 * 2**20
-MAX_REASON = 500
-"""Characters of what ONNX Runtime says: the shape that it expected stands at the end."""
 KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
-
-_PREFIX = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 class Runnable:
@@ -42,8 +37,7 @@ class Runnable:
                 zip(self._outputs, self._session.run(self._outputs, dict(feeds), silent_run()), strict=True)
             )
         except Exception as error:
-            reason = _PREFIX.sub("", " ".join(str(error).split()))[:MAX_REASON]
-            raise InputError(f"{self._name} does not run on these inputs: {reason}") from error
+            raise InputError(f"{self._name} does not run on these inputs: {reason_of(error)}") from error
 
     def read(self, path: Path) -> dict[str, Any]:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.

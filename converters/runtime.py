@@ -1,11 +1,17 @@
 """The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.scrub import scrub
 from onnxreg.schema.errors import ConversionError, missing_extra
+
+MAX_REASON = 500
+"""Characters of what ONNX Runtime says: the shape that it expected stands at the end."""
+_CODES = re.compile(r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : )?(?:Load model from .*? failed: ?)?")
 
 
 def session_options(*, prepacking: bool = False) -> Any:
@@ -44,7 +50,15 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         return ort.InferenceSession(where, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         what = name or (source.name if isinstance(source, Path) else "the model")
-        raise ConversionError(f"ONNX Runtime cannot load {what}: {type(error).__name__}") from error
+        near = [] if isinstance(source, bytes) else [source.parent]
+        raise ConversionError(f"ONNX Runtime cannot load {what}: {reason_of(error, *near)}") from error
+
+
+def reason_of(error: Exception, *directories: Path) -> str:
+    """What ONNX Runtime says, on one line, without its codes and without paths of this machine (`scrub`)."""
+    said = _CODES.sub("", " ".join(str(error).split()))
+    text: str = scrub(said, "", *directories)[0]
+    return text[:MAX_REASON]
 
 
 def silent_run() -> Any:

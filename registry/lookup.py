@@ -19,7 +19,7 @@ from onnxreg.schema.state import Channel, Entry, State, read_entries
 from onnxreg.schema.summary import VersionSummary
 from onnxreg.schema.version import Version
 
-EMPTY = "it holds no models yet: reg export, reg add and reg push bring some"
+EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
 SHOWN = 5
 """How many models a hint names."""
 

@@ -69,9 +69,12 @@ class Tracking:
         return IndexFile(index.data, str(value.get("token", "")) if same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last said what the index file is. NotFoundError where it never did."""
+        """Seconds since the registry last said what the index file is. NotFoundError where it never did.
+
+        A time to come (a clock was turned back) is as far from now as one that has passed.
+        """
         try:
-            return max(0.0, time.time() - self._token(name).stat().st_mtime)
+            return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 

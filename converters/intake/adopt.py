@@ -96,7 +96,7 @@ def _refuse_irregular(file: Path) -> None:
     if not file.exists():
         raise NotFoundError(f"there is no file {file}", "check the path")
     if file.is_dir():
-        raise InputError(f"{file} is a directory", "name the files in it one by one")
+        raise InputError(f"{file} is a directory", f"name the files in it: {file}/*")
     if not file.is_file():
         raise InputError(f"{file} is no regular file", "put its bytes into a file first")
 

@@ -150,7 +150,7 @@ class LocalRemote:
             except FileNotFoundError:
                 raise NotFoundError(
                     f"there is no registry in {self.root}",
-                    "check the path; `reg add`, `reg export`, `reg pull` and `reg push` make a new one",
+                    "check the path; `reg add`, `reg export`, `reg pull`, or a `reg push` to it, make a new one",
                 ) from None
             except NotADirectoryError:
                 raise InputError(f"{self.root} is not a directory", "name a directory") from None

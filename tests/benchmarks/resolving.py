@@ -15,9 +15,12 @@ from typing import Any
 from measure import Row, Run, pairs, rows
 
 from onnxreg.registry.facade import Registry
+from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.storage import index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.device import Device
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.events import Publish
 from onnxreg.schema.operators import read_operator_set
 from onnxreg.schema.presets import preset
 from onnxreg.schema.query import Query
@@ -26,6 +29,7 @@ from onnxreg.schema.state import State
 from onnxreg.schema.version import Version
 from onnxreg.schema.where import parse
 
+NAME, VERSION = "acme/many", Version(1, 0, 0)
 ARTIFACTS = 10_000
 SIX = "size >= 1MB and path ~ 'model-*' and name ~ 'acme/*' and (certified or opset < 20) and not recall.PHONE < 0.5"
 FORMATS = ("onnx", "onnx-int8", "ort", "onnx-android")
@@ -50,38 +54,28 @@ def artifact(number: int) -> dict[str, Any]:
     return found | {"ort_format": 6} if number % 4 == 2 else found
 
 
-def state_line() -> bytes:
-    """One version with so many artifacts."""
-    manifest = str(Digest.of(b"manifest"))
-    summary = {
-        "manifest": manifest,
+def index_file(registry: str) -> bytes:
+    """Of a model with one version of so many artifacts."""
+    manifest = Digest.of(b"manifest")
+    ledger = Ledger.empty(registry, NAME, {}.__getitem__)
+    about = {"time": "2026-01-02T03:04:05Z", "actor": "ada", "name": NAME, "nonce": "0" * 32}
+    ledger.append(Publish(**about, version=VERSION, manifest=manifest, size=1))
+    ledger.summaries[str(VERSION)] = {
+        "manifest": str(manifest),
         "size": 1,
         "artifacts": [artifact(number) for number in range(ARTIFACTS)],
         "files": [],
     }
-    return canonical.encode(
-        {
-            "registry": "0" * 32,
-            "name": "acme/many",
-            "seq": 1,
-            "head": manifest,
-            "channels": {},
-            "versions": {"1.0.0": {"manifest": manifest, "size": 1, "seq": 1}},
-            "newest": ["1.0.0"],
-            "summaries": {"1.0.0": summary},
-            "segments": [],
-        }
-    )
+    return ledger.encode()
 
 
 def benchmark(count: int = 25) -> list[Row]:
-    line = state_line()
+    line = index_file("0" * 32).split(b"\n")[0]
     state = State.decode(line)
-    version = Version.parse("1.0.0")
-    summary = state.summary(version)
+    summary = state.summary(VERSION)
     assert summary is not None
-    offer = Offer(version, state.versions[version], summary)
-    plain = canonical.decode(line)["summaries"]["1.0.0"]["artifacts"]
+    offer = Offer(VERSION, state.versions[VERSION], summary)
+    plain = canonical.decode(line)["summaries"][str(VERSION)]["artifacts"]
     cases: list[tuple[str, Query, Device | None, Callable[[dict[str, Any]], bool]]] = [
         ("no question", Query(), None, lambda a: True),
         (
@@ -110,7 +104,7 @@ def benchmark(count: int = 25) -> list[Row]:
             lambda a: (
                 a["size"] >= 1_000_000
                 and fnmatchcase(a["path"], "model-*")
-                and "acme/many".startswith("acme/")
+                and NAME.startswith("acme/")
                 and (a["state"] == "certified" or a["opset"] < 20)
                 and a["recall"].get("PHONE", 1) >= 0.5
             ),
@@ -151,15 +145,14 @@ def benchmark(count: int = 25) -> list[Row]:
 def in_process(count: int) -> Row:
     """The facade's question to a registry in a directory: the index file is read each time, and parsed once."""
     with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory)
-        line = state_line()
-        (root / "index" / "acme").mkdir(parents=True)
-        (root / "index" / "acme" / "many.jsonl").write_bytes(line + b"\n")
-        layout = {"layout": "onnxreg", "layout_version": 1, "min_reader": 1, "min_writer": 1, "id": "0" * 32}
-        (root / "registry.json").write_bytes(canonical.encode(layout))
-        registry, query = Registry(root), Query(certified=True, where=parse("opset <= 18"))
+        registry = Registry(Path(directory))
+        data = index_file(registry.id)
+        path = registry.store.root / index_path(NAME)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+        line, query = data.split(b"\n")[0], Query(certified=True, where=parse("opset <= 18"))
         measured = pairs(
-            lambda: timed(lambda: registry.resolve("acme/many", query)),
+            lambda: timed(lambda: registry.resolve(NAME, query)),
             lambda: timed(lambda: json.loads(line)),
             count,
         )

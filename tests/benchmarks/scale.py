@@ -32,7 +32,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.search.index import Kind, SearchIndex
 from onnxreg.schema import where
 gc.disable()
-started = time.perf_counter()
+started, used = time.perf_counter(), time.process_time()
 with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
     match sys.argv[2]:
         case "filter":
@@ -41,7 +41,7 @@ with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
             index.models()
         case text:
             index.query(where.parse(text), "*", list)
-print(time.perf_counter() - started)
+print(time.perf_counter() - started, time.process_time() - used)
 """
 
 
@@ -106,7 +106,8 @@ def _asker(
         prepare(registry)
         command = [python, "-c", QUERY, registry.store.root, what]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return Run(float(done.stdout), 0)
+        wall, cpu = map(float, done.stdout.split())
+        return Run(wall, 1, cpu)
 
     return ask
 

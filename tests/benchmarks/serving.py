@@ -106,9 +106,9 @@ def loaded(
     count: int,
     aim: str,
 ) -> list[Row]:
-    """Rows for the requests a second and the slowest of a hundred, each in pairs after a second that does not count."""
+    """Rows for the requests a second and the slowest of a hundred, each in pairs after a round that does not count."""
     for side in (ours, theirs):
-        ask(*side, 1)
+        ask(*side, SECONDS)
     measured = [(ask(*ours, SECONDS), ask(*theirs, SECONDS)) for _ in range(count)]
     return [
         row(what, peer, [(a.rate, b.rate) for a, b in measured], "/s", aim),
