@@ -36,10 +36,12 @@ def command(
     With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
     `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
     """
-    from onnxreg.registry.versions import read_benchmarks, read_version
+    from onnxreg.registry.versions import read_version
 
     session: Session = context.obj
     if benchmark:
+        from onnxreg.registry.gates.benchmarks import read_benchmarks
+
         _show_benchmarks(session, str(ref), read_benchmarks(session.place(remote), Ref.parse(ref)), as_json)
         return
     found = read_version(session.place(remote), Ref.parse(ref))

@@ -11,7 +11,7 @@ from onnxreg.registry import belief, lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.disk import MACHINE, host_errors
-from onnxreg.registry.gates.judging import relied_on
+from onnxreg.registry.gates.recorded import relied_on
 from onnxreg.registry.history.channels import Channels, held_by
 from onnxreg.registry.history.commit import load, read_ledger
 from onnxreg.registry.history.decisions import Decisions

@@ -1,10 +1,16 @@
-"""`Registry`: everything but conversion, in Python."""
+"""`Registry`: everything but conversion, in Python.
+
+What only some verbs need is imported by their methods, so that a push does not wait for gates, repair and packages.
+"""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxreg.registry import belief, lookup, resolving
 from onnxreg.registry.adding import Adding
@@ -12,18 +18,8 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.exchange import Exchange, check_distinct
-from onnxreg.registry.gates.attesting import Attested, attest, attest_benchmark
-from onnxreg.registry.gates.evaluations import SignedEvaluation, signed_evaluations
-from onnxreg.registry.gates.foreseen import Stopped, stopped_by
-from onnxreg.registry.gates.holding import check_free
-from onnxreg.registry.gates.policies import PolicyLog, read_policies, set_policy
-from onnxreg.registry.gates.promote import Promoter, Promotion
 from onnxreg.registry.hashing import measure
-from onnxreg.registry.health.repair import Repaired, gone_models, repair
-from onnxreg.registry.health.trusted import verify_watched
-from onnxreg.registry.health.usage import Usage, usage
-from onnxreg.registry.health.verify import Report
-from onnxreg.registry.history.collect import PATIENCE, Collected, collect, survey
+from onnxreg.registry.history.collect import PATIENCE
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.holdings import EVERYTHING, Selection, held_files, selected
@@ -33,20 +29,13 @@ from onnxreg.registry.home import default_root
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
-from onnxreg.registry.moving.packages import check_package_target, write_package
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.signing.crypto import PrivateKey
-from onnxreg.registry.signing.release import sign_release
 from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.policy import unsigned
 from onnxreg.registry.trust.reading import load_trust
-from onnxreg.registry.trust.releases import Signed, signatures
 from onnxreg.registry.trust.watched import Watched, refuse_the_past, watched
 from onnxreg.registry.versions import Published, read_log, read_version
-from onnxreg.schema.device import Device
-from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.dsse import MEDIA_TYPE as ENVELOPE
@@ -54,15 +43,29 @@ from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.events import Expire
 from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import FILENAME
-from onnxreg.schema.omsbundle import make_bundle
-from onnxreg.schema.packaging import Package, package
-from onnxreg.schema.policy import Policy as GatePolicy
 from onnxreg.schema.query import Query
-from onnxreg.schema.rebuilt import Rebuilt, compare
 from onnxreg.schema.ref import POLICY_LOG, Ref, check_name
 from onnxreg.schema.state import State
-from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.registry.gates.attesting import Attested
+    from onnxreg.registry.gates.evaluations import SignedEvaluation
+    from onnxreg.registry.gates.foreseen import Stopped
+    from onnxreg.registry.gates.policies import PolicyLog
+    from onnxreg.registry.gates.promote import Promotion
+    from onnxreg.registry.health.repair import Repaired
+    from onnxreg.registry.health.usage import Usage
+    from onnxreg.registry.health.verify import Report
+    from onnxreg.registry.history.collect import Collected
+    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.trust.releases import Signed
+    from onnxreg.schema.device import Device
+    from onnxreg.schema.diff import ManifestDiff
+    from onnxreg.schema.packaging import Package
+    from onnxreg.schema.policy import Policy as GatePolicy
+    from onnxreg.schema.rebuilt import Rebuilt
+    from onnxreg.schema.trustfile import Trust
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,8 @@ class Registry:
 
         GateError where a policy governs the channel; ConflictError where another move came first.
         """
+        from onnxreg.registry.gates.policies import check_free
+
         check_free(self.store, _ref(ref).name, tag)
         return self._deciding(_ref(ref).name).tag(_ref(ref), tag, reason)
 
@@ -164,6 +169,8 @@ class Registry:
         remote: Remote | None = None,
     ) -> Promotion:
         """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        from onnxreg.registry.gates.promote import Promoter
+
         promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
         return promoter.promote(_ref(ref), channel, dry_run, reason)
 
@@ -176,6 +183,8 @@ class Registry:
         what: str = "report",
     ) -> Attested:
         """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        from onnxreg.registry.gates.attesting import attest
+
         published = self.get(ref)
         return attest(
             self._deciding(published.name), published.ref, published.manifest, report, key, reason, what
@@ -183,6 +192,8 @@ class Registry:
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
+        from onnxreg.registry.gates.attesting import attest_benchmark
+
         published = self.get(ref)
         attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
 
@@ -190,6 +201,8 @@ class Registry:
         self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
     ) -> LogLine | None:
         """Put a policy in force; None where just that one is. See `policies.set_policy`."""
+        from onnxreg.registry.gates.policies import set_policy
+
         place = remote or self.store
         seen = Watched(place, self.heads)
         seen.read_index(POLICY_LOG)
@@ -199,10 +212,14 @@ class Registry:
 
     def stopped_by(self, policy: GatePolicy, remote: Source | None = None) -> list[Stopped]:
         """The channels that will not resolve any more once a policy is in force; see `foreseen.stopped_by`."""
+        from onnxreg.registry.gates.foreseen import stopped_by
+
         return stopped_by(Watched(remote or self.store, self.heads), policy)
 
     def policies(self, remote: Source | None = None) -> PolicyLog:
         """Every policy that a registry had."""
+        from onnxreg.registry.gates.policies import read_policies
+
         return read_policies(remote or Watched(self.store, self.heads))
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
@@ -235,6 +252,8 @@ class Registry:
         Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError where the
         registry went back in time: what it no longer names, it would lose.
         """
+        from onnxreg.registry.history.collect import collect, survey
+
         place = _there(remote or self.store)
         refuse_the_past(place, self.heads, self.heads.models(place.registry_id))
         decisions = Decisions(place, self.actor)
@@ -254,12 +273,16 @@ class Registry:
 
     def usage(self, names: Collection[str] = (), remote: Remote | None = None) -> Usage:
         """The space that models take, and what `gc` would free; see `usage.usage`."""
+        from onnxreg.registry.health.usage import usage
+
         return usage(_there(remote or self.store), names)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
     ) -> Purged:
         """Take a version down and delete its bytes now; see `Decisions.purge`."""
+        from onnxreg.registry.history.collect import collect
+
         refuse_the_past(self.store, self.heads, self.heads.models(self.id))
         taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
         return Purged([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
@@ -301,10 +324,14 @@ class Registry:
         new_from: Source | None = None,
     ) -> ManifestDiff:
         """What changed from one version to another, each here or in the registry that it is said to be from."""
+        from onnxreg.schema.diff import diff
+
         return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
     def compare(self, published: Published, draft: Draft) -> Rebuilt:
         """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        from onnxreg.schema.rebuilt import compare
+
         recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
 
         def contents(path: str) -> tuple[bytes, bytes] | None:
@@ -327,11 +354,15 @@ class Registry:
         remote: Remote | None = None,
     ) -> Report:
         """Read everything again (or one model, or one version of it) and name every damage."""
+        from onnxreg.registry.health.trusted import verify_watched
+
         place = _there(remote or self.store)
         return verify_watched(place, self.heads, None if ref is None else _ref(ref), progress)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.Found:
         """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        from onnxreg.registry.signing.release import sign_release
+
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
         return self._deciding(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
@@ -339,6 +370,8 @@ class Registry:
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> Published:
         """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
         kind than ECDSA P-256."""
+        from onnxreg.schema.omsbundle import make_bundle
+
         published = self.get(ref)
         files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
         data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
@@ -353,6 +386,8 @@ class Registry:
 
         `trust` is by default what the user's trust file says.
         """
+        from onnxreg.registry.trust.releases import signatures
+
         ledger, versions = self._asked(_ref(ref), remote or self.store)
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
@@ -360,6 +395,9 @@ class Registry:
 
     def unsigned(self, name: str, remote: Source | None = None, trust: Trust | None = None) -> list[Version]:
         """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        from onnxreg.registry.trust.policy import unsigned
+        from onnxreg.registry.trust.releases import signatures
+
         ledger, _ = load(remote or self.store, check_name(name))
         trust = load_trust() if trust is None else trust
         return unsigned(trust, ledger, list(signatures(ledger, trust)))
@@ -368,6 +406,8 @@ class Registry:
         self, ref: Ref | str, remote: Source | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.Found, list[SignedEvaluation]]]:
         """As `signatures`: those on later evaluations of the artifacts of each version."""
+        from onnxreg.registry.gates.evaluations import signed_evaluations
+
         ledger, versions = self._asked(_ref(ref), remote or self.store)
         signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
@@ -396,6 +436,8 @@ class Registry:
         Without `source`: the sole remote, or the one called origin; without any, what can be repaired from here alone.
         A `remote` is repaired from this registry, where no source is named. Damaged index files are kept aside here.
         """
+        from onnxreg.registry.health.repair import gone_models, repair
+
         place = remote or self.store
         copies = self._source(source) if remote is None or source is not None else self.store
         if copies is not None:
@@ -503,6 +545,9 @@ class Registry:
         An earlier package there is replaced as a whole. NotFoundError where what is selected is not here, InputError where
         ONNX Runtime loads none of it.
         """
+        from onnxreg.registry.moving.packages import check_package_target, write_package
+        from onnxreg.schema.packaging import package
+
         check_package_target(output, self.store.root)
         published = self.get(ref)
         artifacts = selected(published.manifest, published.held, selection, str(published.ref))

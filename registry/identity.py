@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from onnxreg.registry.storage import LAYOUT_VERSION
+from onnxreg.registry.layout import LAYOUT_VERSION
 from onnxreg.schema.errors import HostError, IntegrityError
 from onnxreg.schema.ref import REGISTRY_ID
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.registry.around import innermost
 from onnxreg.registry.blobs import read_blob, steady
 from onnxreg.registry.lookup import Found, find_in, read_summary, state_of
-from onnxreg.registry.storage import IndexFile, Source, innermost
+from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.query import Query

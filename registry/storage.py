@@ -1,97 +1,18 @@
-"""What a place that holds a registry must be able to do. Every backend keeps the same tree of files.
+"""What a place that holds a registry must be able to do, as protocols; `layout` is the tree of files that each keeps."""
 
-registry.json               which registry this is
-blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` where a collector had condemned the plain key
-index/<name>.jsonl          the one mutable file of a model
-policy.jsonl                the registry's own log of policies
-gc/intents/<note>           a push under way
-gc/condemned/<note>         what a collector is about to delete
-"""
-
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
+from onnxreg.registry.layout import BlobKey, Kind
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import LostRaceError, NotFoundError, RemoteError
-from onnxreg.schema.ref import POLICY_LOG, is_name
+from onnxreg.schema.errors import NotFoundError, RemoteError
 
-LAYOUT_VERSION = 1
 CHUNK = 1024 * 1024
 MAX_DOCUMENT = 64 * 2**20
 """An index file, or another document that is read at once, with more bytes than this is refused."""
-
-
-GENERATIONS = 8
-"""How many keys a blob may have; a reader that does not find the plain key tries these."""
-
-Kind = Literal["intents", "condemned"]
-"""The notes that pushers and collectors leave for each other."""
-
-NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: the id of the push that wrote it, and for an intent the attempt."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class BlobKey:
-    """One place of a blob in the tree. Generation 0 is the plain one."""
-
-    digest: Digest
-    generation: int = 0
-
-    @property
-    def path(self) -> str:
-        return f"{blob_path(self.digest)}{f'.{self.generation}' if self.generation else ''}"
-
-    @classmethod
-    def of_path(cls, path: str) -> "BlobKey | None":
-        """The key that lies there; None where no blob has that path."""
-        digest, _, generation = path.rpartition("/")[2].partition(".")
-        known = generation in ("", *map(str, range(1, GENERATIONS)))
-        if not known or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            return None
-        key = cls(Digest(digest), int(generation or 0))
-        return key if key.path == path else None
-
-
-def blob_path(digest: Digest) -> str:
-    """Where a blob lies in the tree, as a rule."""
-    return f"blobs/sha256/{digest.hex[:2]}/{digest.hex}"
-
-
-def keys_of(digest: Digest) -> list[BlobKey]:
-    """Every key that a blob may have, the plain one first."""
-    return [BlobKey(digest, generation) for generation in range(GENERATIONS)]
-
-
-def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
-    """The first key of a blob that nobody condemned. LostRaceError where all of them are, by collectors under way."""
-    for key in keys_of(digest):
-        if key not in condemned:
-            return key
-    raise LostRaceError(
-        f"every key of blob {digest.short}... is condemned by some collector",
-        "`reg doctor` names the collectors that never ended",
-    )
-
-
-def note_path(kind: Kind, note: str) -> str:
-    """Where a note lies in the tree."""
-    return f"gc/{kind}/{note}"
-
-
-def index_path(name: str) -> str:
-    """Where a model's index file lies in the tree; the registry's log of policies is read and swapped as one too."""
-    return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
-
-
-def model_of(path: str) -> str | None:
-    """The model whose index file lies there; None where no model's does."""
-    name = path.removeprefix("index/").removesuffix(".jsonl")
-    return name if is_name(name) and path == index_path(name) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,49 +255,3 @@ class Remote(Source, Notes, Collectable, Protocol):
     def push(self) -> AbstractContextManager[Push]:
         """Begin a unit of work."""
         ...
-
-
-class Around:
-    """A registry to read from, in front of another: what it does not do in its own way, that one does."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    @property
-    def url(self) -> str:
-        return self.source.url
-
-    @property
-    def registry_id(self) -> str:
-        return self.source.registry_id
-
-    @property
-    def is_mirror(self) -> bool:
-        return self.source.is_mirror
-
-    def names(self) -> Iterator[str]:
-        return self.source.names()
-
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        return self.source.read_index(name, known)
-
-    def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        return self.source.has(digests)
-
-    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        return self.source.open_blob(digest, start)
-
-    def blob_url(self, digest: Digest) -> str:
-        return self.source.blob_url(digest)
-
-
-def layers(place: Source) -> Iterator[Source]:
-    """A place, and each that is behind it."""
-    yield place
-    if isinstance(place, Around):
-        yield from layers(place.source)
-
-
-def innermost(place: Source) -> Source:
-    """The registry that a place reads from, without what is wrapped around it."""
-    return list(layers(place))[-1]

@@ -13,11 +13,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from onnxreg.registry.around import Around
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import host_errors
+from onnxreg.registry.layout import index_path
 from onnxreg.registry.lookup import state_of
-from onnxreg.registry.storage import Around, IndexFile, Source, index_path
+from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError, RegError

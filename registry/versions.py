@@ -1,16 +1,14 @@
-"""One version as it was published: its manifest, how fast its artifacts ran, the log that it stands in."""
+"""One version as it was published: its manifest, and the log that it stands in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnxreg.registry import lookup
 from onnxreg.registry.blobs import read_blob
-from onnxreg.registry.gates.benchmarks import benchmarks
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.storage import Source
-from onnxreg.schema.benchmark import BenchmarkDocument
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.logline import LogLine
 from onnxreg.schema.manifest import Manifest
@@ -49,13 +47,6 @@ def read_version(place: Source, ref: Ref) -> Published:
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
     return Published(found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts)
-
-
-def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
-    """How fast a version's artifacts ran, oldest first; see `benchmarks.benchmarks`. NotFoundError, IntegrityError."""
-    version = read_version(place, ref)
-    ledger, _ = load(place, version.name)
-    return benchmarks(ledger, version.digest, version.manifest)
 
 
 def read_log(place: Source, name: str) -> list[LogLine]:

@@ -1,15 +1,19 @@
 """Which class reads a document: dispatch on `format` and `format_version`."""
 
+from typing import TYPE_CHECKING
+
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import FILENAME, Manifest
-from onnxreg.schema.manifest_v1 import ManifestV1
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest_v1 import ManifestV1
 
 FORMAT = "openmed-onnx"
 VERSIONS = (1, 2)
 
 
-def read_manifest(data: bytes, what: str = FILENAME) -> Manifest | ManifestV1:
+def read_manifest(data: bytes, what: str = FILENAME) -> "Manifest | ManifestV1":
     """Read a manifest of any version this build knows; InputError for another version or another document."""
     value = canonical.decode(data, what)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -18,6 +22,8 @@ def read_manifest(data: bytes, what: str = FILENAME) -> Manifest | ManifestV1:
         )
     version = value.get("format_version")
     if version == 1 and version is not True:
+        from onnxreg.schema.manifest_v1 import ManifestV1
+
         return ManifestV1.decode(data, what)
     if version == 2:
         return Manifest.decode(data, what)

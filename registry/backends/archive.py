@@ -18,7 +18,8 @@ from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.zipped import AGAIN, open_entry, read_directory
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import UPGRADE
-from onnxreg.registry.storage import MAX_DOCUMENT, BlobKey, MissingBlobError, index_path, model_of
+from onnxreg.registry.layout import BlobKey, index_path, model_of
+from onnxreg.registry.storage import MAX_DOCUMENT, MissingBlobError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError

@@ -22,7 +22,8 @@ from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
-from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError, index_path
+from onnxreg.registry.layout import index_path
+from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError, why
 
 TIMEOUT = 60

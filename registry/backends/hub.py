@@ -37,16 +37,8 @@ from onnxreg.registry.backends.hubpush import HubPush
 from onnxreg.registry.backends.objects import open_first
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.identity import check_writer, new_identity, other_registry, read_identity
-from onnxreg.registry.storage import (
-    BlobKey,
-    IndexFile,
-    Kind,
-    MissingBlobError,
-    TreeFile,
-    index_path,
-    keys_of,
-    note_path,
-)
+from onnxreg.registry.layout import BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.storage import IndexFile, MissingBlobError, TreeFile
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.ref import is_name

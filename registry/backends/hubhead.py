@@ -9,7 +9,7 @@ from onnxreg.registry.backends import repocard
 from onnxreg.registry.backends.hubclient import Entry, Hub, Operation, git_oid
 from onnxreg.registry.backends.huberrors import StaleParentError
 from onnxreg.registry.backends.retrying import UnansweredError
-from onnxreg.registry.storage import NOTE, BlobKey, Kind, note_path
+from onnxreg.registry.layout import NOTE, BlobKey, Kind, note_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, RemoteError
 

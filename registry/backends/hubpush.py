@@ -16,7 +16,8 @@ from onnxreg.registry.backends.hubhead import Decide, Head, Snapshot, is_file, t
 from onnxreg.registry.backends.hubsent import Meter, MeteredAddition
 from onnxreg.registry.backends.sentfile import hand_over
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import Arriving, BlobKey, Hasher, index_path, usable_key
+from onnxreg.registry.layout import BlobKey, index_path, usable_key
+from onnxreg.registry.storage import Arriving, Hasher
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError
 from onnxreg.schema.ref import POLICY_LOG

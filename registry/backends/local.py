@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from onnxreg.registry.backends.regular import is_regular, open_regular, read_bounded, regular_size
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.identity import check_writer, new_identity, read_identity
-from onnxreg.registry.storage import (
-    MAX_DOCUMENT,
-    NOTE,
-    BlobKey,
-    IndexFile,
-    Kind,
-    MissingBlobError,
-    TreeFile,
-    index_path,
-    keys_of,
-    note_path,
-)
+from onnxreg.registry.layout import NOTE, BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, MissingBlobError, TreeFile
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.ref import is_name

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.direct import LARGE, past_cache
 from onnxreg.registry.disk import Disk, host_errors
-from onnxreg.registry.storage import Arriving, BlobKey, Hasher, keys_of, usable_key
+from onnxreg.registry.layout import BlobKey, keys_of, usable_key
+from onnxreg.registry.storage import Arriving, Hasher
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
 

@@ -11,22 +11,8 @@ from typing import Any, BinaryIO, Protocol, cast
 from onnxreg.registry import hashing
 from onnxreg.registry.backends.checked import Checked
 from onnxreg.registry.identity import check_writer, new_identity, other_registry, read_identity
-from onnxreg.registry.storage import (
-    NOTE,
-    Arriving,
-    BlobKey,
-    Hasher,
-    IndexFile,
-    Kind,
-    MissingBlobError,
-    Piece,
-    TreeFile,
-    index_path,
-    keys_of,
-    model_of,
-    note_path,
-    usable_key,
-)
+from onnxreg.registry.layout import NOTE, BlobKey, Kind, index_path, keys_of, model_of, note_path, usable_key
+from onnxreg.registry.storage import Arriving, Hasher, IndexFile, MissingBlobError, Piece, TreeFile
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import LostRaceError, NotFoundError
 

@@ -28,7 +28,8 @@ from onnxreg.registry.backends.ranges import Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.s3client import Place, RejectedError, S3Client
 from onnxreg.registry.backends.s3upload import Uploader
 from onnxreg.registry.backends.sentfile import Sent, SentFile, hand_over
-from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, BlobKey, blob_path
+from onnxreg.registry.layout import BlobKey, blob_path
+from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
 from onnxreg.schema.errors import InputError, RemoteError
 
 SINGLE = 16 * 2**20

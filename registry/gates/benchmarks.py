@@ -1,16 +1,20 @@
 """How fast a version's artifacts ran, as it was put on record: no gate looks at it."""
 
-from onnxreg.registry.gates.judging import attestations
-from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.gates.recorded import attestations
+from onnxreg.registry.history.commit import load
+from onnxreg.registry.storage import Source
+from onnxreg.registry.versions import read_version
 from onnxreg.schema.benchmark import MEDIA_TYPE, BenchmarkDocument
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.ref import Ref
 
 
-def benchmarks(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[BenchmarkDocument]:
-    """The benchmarks that a log attests of a manifest, oldest first.
+def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
+    """The benchmarks that a log attests of a version, oldest first.
 
-    NotFoundError or IntegrityError where a statement cannot be read.
+    NotFoundError or IntegrityError where the version or a statement cannot be read.
     """
-    found = [event for event in attestations(ledger, digest, manifest) if event.media_type == MEDIA_TYPE]
-    return [BenchmarkDocument.decode(ledger.fetch(event.statement), "a benchmark") for event in found]
+    version = read_version(place, ref)
+    ledger, _ = load(place, version.name)
+    about = attestations(ledger, version.digest, version.manifest)
+    found = [ledger.fetch(event.statement) for event in about if event.media_type == MEDIA_TYPE]
+    return [BenchmarkDocument.decode(data, "a benchmark") for data in found]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.gates.judging import evaluation_of
+from onnxreg.registry.gates.recorded import evaluation_of
 from onnxreg.registry.history.indexfile import read_line
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.trust.judging import Verdict

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.gates.evidence import Evidence
-from onnxreg.registry.gates.judging import compared_with, judge_version, moves
+from onnxreg.registry.gates.judging import judge_version
 from onnxreg.registry.gates.policies import PolicyLog, read_policies
+from onnxreg.registry.gates.recorded import compared_with, moves
 from onnxreg.registry.history.commit import read_ledger
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.lookup import Found, state_of
@@ -137,12 +138,3 @@ def audit_gates(place: Source, ledger: Ledger, trust: Trust | None = None) -> It
             check_held(ledger, read_policies(place), channel, trust)
         except RegError as error:
             yield "gate", error.message
-
-
-def check_free(place: Source, name: str, channel: str) -> None:
-    """GateError where a channel is governed: only a promotion moves it."""
-    if read_policies(place).policy.covering(name, channel):
-        raise GateError(
-            f"a policy governs {name}:{channel} in {place.url}",
-            f"promote instead: reg promote {name}:VERSION {channel}",
-        )

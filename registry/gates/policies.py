@@ -10,7 +10,14 @@ from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, ForkError, InputError, IntegrityError, LostRaceError
+from onnxreg.schema.errors import (
+    ConflictError,
+    ForkError,
+    GateError,
+    InputError,
+    IntegrityError,
+    LostRaceError,
+)
 from onnxreg.schema.linesig import SignLine, sign_line
 from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import Policy
@@ -134,3 +141,12 @@ def _publish(place: Remote, log: PolicyLog, before: IndexFile | None) -> None:
         raise ConflictError(
             "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
         ) from error
+
+
+def check_free(place: Source, name: str, channel: str) -> None:
+    """GateError where a channel is governed: only a promotion moves it."""
+    if read_policies(place).policy.covering(name, channel):
+        raise GateError(
+            f"a policy governs {name}:{channel} in {place.url}",
+            f"promote instead: reg promote {name}:VERSION {channel}",
+        )

@@ -6,8 +6,9 @@ from io import BytesIO
 
 from onnxreg.registry import lookup
 from onnxreg.registry.gates.evidence import Evidence
-from onnxreg.registry.gates.judging import Judged, compared_with, judge_version, moves
+from onnxreg.registry.gates.judging import Judged, judge_version
 from onnxreg.registry.gates.policies import PolicyLog, read_policies
+from onnxreg.registry.gates.recorded import compared_with, moves
 from onnxreg.registry.history.commit import commit, load
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.stamp import stamp

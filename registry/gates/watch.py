@@ -6,9 +6,10 @@ so, or the registry lies on this machine, where to look costs nothing.
 
 from typing import Any
 
+from onnxreg.registry.around import innermost
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.lookup import Found
-from onnxreg.registry.storage import IndexFile, Source, innermost
+from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema import canonical

@@ -22,10 +22,11 @@ from onnxreg.registry.health.verify import stray_files
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.transfer import missing_lines
 from onnxreg.registry.identity import read_identity
+from onnxreg.registry.layout import LAYOUT_VERSION, Kind, note_path
 from onnxreg.registry.lookup import read_state
 from onnxreg.registry.opening import open_url
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.storage import LAYOUT_VERSION, Kind, Remote, note_path
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import IntegrityError, RegError
 
 GIB = 2**30

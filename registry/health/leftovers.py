@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from onnxreg.registry.health.verify import belongs
-from onnxreg.registry.storage import NOTE, Remote, TreeFile
+from onnxreg.registry.layout import NOTE
+from onnxreg.registry.storage import Remote, TreeFile
 from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
 
 PROBE = re.compile(r"gc/probe-[0-9a-f]{16}")

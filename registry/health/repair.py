@@ -15,8 +15,9 @@ from onnxreg.registry.health.verify import Damage, Report
 from onnxreg.registry.history.collect import collect
 from onnxreg.registry.history.commit import announced, load, read_condemned
 from onnxreg.registry.history.ledger import Fetch, Ledger, replay
+from onnxreg.registry.layout import BlobKey, usable_key
 from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
-from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Push, Remote, usable_key
+from onnxreg.registry.storage import BlobReader, IndexFile, Push, Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.logline import LogLine

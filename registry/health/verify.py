@@ -13,18 +13,10 @@ from onnxreg.registry.history.collect import blob_keys
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.history.references import Reference, documents, files, present_versions
+from onnxreg.registry.layout import NOTE, BlobKey, model_of
 from onnxreg.registry.moving import copying
 from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
-from onnxreg.registry.storage import (
-    NOTE,
-    BlobKey,
-    IndexFile,
-    MissingBlobError,
-    Remote,
-    TreeFile,
-    UnlistedError,
-    model_of,
-)
+from onnxreg.registry.storage import IndexFile, MissingBlobError, Remote, TreeFile, UnlistedError
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.version import Version

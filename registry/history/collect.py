@@ -15,7 +15,8 @@ from onnxreg.registry.history.commit import commit, read_ledger
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.references import references
 from onnxreg.registry.history.stamp import stamp
-from onnxreg.registry.storage import BlobKey, IndexFile, Push, Remote, TreeFile, model_of, note_path
+from onnxreg.registry.layout import BlobKey, model_of, note_path
+from onnxreg.registry.storage import IndexFile, Push, Remote, TreeFile
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError

@@ -14,8 +14,9 @@ from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher, steady
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.signing.signer import line_signer
-from onnxreg.registry.storage import BlobKey, BlobReader, IndexFile, Notes, Push, Remote, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Notes, Push, Remote, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, LostRaceError, NotFoundError

@@ -18,9 +18,9 @@ from onnxreg.registry.backends.huberrors import StaleParentError
 from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.probes import RACERS
 from onnxreg.registry.backends.retrying import UnansweredError
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.live.trial import InapplicableError, Trial
 from onnxreg.registry.live.writers import push_and_pull
-from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
 

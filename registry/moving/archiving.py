@@ -29,8 +29,9 @@ from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.history.references import Reference, documents, files
 from onnxreg.registry.identity import new_identity
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.moving.copying import Metered, Progress
-from onnxreg.registry.storage import Source, blob_path, index_path
+from onnxreg.registry.storage import Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.ref import POLICY_LOG, Ref

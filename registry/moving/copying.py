@@ -14,7 +14,6 @@ from typing import Any, BinaryIO, TypeVar, cast
 from onnxreg.registry import stopping
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.gates.holding import check_free
 from onnxreg.registry.history.commit import commit, load, load_own
 from onnxreg.registry.history.holdings import Held
 from onnxreg.registry.history.ledger import Ledger
@@ -92,8 +91,11 @@ def copy(
     work = _Work(
         source, destination, make_plan(wish, ours, theirs), dict(theirs.channels), progress or Progress()
     )
-    for tag in work.plan.moves:
-        check_free(destination, wish.name, tag.tag)
+    if work.plan.moves:
+        from onnxreg.registry.gates.policies import check_free
+
+        for tag in work.plan.moves:
+            check_free(destination, wish.name, tag.tag)
     present = destination.has(work.plan.blobs) if work.plan.blobs else set()
     moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
     if work.plan.changes or moving:

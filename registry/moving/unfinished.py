@@ -2,9 +2,10 @@
 
 from contextlib import suppress
 
+from onnxreg.registry.around import innermost
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.disk import host_errors
-from onnxreg.registry.storage import Remote, Source, innermost
+from onnxreg.registry.storage import Remote, Source
 
 MARK = "unfinished"
 

@@ -16,18 +16,11 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.belief import check_believed
 from onnxreg.registry.blobs import steady
 from onnxreg.registry.disk import Disk, host_errors
+from onnxreg.registry.layout import BlobKey, blob_path, index_path, keys_of
 from onnxreg.registry.search import scan
 from onnxreg.registry.serving.files import open_beneath
 from onnxreg.registry.serving.lru import Lru
-from onnxreg.registry.storage import (
-    MAX_DOCUMENT,
-    BlobKey,
-    IndexFile,
-    MissingBlobError,
-    blob_path,
-    index_path,
-    keys_of,
-)
+from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, MissingBlobError
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.digest import Digest

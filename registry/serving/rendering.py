@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.serving import views
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.figures import size
 

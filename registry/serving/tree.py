@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from onnxreg.registry.layout import BlobKey, model_of
 from onnxreg.registry.serving.answers import JSON, HttpError, of_bytes, of_file
 from onnxreg.registry.serving.place import Place
-from onnxreg.registry.storage import BlobKey, model_of
 from onnxreg.schema.ref import POLICY_LOG
 
 FOREVER = "max-age=31536000, immutable"

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.registry.storage import Around, IndexFile, Refreshing, Source, layers
+from onnxreg.registry.around import Around, layers
+from onnxreg.registry.storage import IndexFile, Refreshing, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.errors import IntegrityError

@@ -16,7 +16,7 @@ from measure import Row, Run, pairs, rows
 
 from onnxreg.registry.facade import Registry
 from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.storage import index_path
+from onnxreg.registry.layout import index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.device import Device
 from onnxreg.schema.digest import Digest

@@ -14,8 +14,8 @@ from measure import Row, Run, pairs, rows, run
 from startup import installed
 
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import index_path
 from onnxreg.registry.search.index import FILE
-from onnxreg.registry.storage import index_path
 from onnxreg.schema.draft import Draft, DraftArtifact
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))

@@ -20,7 +20,7 @@ from load import Ask, Server, ask, download, timed
 from measure import Row, row
 
 from onnxreg.registry import Registry
-from onnxreg.registry.storage import blob_path, index_path
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.schema.draft import Draft, DraftArtifact
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))

@@ -16,7 +16,8 @@ import pytest
 from onnxreg.cli import main as entry
 from onnxreg.cli.errors import EXIT_STATUS, needs, still
 from onnxreg.registry import Registry
-from onnxreg.registry.storage import MissingBlobError, blob_path
+from onnxreg.registry.layout import blob_path
+from onnxreg.registry.storage import MissingBlobError
 from onnxreg.schema import errors
 from onnxreg.schema.digest import Digest
 

@@ -11,8 +11,8 @@ import pytest
 
 from onnxreg.cli import query
 from onnxreg.registry import Registry, lookup
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.search.index import FILE
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema.ref import Ref
 from onnxreg.schema.where_fields import FIELDS
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 
 Reg = Callable[..., Any]
 Process = subprocess.Popen[str]

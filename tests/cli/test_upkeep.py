@@ -14,8 +14,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.objects import ObjectRemote
+from onnxreg.registry.layout import BlobKey, blob_path
 from onnxreg.registry.opening import open_url
-from onnxreg.registry.storage import BlobKey, blob_path
 from onnxreg.schema.digest import Digest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))

@@ -16,8 +16,8 @@ import showroom
 from regserve import Site, running, wait
 
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import BlobKey, blob_path
 from onnxreg.registry.serving import server
-from onnxreg.registry.storage import BlobKey, blob_path
 
 MAIN = """
 daemon off; user root; worker_processes 1; pid {0}/pid; error_log {0}/errors;

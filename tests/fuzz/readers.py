@@ -17,9 +17,9 @@ from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.history.indexfile import decode_index, read_segment
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.identity import new_identity, read_identity
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.manifests import read_manifest
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema import canonical, documents
 from onnxreg.schema.diff import ManifestDiff, diff
 from onnxreg.schema.digest import Digest

@@ -9,7 +9,8 @@ from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.identity import new_identity
-from onnxreg.registry.storage import Remote, blob_path, index_path
+from onnxreg.registry.layout import blob_path, index_path
+from onnxreg.registry.storage import Remote
 from onnxreg.schema import canonical
 from onnxreg.schema import events as kinds
 from onnxreg.schema.digest import Digest

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mutation import mutate
 from readers import Reader, readers
 
-from onnxreg.registry.storage import index_path
+from onnxreg.registry.layout import index_path
 from onnxreg.schema.events import KINDS
 from onnxreg.schema.logline import LogLine
 

@@ -14,10 +14,10 @@ from mutation import forge, mutate, rechained
 from test_fuzz_readers import bounded
 
 from onnxreg.registry.health.verify import verify
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.lookup import all_versions, read_state
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
 

@@ -9,7 +9,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.history.indexfile import decode_index
 from onnxreg.registry.history.ledger import replay
 from onnxreg.registry.history.stamp import stamp
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict

@@ -16,7 +16,7 @@ from typing import Any
 
 from onnxreg.registry import Registry
 from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.storage import blob_path, index_path
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.events import Publish, Tag, Yank

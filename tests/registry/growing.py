@@ -19,12 +19,12 @@ from onnxreg.registry import Registry, lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.objects import Known, ObjectRemote
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.mirror import mirror
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.index import Kind, SearchIndex
-from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.version import Version
 

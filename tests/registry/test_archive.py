@@ -21,9 +21,9 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.zipped import LOCAL_HEADER
 from onnxreg.registry.health.archived import verify_archive
 from onnxreg.registry.health.verify import Report
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.moving.archiving import Archived, choose, create_archive
 from onnxreg.registry.moving.mirror import mirror, open_both
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.versions import read_benchmarks
+from onnxreg.registry.gates.benchmarks import read_benchmarks
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import InputError, NotFoundError

@@ -7,7 +7,7 @@ import pytest
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import memory_remote
 from onnxreg.registry.blobs import fetcher
-from onnxreg.registry.storage import BlobKey
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.testing import put
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError

@@ -18,7 +18,8 @@ from onnxreg.registry.history.commit import commit, load
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.retention import Policy
-from onnxreg.registry.storage import BlobKey, Remote
+from onnxreg.registry.layout import BlobKey
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError

@@ -14,8 +14,8 @@ from gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
 
 from onnxreg.registry import Registry
 from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.signing.crypto import PrivateKey, generate
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema import events
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import GateError, IntegrityError, NotFoundError, RegError

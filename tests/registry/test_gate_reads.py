@@ -15,8 +15,8 @@ from gated import LAX, NAME, POLICY, Attacker, filled, refusal
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import index_path
 from onnxreg.registry.signing.crypto import generate
-from onnxreg.registry.storage import index_path
 from onnxreg.schema.policy import read_policy
 
 STABLE = f"{NAME}:stable"

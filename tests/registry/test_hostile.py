@@ -10,7 +10,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError

@@ -18,7 +18,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends import ranges, retrying
 from onnxreg.registry.backends.http import http_remote
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.storage import BlobKey, blob_path
+from onnxreg.registry.layout import BlobKey, blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import NotFoundError, RemoteError

@@ -25,11 +25,12 @@ from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect, condemn
 from onnxreg.registry.history.commit import load, read_condemned
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import mirror, open_both
 from onnxreg.registry.opening import open_url
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.storage import BlobKey, IndexFile, Remote, Source
+from onnxreg.registry.storage import IndexFile, Remote, Source
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.digest import Digest

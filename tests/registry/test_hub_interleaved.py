@@ -28,9 +28,9 @@ from onnxreg.registry.backends.retrying import UnansweredError
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect
 from onnxreg.registry.identity import new_identity
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.version import Version
 

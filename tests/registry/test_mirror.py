@@ -19,10 +19,11 @@ from onnxreg.registry.history.collect import blob_keys, collect
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.references import references
 from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving import unfinished
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.moving.mirror import Mirrored, mirror, open_both
-from onnxreg.registry.storage import Remote, UnlistedError, blob_path
+from onnxreg.registry.storage import Remote, UnlistedError
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError

@@ -18,11 +18,12 @@ from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.mirror import mirror
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.search.index import Kind, SearchIndex
-from onnxreg.registry.storage import Remote, blob_path
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError

@@ -11,10 +11,10 @@ from onnxreg.registry.history.channels import Channels
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Skipped, worst
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import (
     ConflictError,

@@ -20,11 +20,11 @@ from hypothesis import given
 from onnxreg.registry import Registry, lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.search import asking, candidates, db, scan, tables
 from onnxreg.registry.search import index as search
 from onnxreg.registry.search.candidates import Told
 from onnxreg.registry.search.index import SearchIndex
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema import where
 from onnxreg.schema.errors import HostError, InputError
 from onnxreg.schema.ref import Ref

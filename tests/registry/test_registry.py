@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError

@@ -12,7 +12,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.health.repair import Repaired, gone_models, repair
 from onnxreg.registry.health.verify import Report, verify
-from onnxreg.registry.storage import BlobKey, Remote, blob_path
+from onnxreg.registry.layout import BlobKey, blob_path
+from onnxreg.registry.storage import Remote
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import ConflictError

@@ -20,9 +20,10 @@ from faults import Proxy, proxy
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import partial, ranges, retrying
 from onnxreg.registry.hashing import PieceHasher
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving import copying
 from onnxreg.registry.moving.copying import Progress
-from onnxreg.registry.storage import Piece, blob_path
+from onnxreg.registry.storage import Piece
 from onnxreg.registry.versions import Published
 from onnxreg.schema.digest import PIECE, PIECES, Digest, piece_size
 from onnxreg.schema.draft import Draft, DraftArtifact

@@ -20,7 +20,8 @@ from onnxreg.registry.backends import retrying, s3
 from onnxreg.registry.backends.s3 import s3_remote
 from onnxreg.registry.health.verify import verify
 from onnxreg.registry.history.collect import collect
-from onnxreg.registry.storage import BlobKey, Remote
+from onnxreg.registry.layout import BlobKey
+from onnxreg.registry.storage import Remote
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft

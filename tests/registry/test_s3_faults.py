@@ -18,7 +18,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying, s3client
 from onnxreg.registry.backends.s3 import s3_remote
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.testing import put
 from onnxreg.registry.versions import Published
 from onnxreg.schema.digest import Digest

@@ -22,8 +22,9 @@ from faults import Proxy, at
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import ranges, s3, s3upload
 from onnxreg.registry.backends.s3 import s3_remote
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving import copying
-from onnxreg.registry.storage import Piece, blob_path
+from onnxreg.registry.storage import Piece
 from onnxreg.schema.digest import PIECE, Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import IntegrityError, RemoteError

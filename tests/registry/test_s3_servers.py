@@ -21,7 +21,8 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying, s3, s3upload
 from onnxreg.registry.backends.s3 import s3_remote
-from onnxreg.registry.storage import BlobKey, Remote
+from onnxreg.registry.layout import BlobKey
+from onnxreg.registry.storage import Remote
 from onnxreg.registry.testing import RemoteContract, put
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft

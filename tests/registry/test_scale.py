@@ -12,10 +12,10 @@ from onnxreg.registry import Registry, lookup, resolving
 from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.history.ledger import Ledger, replay
 from onnxreg.registry.history.references import refers_to
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.index import FILE, Kind, SearchIndex
 from onnxreg.registry.search.listing import read_model
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.registry.versions import Published
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.ref import Ref

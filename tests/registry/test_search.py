@@ -17,11 +17,11 @@ import pytest
 from onnxreg.registry import Registry, lookup, resolving
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.layout import index_path
 from onnxreg.registry.search import index as search
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.index import Kind, SearchIndex
 from onnxreg.registry.search.listing import Model, read_model
-from onnxreg.registry.storage import index_path
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.events import Untag
 from onnxreg.schema.query import Query

@@ -18,7 +18,7 @@ from faults import Proxy, proxy
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
-from onnxreg.registry.storage import index_path
+from onnxreg.registry.layout import index_path
 from onnxreg.registry.tracking import Tracking
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError

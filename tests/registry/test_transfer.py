@@ -10,9 +10,9 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError

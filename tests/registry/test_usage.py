@@ -8,7 +8,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.health.usage import usage
 from onnxreg.registry.history.collect import blob_keys, survey
 from onnxreg.registry.history.retention import Policy
-from onnxreg.registry.storage import BlobKey
+from onnxreg.registry.layout import BlobKey
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import IntegrityError, NotFoundError
 

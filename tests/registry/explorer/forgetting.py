@@ -16,8 +16,9 @@ from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.history import collect
 from onnxreg.registry.history.commit import TRIES, commit
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.layout import BlobKey, Kind
 from onnxreg.registry.moving import copying
-from onnxreg.registry.storage import BlobKey, IndexFile, Kind, Push
+from onnxreg.registry.storage import IndexFile, Push
 
 
 def forgetful_pusher(name: str, tries: int = TRIES) -> Run:

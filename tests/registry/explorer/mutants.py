@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
-from onnxreg.registry import storage
+from onnxreg.registry import layout
 from onnxreg.registry.history import collect, commit
 
 ANNOUNCE = """\
@@ -59,7 +59,7 @@ SINGLE = {
         commit, ANNOUNCE + AVOID, AVOID + ANNOUNCE
     ),
     "a push does not read the condemned": Mutant(commit, AVOID, ""),
-    "a condemned key is as good as any": Mutant(storage, "if key not in condemned:", "if True:"),
+    "a condemned key is as good as any": Mutant(layout, "if key not in condemned:", "if True:"),
     "presence is not checked again": Mutant(commit, "set(wanted) - push.has(wanted)", "()"),
     "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
     "a push reads the head again before it swaps": Mutant(

@@ -22,9 +22,9 @@ from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.history.retention import Policy
 from onnxreg.registry.history.stamp import stamp
+from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.registry.storage import BlobKey
 from onnxreg.schema.digest import Descriptor, Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import LostRaceError, NotFoundError

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 from regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.serving.settings import Limits
-from onnxreg.registry.storage import blob_path
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 from regserve import Answer, Site, running
 
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import blob_path
 from onnxreg.registry.serving import openapi
 from onnxreg.registry.serving.app import routes
 from onnxreg.registry.serving.metrics import Metrics
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.rendering import Rendering
 from onnxreg.registry.serving.settings import Limits, Settings
-from onnxreg.registry.storage import blob_path
 from onnxreg.schema.query import KEYS
 
 DOCUMENT = openapi.document(guarded=False)

@@ -16,11 +16,11 @@ from regserve import Answer, Site, running
 from onnxreg.registry import Registry
 from onnxreg.registry.history.holdings import Selection
 from onnxreg.registry.history.retention import Policy
+from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.lookup import all_versions
 from onnxreg.registry.serving import pages
 from onnxreg.registry.serving.rendering import printable, sentence, shown_json, size
 from onnxreg.registry.serving.settings import Settings
-from onnxreg.registry.storage import blob_path, index_path
 from onnxreg.schema import canonical
 from onnxreg.schema.version import Version
 

@@ -12,7 +12,7 @@ from regserve import Site
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.http import http_remote
-from onnxreg.registry.storage import blob_path
+from onnxreg.registry.layout import blob_path
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
 

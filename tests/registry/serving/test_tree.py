@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
 from regserve import Site, running
 
 from onnxreg.registry import Registry
+from onnxreg.registry.layout import BlobKey, blob_path
 from onnxreg.registry.serving.answers import PIECE
 from onnxreg.registry.serving.settings import Settings
-from onnxreg.registry.storage import BlobKey, blob_path
 from onnxreg.schema.digest import Digest
 
 
