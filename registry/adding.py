@@ -21,7 +21,8 @@ from onnxreg.registry.standing import newest
 from onnxreg.registry.storage import Push
 from onnxreg.registry.versions import Published
 from onnxreg.schema import canonical
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.events import Hold, Publish

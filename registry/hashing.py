@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.storage import CHUNK, Hasher
-from onnxreg.schema.digest import PIECE, Descriptor, Digest, Pieces, piece_size
+from onnxreg.schema.descriptor import PIECE, Descriptor, Pieces, piece_size
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import IntegrityError
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from onnxreg.registry.backends.regular import read_bounded
 from onnxreg.registry.disk import replace_file
 from onnxreg.registry.storage import MAX_DOCUMENT
-from onnxreg.schema.digest import Descriptor, Digest, Pieces
+from onnxreg.schema.descriptor import Descriptor, Pieces
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RegError
 from onnxreg.schema.filestate import FileState
 

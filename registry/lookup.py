@@ -1,10 +1,9 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.registry.blobs import MAX_BLOB, read_blob, steady
 from onnxreg.registry.identity import other_registry
@@ -26,8 +25,7 @@ SHOWN = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
 
     name: str

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from onnxreg.registry.layout import BlobKey, Kind
 from onnxreg.schema.digest import Digest
@@ -15,8 +14,7 @@ MAX_DOCUMENT = 64 * 2**20
 """An index file, or another document that is read at once, with more bytes than this is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFile:
+class IndexFile(NamedTuple):
     """The bytes of an index file, and the token that a swap must bring to replace exactly these bytes."""
 
     data: bytes
@@ -34,8 +32,7 @@ class UnlistedError(RemoteError):
     """A place does not tell which files it has: only what is asked for by name is to be had there."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeFile:
+class TreeFile(NamedTuple):
     """A file of the tree: its path there and its size in bytes, None where it is no regular file."""
 
     path: str
@@ -50,8 +47,7 @@ class Hasher(Protocol):
     def hexdigest(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a blob, from one offset up to another."""
 
     start: int

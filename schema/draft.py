@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema import manifest as doc
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.filestate import FileState
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.schema.digest import Digest, Pieces
+from onnxreg.schema.descriptor import Pieces
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.evidence import ArtifactCertification, Check
 from onnxreg.schema.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.frozen import FrozenDict

@@ -33,8 +33,7 @@ class Offer(NamedTuple):
     summary: VersionSummary
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(NamedTuple):
     """Why an artifact does not answer: a code for machines, a detail for people.
 
     `artifact` is its path; None where the whole version is no candidate.

@@ -13,7 +13,7 @@ evaluation refused: in every version that has these bytes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -32,8 +32,7 @@ GONE = ("expired", "purged", "dropped")
 """How a version loses its files: by a retention policy, as a takedown, or because it was never wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(NamedTuple):
     """Why the files of a version are no longer here, and the id of the event that says so."""
 
     how: str
@@ -121,8 +120,7 @@ class Entry:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(NamedTuple):
     """What a channel holds, and the line that moved it there. `policy`, `evidence`: those of that event, if any."""
 
     version: Version

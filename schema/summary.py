@@ -6,7 +6,7 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest import Artifact, FileEntry, Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class FileSummary:
+class FileSummary(NamedTuple):
     role: str
     path: str
     digest: Digest

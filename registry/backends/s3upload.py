@@ -15,7 +15,8 @@ from onnxreg.registry.backends.s3client import RejectedError, S3Client
 from onnxreg.registry.backends.sentfile import Sent, SentFile
 from onnxreg.registry.stopping import LOOK, StoppedError, check_stop, ended_by, outcome, submit
 from onnxreg.registry.storage import CHUNK, Piece
-from onnxreg.schema.digest import PIECE, Digest
+from onnxreg.schema.descriptor import PIECE
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import RemoteError
 
 PART = 5 * 2**20

@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.registry.blobs import read_blob
 from onnxreg.registry.disk import replace_file
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.heads import Behind, Known
 
 
-@dataclass(frozen=True)
-class Stale:
+class Stale(NamedTuple):
     """A place whose log of a model lacks lines that were seen elsewhere.
 
     `seconds`: how long ago the newer log was first seen, which is how old the place's answer is at least.

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters import running
 from onnxreg.converters.intake import adopt
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import HostError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest

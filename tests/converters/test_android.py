@@ -22,7 +22,8 @@ from onnxreg.converters.tasks import token_sample
 from onnxreg.converters.tasks.base import Sample
 from onnxreg.converters.tasks.checkpoint import load_checkpoint
 from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest import Manifest

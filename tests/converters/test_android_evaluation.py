@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Manifest

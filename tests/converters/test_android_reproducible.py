@@ -14,7 +14,8 @@ CODE = """
 import sys
 from pathlib import Path
 from onnxreg.converters.android import AndroidOptions, export_android
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 
 source, suite, workspace = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 workspace.mkdir(parents=True)

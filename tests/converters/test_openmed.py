@@ -20,7 +20,8 @@ from onnx import numpy_helper
 from onnxreg.converters.intake import import_openmed
 from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.weight_compare import compare_weights
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import FILENAME, Manifest

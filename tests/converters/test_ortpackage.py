@@ -12,7 +12,8 @@ import pytest
 from onnx import numpy_helper, parser
 
 from onnxreg.converters.intake import import_package, is_package
-from onnxreg.schema.digest import Descriptor, Digest, directory_digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.manifest import Manifest

@@ -17,7 +17,8 @@ from typing import Any
 from onnxreg.registry import Registry
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.layout import blob_path, index_path
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import NOT_EVALUATED, Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.events import Publish, Tag, Yank
 from onnxreg.schema.state import newest_of

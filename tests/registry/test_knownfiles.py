@@ -12,7 +12,8 @@ from onnxreg.registry import Registry, knownfiles
 from onnxreg.registry.backends.localpush import LocalPush
 from onnxreg.registry.knownfiles import KnownFiles
 from onnxreg.registry.versions import Published
-from onnxreg.schema.digest import PIECE, Digest
+from onnxreg.schema.descriptor import PIECE
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.filestate import WRITTEN_BACK, FileState

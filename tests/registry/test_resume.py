@@ -25,7 +25,8 @@ from onnxreg.registry.moving import copying
 from onnxreg.registry.moving.copying import Progress
 from onnxreg.registry.storage import Piece
 from onnxreg.registry.versions import Published
-from onnxreg.schema.digest import PIECE, PIECES, Digest, piece_size
+from onnxreg.schema.descriptor import PIECE, PIECES, piece_size
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import HostError, IntegrityError, RemoteError
 

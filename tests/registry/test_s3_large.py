@@ -25,7 +25,8 @@ from onnxreg.registry.backends.s3 import s3_remote
 from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving import copying
 from onnxreg.registry.storage import Piece
-from onnxreg.schema.digest import PIECE, Digest
+from onnxreg.schema.descriptor import PIECE
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import IntegrityError, RemoteError
 

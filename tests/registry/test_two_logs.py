@@ -26,7 +26,8 @@ from onnxreg.registry.moving.copying import Transferred, copy
 from onnxreg.registry.moving.mirror import mirror
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import Remote
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.events import Drop, Expire, Publish

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.errors import InputError
 

@@ -11,7 +11,8 @@ from transformers import BertConfig, BertForTokenClassification, PreTrainedToken
 from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.evaluation.suite import load
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest import Check
 

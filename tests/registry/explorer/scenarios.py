@@ -25,7 +25,8 @@ from onnxreg.registry.history.stamp import stamp
 from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
-from onnxreg.schema.digest import Descriptor, Digest
+from onnxreg.schema.descriptor import Descriptor
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact
 from onnxreg.schema.errors import LostRaceError, NotFoundError
 from onnxreg.schema.events import Expire, Publish
