@@ -3,6 +3,21 @@
 from fnmatch import fnmatchcase
 
 WHY = {
+    ("pull of *, ministack", "aws*"): (
+        "ministack, which is made for tests, reads the whole object for every range that it is asked for; ours asks for 4 MiB at a time, "
+        "the peer for 8, since a transfer may have no more than 64 MiB. Servers that seek do not mind (SeaweedFS above), and our own "
+        "processor time is the smaller one."
+    ),
+    ("push of *, ministack, peak memory", "aws*"): "As of the push to SeaweedFS.",
+    ("push of *, Hub emulator*", "hf, Xet"): (
+        "Every byte is hashed once more as it leaves the store, so that what is sent is what the manifest names; hf_xet, which cuts "
+        "and hashes it again, is the same in both, and has most of the memory."
+    ),
+    ("GET of *", "nginx"): (
+        "nginx is written in C and sends files from the kernel; ours is one process in Python, which answers the questions of "
+        "`reg resolve` beside. Where many clients read, put nginx in front (`docs/serve.md`)."
+    ),
+    ("reg serve, sending blobs, peak memory", "nginx"): "A Python process with its modules beside one in C.",
     ("push of *, seaweedfs, peak memory", "aws*"): (
         "80 MiB of it are there for a set of 27 MiB too: Python, pydantic and botocore's client. The rest are four parts of 8 MiB on "
         "their way and a block of 1 MiB for each worker; it does not grow with the files."

@@ -27,7 +27,7 @@ from faults import proxy
 
 @contextmanager
 def bucket(kind: str) -> Iterator[tuple[s3servers.Server, dict[str, str]]]:
-    """A fresh server (SeaweedFS gives back no room and has 12 GiB), and what its clients find in their environment."""
+    """A fresh server (SeaweedFS gives back no room and has 25 GiB), and what its clients find in their environment."""
     serve = {"seaweedfs": s3servers.seaweedfs, "ministack": s3servers.ministack}[kind]
     with scratch() as directory, serve(directory) as server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

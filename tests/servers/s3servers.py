@@ -219,7 +219,7 @@ def seaweedfs(directory: Path, ports: Sequence[int] | None = None) -> Iterator[S
     command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-filer", "-s3"]
     command += [f"-s3.port={gateway}", f"-s3.config={directory / 's3.json'}", "-s3.port.iceberg=0"]
     command += ["-s3.port.lance=0"]
-    command += ["-master.volumeSizeLimitMB=128", "-volume.max=100", "-volume.preStopSeconds=0"]
+    command += ["-master.volumeSizeLimitMB=128", "-volume.max=200", "-volume.preStopSeconds=0"]
     with running(command, directory):
         yield make_bucket(server)
 
