@@ -116,12 +116,20 @@ def _of_value(leaf: Leaf) -> Test:
         case Comparison(_, sign, value):
             return _compared(COMPARE[sign], value)
         case Glob(_, pattern):
-            fits = re.compile(translate(str(pattern.value).replace("[", "[[]"))).match
-            return lambda found: found is not None and fits(found) is not None
+            return _like(str(pattern.value))
         case Among(_, values, negated):
             return _among(values, negated)
         case Member(value, _, negated):
             return lambda found: found is not None and (value.value in found) is not negated
+
+
+def _like(pattern: str) -> Test:
+    """Whether a text fits a pattern; the usual one, a beginning and a `*`, needs no regular expression."""
+    beginning = pattern.removesuffix("*")
+    if pattern != beginning and not {"*", "?"} & {*beginning}:
+        return lambda found: found is not None and found.startswith(beginning)
+    fits = re.compile(translate(pattern.replace("[", "[[]"))).match
+    return lambda found: found is not None and fits(found) is not None
 
 
 def _compared(compare: Callable[[Any, Any], bool], literal: Literal) -> Test:
