@@ -6,7 +6,8 @@ from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.arrays import read_arrays
-from onnxreg.converters.runtime import load_session, numpy_type, reason_of, silent_run
+from onnxreg.converters.ort_errors import with_reason
+from onnxreg.converters.runtime import load_session, numpy_type, silent_run
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConversionError, HostError, InputError, NotFoundError
 
@@ -37,7 +38,7 @@ class Runnable:
                 zip(self._outputs, self._session.run(self._outputs, dict(feeds), silent_run()), strict=True)
             )
         except Exception as error:
-            raise InputError(f"{self._name} does not run on these inputs: {reason_of(error)}") from error
+            raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 
     def read(self, path: Path) -> dict[str, Any]:
         """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.

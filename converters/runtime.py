@@ -1,17 +1,12 @@
 """The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.scrub import scrub
+from onnxreg.converters.ort_errors import with_reason
 from onnxreg.schema.errors import ConversionError, missing_extra
-
-MAX_REASON = 500
-"""Characters of what ONNX Runtime says: the shape that it expected stands at the end."""
-_CODES = re.compile(r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : )?(?:Load model from .*? failed: ?)?")
 
 
 def session_options(*, prepacking: bool = False) -> Any:
@@ -50,15 +45,8 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         return ort.InferenceSession(where, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         what = name or (source.name if isinstance(source, Path) else "the model")
-        near = [] if isinstance(source, bytes) else [source.parent]
-        raise ConversionError(f"ONNX Runtime cannot load {what}: {reason_of(error, *near)}") from error
-
-
-def reason_of(error: Exception, *directories: Path) -> str:
-    """What ONNX Runtime says, on one line, without its codes and without paths of this machine (`scrub`)."""
-    said = _CODES.sub("", " ".join(str(error).split()))
-    text: str = scrub(said, "", *directories)[0]
-    return text[:MAX_REASON]
+        place = source if isinstance(source, Path) else None
+        raise ConversionError(with_reason(f"ONNX Runtime cannot load {what}", error, place)) from error
 
 
 def silent_run() -> Any:

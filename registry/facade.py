@@ -1,6 +1,6 @@
 """`Registry`: everything but conversion, in Python.
 
-What only some verbs need is imported by their methods, so that a push does not wait for gates, repair and packages.
+What only some verbs need is imported by their methods, so that a push does not wait for promotion, repair and packages.
 """
 
 from __future__ import annotations

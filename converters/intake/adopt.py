@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from onnxreg.converters import golden
@@ -96,7 +97,7 @@ def _refuse_irregular(file: Path) -> None:
     if not file.exists():
         raise NotFoundError(f"there is no file {file}", "check the path")
     if file.is_dir():
-        raise InputError(f"{file} is a directory", f"name the files in it: {file}/*")
+        raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
         raise InputError(f"{file} is no regular file", "put its bytes into a file first")
 

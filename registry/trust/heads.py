@@ -172,8 +172,8 @@ class Heads:
     def _behind(self, place: Source, name: str, known: "Known", seq: int, behind: "Behind") -> None:
         self._keep(place.registry_id, name, known, known.at(_place(place), seq))
         with suppress(OSError):
-            age = time.time() - self._path(place.registry_id, name).stat().st_mtime
-            self._stale(Stale(name, place.url, behind.lines, max(0.0, age)))
+            age = abs(time.time() - self._path(place.registry_id, name).stat().st_mtime)
+            self._stale(Stale(name, place.url, behind.lines, age))
 
     def approve(self, place: Source, name: str, index: IndexFile, policy: str) -> None:
         """Remember that an index file also keeps a policy, where it is the newest that is known."""

@@ -32,30 +32,6 @@ def test_a_file_that_is_no_model_is_named_without_its_path(tmp_path: Path) -> No
         load_session(tmp_path / "m.onnx")
 
 
-def test_the_runtime_says_why_without_a_path(tmp_path: Path) -> None:
-    graph = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18, "x" : 1]> g (float[n] a) => (float[n] y) { y = x.Nope(a) }'
-    )
-    onnx.save(graph, tmp_path / "m.onnx")
-    for source in (tmp_path / "m.onnx", graph.SerializeToString()):
-        with pytest.raises(ConversionError, match=r"x:Nope.* is not a registered function") as caught:
-            load_session(source)
-        assert str(tmp_path) not in caught.value.message
-    graph.graph.initializer.append(
-        onnx.TensorProto(
-            name="w",
-            data_type=1,
-            dims=[4],
-            data_location=onnx.TensorProto.EXTERNAL,
-            external_data=[onnx.StringStringEntryProto(key="location", value="gone.data")],
-        )
-    )
-    onnx.save(graph, tmp_path / "outside.onnx")
-    with pytest.raises(ConversionError, match=r"gone\.data|registered") as caught:
-        load_session(tmp_path / "outside.onnx")
-    assert str(tmp_path) not in caught.value.message
-
-
 def test_the_thread_count_of_torch_is_put_back() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)

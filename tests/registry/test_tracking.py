@@ -291,11 +291,12 @@ class TestOffline:
             in reg("ls", "acme/pii", "--remote", gone, "--offline")[1]
         )
 
+    @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
     def test_refuses_an_answer_that_is_older_than_allowed(
-        self, gone: str, reg: Callable[..., Any], other: Registry, monkeypatch: pytest.MonkeyPatch
+        self, gone: str, reg: Callable[..., Any], other: Registry, monkeypatch: pytest.MonkeyPatch, ago: int
     ) -> None:
         token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
-        then = time.time() - 3 * 3600 - 5
+        then = time.time() - ago
         os.utime(token, (then, then))
         for verb in ("resolve", "ls", "log"):
             words = verb, "acme/pii", "--remote", gone, "--offline"

@@ -84,19 +84,21 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registr
     assert all(found.seconds >= 0 for found in told)
 
 
+@pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
 def test_a_place_that_is_stale_for_longer_than_allowed_is_a_gate(
     published: Registry,
     tmp_path: Path,
     own_user: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    ago: int,
 ) -> None:
-    """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago."""
+    """Whichever verb asks a mirror that lacks lines which were seen elsewhere three hours ago, or in three hours."""
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(mirror)
     published.tag(NAME, "stable")
     look(published)
-    then = time.time() - 3 * 3600 - 5
+    then = time.time() - ago
     os.utime(own_user / "state" / "heads" / published.id / f"{NAME}.json", (then, then))
     reader = Registry(tmp_path / "reader").store.root
     place = str(mirror.store.root)
