@@ -38,7 +38,7 @@ def command(
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
     with needs("onnx", "reg add"):
-        from onnxreg.converters.intake import adopt
+        from onnxreg.converters.intake.adopt import adopt
 
         registry = session.open(create=None)
         with registry.workspace() as workspace:

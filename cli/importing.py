@@ -38,7 +38,8 @@ def command(
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
     with needs("onnx", "reg import"):
-        from onnxreg.converters.intake import import_openmed, import_package, is_package
+        from onnxreg.converters.intake.openmed import import_openmed
+        from onnxreg.converters.intake.ortpackage import import_package, is_package
 
         registry = session.open(create=None)
         with registry.workspace() as workspace:

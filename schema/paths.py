@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 from unicodedata import category, normalize
 
 MAX_PATH = 1024
@@ -46,22 +45,39 @@ def check_path(path: str) -> str:
     return path
 
 
-def check_distinct(paths: Iterable[str]) -> None:
-    """Raise ValueError where two paths would collide on a file system that folds case or normalizes Unicode.
+class DistinctPaths:
+    """Paths, one after the other, that do not collide on a file system that folds case or normalizes Unicode.
 
-    Compared by canonical caseless matching (Unicode 16, definition D145). Sorted with a `/` at the end, the paths
-    below a directory follow it at once, so that neighbours show every collision.
+    Compared by canonical caseless matching (Unicode 16, definition D145).
     """
-    keyed = sorted((_folded(path) + "/", path) for path in paths)
-    for (before, one), (after, other) in pairwise(keyed):
-        if before == after:
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._files: dict[str, str] = {}
+        self._directories: set[str] = set()
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: str) -> None:
+        """One more. ValueError where it collides with another, or one is a directory on the way to the other."""
+        key = _folded(path)
+        if key in self._files:
+            found = self._files[key]
             raise ValueError(
-                f"two files are called {one[:80]!r}"
-                if one == other
-                else f"paths collide: {one[:80]!r} and {other[:80]!r}"
+                f"two files are called {path[:80]!r}"
+                if found == path
+                else f"paths collide: {found[:80]!r} and {path[:80]!r}"
             )
-        if after.startswith(before):
-            raise ValueError(f"path is both a file and a directory: {one[:80]!r}")
+        above = [key[:place] for place, character in enumerate(key) if character == "/"]
+        file = path if key in self._directories else next(filter(None, map(self._files.get, above)), None)
+        if file is not None:
+            raise ValueError(f"path is both a file and a directory: {file[:80]!r}")
+        self._files[key] = path
+        self._directories.update(above)
+
+
+def check_distinct(paths: Iterable[str]) -> None:
+    """Raise ValueError where two paths collide; see `DistinctPaths`."""
+    DistinctPaths(paths)
 
 
 def _folded(path: str) -> str:

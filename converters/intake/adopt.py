@@ -68,7 +68,7 @@ def adopt(
     companions = tuple(
         DraftFile(role_of(file.name), intake.take(file, file.name))
         for file in rest
-        if file.resolve() not in sidecars
+        if not sidecars or file.resolve() not in sidecars
     )
     fields = describe(workspace, companions)
     for model, facts in read:

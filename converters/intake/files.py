@@ -10,7 +10,7 @@ from onnxreg.converters.scrub import scrub_file
 from onnxreg.schema.errors import HostError, InputError
 from onnxreg.schema.filestate import FileState
 from onnxreg.schema.manifest import FILENAME
-from onnxreg.schema.paths import check_distinct, check_path
+from onnxreg.schema.paths import DistinctPaths, check_path
 
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
@@ -52,6 +52,8 @@ class Intake:
     seen: dict[str, FileState] = field(default_factory=dict)
     _states: dict[Path, FileState] = field(default_factory=dict)
     _taken: dict[str, Path] = field(default_factory=dict)
+    _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
+    _real: dict[Path, Path] = field(default_factory=dict)
 
     def take(self, source: Path, relative: str, drop: tuple[str, ...] = ()) -> str:
         """Place `source` at `relative` in the workspace and return `relative`.
@@ -60,7 +62,8 @@ class Intake:
         others there is a link, or a copy where that is not possible. Raises InputError for a path that may not
         stand in a manifest, for two files of one path, and for pickles.
         """
-        if self._taken.get(relative, source).resolve() != source.resolve():
+        real = self._resolved(source)
+        if self._resolved(self._taken.get(relative, source)) != real:
             raise InputError(
                 f"two files are called {relative}",
                 "give each file of a version a different name, or add them apart",
@@ -75,7 +78,7 @@ class Intake:
             target.parent.mkdir(parents=True, exist_ok=True)
             changed = scrub_file(source, self.name, drop)
             if changed is None:
-                if self._link(source.resolve(), target):
+                if self._link(real, target):
                     self.seen[relative] = state
             else:
                 with target.open("xb") as file:
@@ -101,7 +104,13 @@ class Intake:
 
     def look(self, source: Path) -> FileState:
         """A file's state when it was looked at first, which is to be before it is read."""
-        return self._states.setdefault(source.resolve(), FileState.of(source.stat()))
+        return self._states.setdefault(self._resolved(source), FileState.of(source.stat()))
+
+    def _resolved(self, source: Path) -> Path:
+        """Where a file really is; asked of the system once."""
+        if source not in self._real:
+            self._real[source] = source.resolve()
+        return self._real[source]
 
     def look_below(self, directory: Path) -> None:
         for path in directory.rglob("*"):
@@ -115,7 +124,7 @@ class Intake:
             )
         refuse_pickle(source)
         try:
-            check_distinct([FILENAME, *self._taken, check_path(relative)])
+            self._distinct.add(check_path(relative))
         except ValueError as error:
             raise InputError(
                 f"{source.name} cannot stand in a manifest: {error}", "rename the file"

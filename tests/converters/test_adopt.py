@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxreg.converters import running
-from onnxreg.converters.intake import adopt
+from onnxreg.converters.intake.adopt import adopt
 from onnxreg.schema.descriptor import Descriptor
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft

@@ -17,8 +17,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxreg.converters.intake import import_openmed
 from onnxreg.converters.intake.claims import Difference
+from onnxreg.converters.intake.openmed import import_openmed
 from onnxreg.converters.intake.weight_compare import compare_weights
 from onnxreg.schema.descriptor import Descriptor
 from onnxreg.schema.digest import Digest

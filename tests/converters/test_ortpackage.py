@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from onnxreg.converters.intake import import_package, is_package
+from onnxreg.converters.intake.ortpackage import import_package, is_package
 from onnxreg.schema.descriptor import Descriptor
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.draft import Draft
