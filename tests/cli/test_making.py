@@ -192,7 +192,7 @@ def test_import_lists_the_differences(
         found = [Difference("artifacts.0.precision", "fp16", "float32"), Difference("certified", True, None)]
         return draft(workspace / "made", name), found
 
-    monkeypatch.setattr("onnxreg.converters.intake.import_openmed", import_openmed)
+    monkeypatch.setattr("onnxreg.converters.intake.openmed.import_openmed", import_openmed)
     words = ("--registry", "r", "import", "openmed", "--name", "acme/x", "--version", "2.0.0")
     value = reg(*words, "--json").json
     assert value["ref"] == "acme/x:2.0.0"

@@ -372,7 +372,7 @@ def test_external_data_is_never_fetched_through_a_link(tmp_path: Path) -> None:
 
 
 def test_no_profile_is_loaded_to_add_a_file() -> None:
-    code = "import onnxreg.converters.intake, sys; print(*sys.modules)"
+    code = "import onnxreg.converters.intake.adopt, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith("onnxreg.converters.")}
     assert "onnxreg.converters.intake.adopt" in loaded
