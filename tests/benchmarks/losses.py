@@ -17,6 +17,10 @@ WHY = {
         "nginx is written in C and sends files from the kernel; ours is one process in Python, which answers the questions of "
         "`reg resolve` beside. Where many clients read, put nginx in front (`docs/serve.md`)."
     ),
+    ("push of an unchanged model", "aws*"): (
+        "The model's index file, and `registry.json`, which says that the place still is the registry that it was, and may be written to "
+        "by this build. The peer lists the prefix, a request for each thousand objects."
+    ),
     ("android export, peak memory", "openmed"): (
         "The peak is ONNX Runtime while it writes the `.ort` file; the checkpoint lies in memory beside it, since every file is "
         "measured against it afterwards. The peer measures none."
