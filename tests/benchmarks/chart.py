@@ -35,8 +35,8 @@ def _ratio(row: Row, axis: "Axis", y: int) -> Iterator[str]:
     median, least, most = row.cost()
     colour = BEHIND if least > 1 else AHEAD if most < 1 else LEVEL
     memory = row.unit == "MiB"
-    label = f"{row.what} / {row.peer}".replace(", peak memory", ", memory")
-    yield f'<text x="12" y="{y}" fill="{BEHIND if median > 1 else INK}">{escape(label[:70])}</text>'
+    label = f"{row.what} / {row.peer}".replace(", peak memory", ", memory").replace("reg, ", "")
+    yield f'<text x="12" y="{y}" fill="{BEHIND if median > 1 else INK}">{escape(label[:78])}</text>'
     ends = (axis.place(least), axis.place(most))
     yield f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2"/>'
     fill = "white" if memory else colour
