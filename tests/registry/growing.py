@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import grow
+import onnx
+import onnx.parser
 from opened import opened
 
+from onnxreg.converters.intake.adopt import adopt
 from onnxreg.registry import Registry, lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore
@@ -145,6 +148,20 @@ def add(registry: Registry, name: str = NAME, blobs: int = 1, seed: str = "") ->
 
 def every_version(registry: Registry) -> list[Version]:
     return list(lookup.all_versions(registry.store, registry.state(NAME)))
+
+
+def read_files(size: int, root: Path) -> Counts:
+    """What `reg add` does before it adds: a graph, and so many companions."""
+    files = [root / "model.onnx", *(root / f"{number}.txt" for number in range(size - 1))]
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    )
+    for file in files:
+        file.write_bytes(graph.SerializeToString() if file.suffix == ".onnx" else file.name.encode())
+    (root / "workspace").mkdir()
+    with counted(root) as found:
+        adopt(files, root / "workspace", name=NAME)
+    return found
 
 
 def add_blobs(size: int, root: Path) -> Counts:
@@ -328,6 +345,7 @@ def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
 
 GROWTH: dict[str, dict[str, Step]] = {
     "blobs of a version": {
+        "read files": read_files,
         "add": add_blobs,
         "push": push_blobs,
         "pull": pull_blobs,
