@@ -129,7 +129,7 @@ def refuses(url: str) -> bool:
     host, port = url.removeprefix("http://").split(":")
     try:
         socket.create_connection((host, int(port)), timeout=60).close()
-    except ConnectionRefusedError:
+    except ConnectionError:
         return True
     return False
 

@@ -91,7 +91,7 @@ def test_data_for_a_pass_that_takes_none(home: Path) -> None:
         ),
         "a path twice": (
             [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "M.onnx"}],
-            "outputs: paths collide: 'M.onnx' and 'm.onnx'",
+            "outputs: paths collide: 'm.onnx' and 'M.onnx'",
         ),
         "one path twice": (
             [{"step": "int8", "path": "m.onnx"}, {"step": "fp16", "path": "m.onnx"}],
