@@ -28,6 +28,7 @@ from onnxreg.registry.opening import open_url
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import IntegrityError, RegError
+from onnxreg.schema.figures import counted
 
 GIB = 2**30
 SHOWN = 5
@@ -281,7 +282,7 @@ def _remotes(remote: LocalRemote) -> Iterator[Finding]:
         fix = f"rm {quote(str(remote.root / 'local' / 'remotes.json'))}"
         yield Finding("remotes.json", False, error.message, fix, "integrity")
         return
-    yield Finding("remotes.json", True, f"{len(known.urls)} remotes")
+    yield Finding("remotes.json", True, counted(len(known.urls), "remote"))
     for name, url in sorted(known.urls.items()):
         yield from _remote(remote, known, name, url)
 

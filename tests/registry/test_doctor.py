@@ -151,6 +151,16 @@ def test_space(
     assert ("space" not in faults(filled.store)) == ok
 
 
+def test_remotes_are_counted(filled: Registry, tmp_path: Path) -> None:
+    def told() -> str:
+        return next(each.detail for each in examine(filled.store) if each.check == "remotes.json")
+
+    assert told() == "0 remotes"
+    filled.push("acme/pii", str(tmp_path / "share"))
+    filled.remotes.add("share", str(tmp_path / "share"))
+    assert told() == "1 remote"
+
+
 def test_remotes_that_are_gone_or_another_registry(filled: Registry, tmp_path: Path) -> None:
     for name in ("gone", "swapped", "fine"):
         filled.push("acme/pii", str(tmp_path / name))
