@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.schema.errors import HostError, NotFoundError
+from onnxreg.schema.errors import HostError, InputError, NotFoundError
 
 MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors that are the machine's whoever made the call."""
@@ -37,14 +37,21 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+def refuse_directory(path: Path) -> None:
+    """InputError for a directory where the user was to name a file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", "name a file")
+
+
 def check_given(path: Path) -> None:
-    """NotFoundError where a file that the user named is not there."""
+    """NotFoundError where a file that the user named is not there, InputError where it is a directory."""
     if not path.exists():
         raise NotFoundError(f"there is no file {path}", "check the path")
+    refuse_directory(path)
 
 
 def read_given(path: Path) -> bytes:
-    """A file that the user named. NotFoundError where there is none, HostError where it cannot be read."""
+    """A file that the user named. NotFoundError where there is none, InputError for a directory, HostError where it cannot be read."""
     check_given(path)
     with host_errors(f"reading {path}"):
         return path.read_bytes()

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.zipped import AGAIN, open_entry, read_directory
-from onnxreg.registry.disk import host_errors
+from onnxreg.registry.disk import host_errors, refuse_directory
 from onnxreg.registry.identity import UPGRADE
 from onnxreg.registry.layout import BlobKey, index_path, model_of
 from onnxreg.registry.storage import MAX_DOCUMENT, MissingBlobError
@@ -166,7 +166,12 @@ def carried_by(place: object) -> Carried | None:
 
 
 def open_archive(path: Path) -> ArchiveRemote:
-    """The registry in an archive. NotFoundError where there is no such file, IntegrityError where it is no archive."""
+    """The registry in an archive.
+
+    Raises NotFoundError where there is nothing, InputError where there is a directory, IntegrityError where the
+    file is no archive.
+    """
+    refuse_directory(path)
     if not path.is_file():
         raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
     return ArchiveRemote(path)
