@@ -155,6 +155,15 @@ def test_a_directory_where_a_file_belongs_is_2(words: str, reg: Reg, home: Path,
     assert (done.status, done.err) == (2, "error: DIR is a directory\nhint: name a file\n")
 
 
+def test_a_file_that_is_no_archive_is_no_remote(reg: Reg, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "shapes.py").write_text("SIDES = 4\n")
+    done = reg("--registry", home, "push", "tiny", "shapes.py")
+    assert done.status == 2
+    assert "shapes.py is a file, and no archive\nhint: name a directory" in done.err
+    shutil.copy("shapes.py", "shapes.onnxreg")
+    assert reg("--registry", home, "push", "tiny", "shapes.onnxreg").status == 4
+
+
 def test_a_version_that_exists_with_another_manifest_is_a_conflict(
     reg: Reg, home: Path, tmp_path: Path, draft: Callable[..., Any]
 ) -> None:
