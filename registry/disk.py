@@ -13,6 +13,8 @@ from onnxreg.schema.errors import HostError, InputError, NotFoundError
 MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors that are the machine's whoever made the call."""
 
+READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
+
 
 @contextmanager
 def host_errors(what: str, only: frozenset[int] | None = None) -> Iterator[None]:
@@ -29,7 +31,9 @@ def _hint(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "free some space on that disk, then run the command again; nothing half-written was kept"
-        case errno.EACCES | errno.EPERM | errno.EROFS:
+        case errno.EROFS:
+            return READ_ONLY
+        case errno.EACCES | errno.EPERM:
             return "check who owns the directory and whether it may be written"
         case errno.EMFILE | errno.ENFILE:
             return "raise the limit of open files (ulimit -n)"
