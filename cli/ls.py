@@ -99,7 +99,8 @@ def warn_unfinished(session: Session, place: Source) -> None:
 def _none(place: Source) -> str:
     if place.is_mirror:
         return f"{place.url}, {lookup.named_copy(place)}, holds no models yet: {lookup.FINISH}"
-    return f"{place.url} holds no models yet: reg export and reg add make some"
+    how = "reg export and reg add make some" if isinstance(place, LocalRemote) else "reg push brings some"
+    return f"{place.url} holds no models yet: {how}"
 
 
 def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":
