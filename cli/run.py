@@ -87,7 +87,9 @@ def _unpacked(
     from onnxreg.registry.moving.unpack import unpacked
 
     with needs("onnx", "reg run"):
-        import onnxruntime  # noqa: F401
+        from onnxreg.converters.running import runtime_version
+
+        runtime_version()
     with ExitStack() as stack:
         with session.progress(f"reading {found.artifact.path}", as_json) as progress:
             files = stack.enter_context(unpacked(place, found, progress))

@@ -14,6 +14,7 @@ EXAMPLES = (
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
     "reg trust revoke release-2025 --reason 'laptop stolen'",
     "reg trust reset origin acme/pii-small",
+    "reg trust reset ./share",
 )
 
 Name = Annotated[str, typer.Argument(help="Your name for the key.")]
@@ -103,11 +104,19 @@ def reset(
 ) -> None:
     """Forget what was seen of a registry, after a backup of it was restored: its next answer is believed as the first was.
 
-    This gives up the proof that it went back or was rewritten. Ask first whoever runs it.
+    Without a NAME also where it was, after it was removed or another one was put in its place: what is found there next is
+    taken for a new one.
+
+    This gives up the proof that it went back, was rewritten or replaced. Ask first whoever runs it.
     """
     session: Session = context.obj
-    forgotten = session.heads().reset(session.remotes().id_of(place), name)
+    remotes = session.remotes()
+    registry_id = remotes.id_of(place)
+    forgotten = session.heads().reset(registry_id, name)
+    places = remotes.unpin(registry_id) if name is None else []
     for each in forgotten:
         session.say(f"forgot the head of {each}: a rollback or fork before now can no longer be noticed")
-    if not forgotten:
+    for url in places:
+        session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
+    if not forgotten and not places:
         session.say("nothing was known of it")

@@ -5,12 +5,17 @@ from onnxreg.converters import export
 export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onnxreg.converters.oneshot import export
 
 __all__ = ["export"]
+
+os.environ.setdefault(
+    "ORT_DISABLE_TELEMETRY", "1"
+)  # else its import writes an id of the machine, and keeps events
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,10 @@ def main() -> None:
         (stage / link).symlink_to(trained / link)
     play(Shell(stage))
     summary(stage)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {os.path.relpath(stage)}.")
+    place = os.path.relpath(stage)
+    print(
+        f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {place}: reg --registry {place}/home ls"
+    )
 
 
 def play(shell: Shell) -> None:

@@ -205,7 +205,10 @@ def _holder(ledger: Ledger, tag: str) -> lookup.Found:
 def check_distinct(remote: Remote, place: Remote) -> None:
     """ConflictError where a remote is the very registry that it is to exchange something with."""
     if _whereabouts(remote) == _whereabouts(place):
-        raise ConflictError("that remote is this registry itself", "name another place")
+        raise ConflictError(
+            "that remote is this registry itself",
+            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+        )
 
 
 def _whereabouts(remote: Remote) -> str | Path:

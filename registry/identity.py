@@ -28,7 +28,7 @@ def other_registry(url: str, found: str, known: str) -> IntegrityError:
     """The error where another registry is at a URL than was there before."""
     return IntegrityError(
         f"{url} holds another registry than before: id {found[:12]}..., was {known[:12]}...",
-        "if that is meant, remove the pin from local/remotes.json of your registry",
+        f"find out who changed it; if that is meant: reg trust reset {known}",
     )
 
 

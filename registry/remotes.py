@@ -79,6 +79,15 @@ class Remotes:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
             del known.urls[name]
 
+    def unpin(self, registry_id: str) -> list[str]:
+        """Forget where a registry was; returns the URLs. The next registry that is found there is taken for a new one."""
+        if registry_id not in self.pins.values():
+            return []
+        with self._changing() as known:
+            gone = sorted(url for url, pin in known.pins.items() if pin == registry_id)
+            known.pins = {url: pin for url, pin in known.pins.items() if pin != registry_id}
+        return gone
+
     @contextmanager
     def _changing(self) -> Iterator["Remotes"]:
         """What is on disk now, alone, and written back at the end."""
@@ -146,7 +155,7 @@ class Remotes:
                 raise
             raise NotFoundError(
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
-                "mount its disk; or, if it was removed for good, take its pin out of local/remotes.json of your registry",
+                f"mount its disk; or, if it was removed for good: reg trust reset {pinned}",
             ) from error
         if pinned not in (None, remote.registry_id):
             raise other_registry(remote.url, remote.registry_id, pinned)

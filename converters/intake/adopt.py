@@ -88,7 +88,8 @@ def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
         raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
     if any(file.name == FILENAME for file in rest):
         raise InputError(
-            f"{FILENAME} is a manifest, not a companion", "adopt an exported directory with: reg import"
+            f"{FILENAME} is a manifest, not a companion",
+            "leave it out; a directory that OpenMed wrote is taken whole: reg import DIRECTORY --name NAME",
         )
 
 

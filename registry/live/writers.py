@@ -11,6 +11,7 @@ from onnxreg.registry.history.commit import load
 from onnxreg.registry.moving.copying import copy
 from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.storage import Remote
+from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.versions import Published
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 
@@ -21,7 +22,7 @@ def push_and_pull(opened: Callable[[], Remote], writers: int = 2) -> Iterator[st
     """Each writer pushes its own version, all at once; then one reader pulls all of them, and every byte is right."""
     with TemporaryDirectory(prefix="onnxreg-live-") as name:
         directory = Path(name)
-        registries = [Registry(directory / f"writer{number}") for number in range(writers)]
+        registries = [_registry(directory, f"writer{number}") for number in range(writers)]
         made = [_published(registry, directory, number) for number, registry in enumerate(registries)]
 
         def push(number: int) -> None:
@@ -29,7 +30,14 @@ def push_and_pull(opened: Callable[[], Remote], writers: int = 2) -> Iterator[st
 
         with ThreadPoolExecutor(writers) as pool:
             list(pool.map(push, range(writers)))
-        yield from _pulled(opened(), Registry(directory / "reader"), made)
+        yield from _pulled(opened(), _registry(directory, "reader"), made)
+
+
+def _registry(directory: Path, name: str) -> Registry:
+    """One that is forgotten with its directory: the user's own known heads learn nothing of it."""
+    registry = Registry(directory / name)
+    registry.heads = Heads(directory / "state")
+    return registry
 
 
 def _published(registry: Registry, directory: Path, number: int) -> Published:

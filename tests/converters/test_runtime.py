@@ -1,5 +1,8 @@
 """Sessions and thread counts."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,3 +45,10 @@ def test_the_thread_count_of_torch_is_put_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_onnx_runtime_keeps_nothing_for_its_makers(tmp_path: Path) -> None:
+    code = "from onnxreg.converters.runtime import session_options; session_options()"
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
+    subprocess.run([sys.executable, "-c", code], env=env | {"HOME": str(tmp_path)}, check=True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

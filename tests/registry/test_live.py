@@ -14,6 +14,7 @@ import s3servers
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends import retrying
+from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore
 from onnxreg.registry.backends.s3 import S3Store, s3_remote
 from onnxreg.registry.backends.s3client import Place
@@ -25,8 +26,10 @@ from onnxreg.registry.live import conformance
 from onnxreg.registry.live.objects import object_trials
 from onnxreg.registry.live.s3 import S3Scratch
 from onnxreg.registry.live.trial import InapplicableError, Outcome, Trial, judge
+from onnxreg.registry.live.writers import push_and_pull
 from onnxreg.registry.opening import open_url
 from onnxreg.registry.testing import put
+from onnxreg.registry.trust.heads import Heads
 from onnxreg.schema.errors import InputError, RemoteError
 
 
@@ -355,3 +358,10 @@ def test_a_promise_that_a_place_does_not_make() -> None:
 
     outcome = judge(Trial("checksum", "kept", attempt))
     assert (outcome.ok, outcome.state, outcome.detail) == (True, "not applicable", "it is none of its")
+
+
+def test_what_a_trial_saw_is_not_remembered(tmp_path: Path) -> None:
+    remote = LocalRemote.create(tmp_path / "there")
+    before = Heads().registries()
+    assert list(push_and_pull(lambda: remote)) == []
+    assert Heads().registries() == before

@@ -176,6 +176,30 @@ def test_a_restored_backup_is_believed_after_a_reset(
     assert main([*own, "resolve", NAME, "--remote", place]) == 0
 
 
+def test_a_remote_that_was_removed_is_made_anew_after_a_reset(
+    published: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, place = ["--registry", str(published.store.root)], str(tmp_path / "share")
+    push = [*own, "push", NAME, place]
+    assert main(push) == 0
+    shutil.rmtree(place)
+    assert main(push) == 3
+    told = capsys.readouterr().err
+    assert "is gone" in told
+    command = told.rpartition("for good: reg ")[2].split()
+    assert main([*own, *command]) == 0
+    assert place in capsys.readouterr().out
+    assert main(push) == 0
+    shutil.rmtree(place)
+    Registry(place)
+    assert main(push) == 4
+    command = capsys.readouterr().err.rpartition("is meant: reg ")[2].split()
+    assert main([*own, *command]) == 0 == main(push)
+    capsys.readouterr()
+    assert main([*own, "trust", "reset", "0" * 32]) == 0
+    assert capsys.readouterr().out == "nothing was known of it\n"
+
+
 def test_the_registry_itself_is_watched_too(published: Registry, tmp_path: Path) -> None:
     words = ["--registry", str(published.store.root), "resolve", NAME]
     backup = shutil.copytree(published.store.root, tmp_path / "backup")
