@@ -123,9 +123,9 @@ def check_one(**given: object) -> None:
     """InputError unless exactly one of these options was given."""
     names = [f"--{name}" for name, value in given.items() if value is not None]
     if len(names) != 1:
-        known = " or ".join(f"--{name}" for name in given)
+        *first, last = (f"--{name}" for name in given)
         told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
-        raise InputError(told, f"see `reg export --help`: give {known}")
+        raise InputError(told, f"see `reg export --help`: give {', '.join(first)} or {last}")
 
 
 def check_alone(option: str, others: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.search import listing
 from onnxreg.registry.storage import Source
-from onnxreg.schema.errors import HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import EXTENT, HostError, InputError, IntegrityError, NotFoundError, at
 from onnxreg.schema.ref import check_name
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _models(session: Session, place: Source, pattern: str, as_json: bool) -> Non
         warn_unfinished(session, place)
         if not rows and not damages:
             session.say(_none(place) if pattern == "*" else f"no model of {place.url} is called {pattern}")
-    fail(damages)
+    fail(damages, place.url)
 
 
 def warn_unfinished(session: Session, place: Source) -> None:
@@ -99,7 +99,8 @@ def warn_unfinished(session: Session, place: Source) -> None:
 def _none(place: Source) -> str:
     if place.is_mirror:
         return f"{place.url}, {lookup.named_copy(place)}, holds no models yet: {lookup.FINISH}"
-    return f"{place.url} holds no models yet: reg export and reg add make some"
+    how = "reg export and reg add make some" if isinstance(place, LocalRemote) else "reg push brings some"
+    return f"{place.url} holds no models yet: {how}"
 
 
 def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]":
@@ -115,12 +116,12 @@ def _read_models(place: Source, pattern: str) -> "tuple[list[Model], list[str]]"
     return models, damages
 
 
-def fail(damages: Sequence[str]) -> None:
+def fail(damages: Sequence[str], url: str) -> None:
     """IntegrityError where something is damaged, once the rest is shown."""
     if damages:
         more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
         what = "; ".join([*damages[:SHOWN], *more])
-        raise IntegrityError(what, "the other models are listed; run `reg verify` to see the extent")
+        raise IntegrityError(what, f"the other models are listed; {at(EXTENT, url)}")
 
 
 def _channels(channels: dict[str, str]) -> str:
@@ -144,7 +145,7 @@ def _matches(session: Session, place: Source, pattern: str, kind: "Kind", as_jso
         if not matches and not damages:
             session.say("no newer release has such an artifact")
         warn_unfinished(session, place)
-    fail(damages)
+    fail(damages, place.url)
 
 
 def _match(match: "Match") -> dict[str, Any]:

@@ -50,7 +50,11 @@ def command(
         bool, typer.Option("--restore", help="Bring back a version that expired there.")
     ] = False,
     heal: Annotated[
-        bool, typer.Option("--heal", help="Ask for every file, and send again what the remote lost.")
+        bool,
+        typer.Option(
+            "--heal",
+            help="Ask whether every file is there, without reading it; send again what the remote lost.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -91,7 +95,7 @@ def _push_one(
     watch = Stopwatch()
     with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
         done = registry.push(ref, remote, progress, restore, heal, tags)
-    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json, watch, tags)
+    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
 
 
 def _push_many(

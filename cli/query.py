@@ -83,7 +83,7 @@ def command(
     else:
         found, damages = ask(lambda rows: list(islice(rows, None if limit is None else limit + 1)))
         _show(session, found, limit, bool(damages), as_json)
-    fail(damages)
+    fail(damages, place.url)
 
 
 def _steps(session: Session, as_json: bool) -> AbstractContextManager[Callable[[str], None]]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import output
@@ -35,20 +36,25 @@ def announce(
     watch: Stopwatch,
     tags: Sequence[str] = (),
     out: Path | None = None,
+    heal: bool = False,
     **more: Any,
 ) -> None:
     """A line or two, or `{ref, remote, events, blobs, bytes, output}`, with `channels` where `tags` were asked for, and
-    whatever `more` holds."""
+    whatever `more` holds. With `heal` every file was asked for."""
     ref = f"{done.name}:{done.versions[0]}"
     if as_json:
-        moved = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
+        counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
         more |= {"channels": channels_to_json(done)} if tags else {}
-        output.write_json({"ref": ref, "remote": remote, **moved, "output": out and str(out), **more})
+        output.write_json({"ref": ref, "remote": remote, **counts, "output": out and str(out), **more})
         return
     link = "to" if verb == "pushed" else "from"
     if done.events or done.blobs:
         what = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
-        session.say(f"{verb} {ref} {link} {remote}: {what}")
+        moved = ref if len(done.versions) == 1 else done.name
+        session.say(f"{verb} {moved} {link} {remote}: {what}")
+    elif heal:
+        reads = f"reg verify --remote {quote(remote)} reads them"
+        session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")
     else:
         session.say(f"nothing to do: {ref} is up to date with {remote}")
     for tag in done.channels:

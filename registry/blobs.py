@@ -6,7 +6,7 @@ from typing import TypeVar
 from onnxreg.registry.disk import host_errors
 from onnxreg.registry.storage import BlobReader, IndexFile, IndexReader, MissingBlobError
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.errors import EXTENT, IntegrityError, NotFoundError, RegError
 
 Value = TypeVar("Value")
 
@@ -21,9 +21,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> 
     if len(data) > max_bytes:
         raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
     if Digest.of(data) != digest:
-        raise IntegrityError(
-            f"blob {digest} is damaged: its bytes have another digest", "run `reg verify` to see the extent"
-        )
+        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", EXTENT)
     return data
 
 

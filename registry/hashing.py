@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 from onnxreg.registry.storage import CHUNK, Hasher
 from onnxreg.schema.descriptor import PIECE, Descriptor, Pieces, piece_size
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import GOOD_COPY, IntegrityError
 
 
 class Sink(Protocol):
@@ -121,5 +121,5 @@ def check(found: Digest, expected: Digest, what: str) -> None:
     if found != expected:
         raise IntegrityError(
             f"{what} is damaged: its bytes have the digest {found.short}..., not {expected.short}...",
-            "fetch a good copy: reg verify --repair --from REMOTE",
+            GOOD_COPY,
         )

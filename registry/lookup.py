@@ -10,7 +10,7 @@ from onnxreg.registry.identity import other_registry
 from onnxreg.registry.storage import IndexFile, Source, UnlistedError
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.errors import EXTENT, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.missing import no_version, version_of
 from onnxreg.schema.nearest import suggest
 from onnxreg.schema.ref import Ref, check_name
@@ -58,7 +58,7 @@ def state_of(remote: Source, name: str, index: IndexFile | None) -> State:
     if state.name != name or (last and Digest.of(last) != state.head):
         raise IntegrityError(
             f"the index of {name} in {remote.url} does not fit its own history",
-            "run `reg verify` to see the extent",
+            EXTENT,
         )
     return state
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
@@ -190,7 +191,8 @@ class Remotes:
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
             raise NotFoundError(
-                f"nothing was ever remembered of {url}", "`reg fetch-index` fetches what is needed offline"
+                f"nothing was ever remembered of {url}",
+                f"fetch what is needed offline: reg fetch-index --remote {quote(place or url)}",
             )
         path = path_of(url)
         remote = open_url(url, known_id=self.pins[url]) if path is None else LocalRemote(path)

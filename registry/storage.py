@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from onnxreg.registry.layout import BlobKey, Kind
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import NotFoundError, RemoteError
+from onnxreg.schema.errors import EXTENT, NotFoundError, RemoteError
 
 CHUNK = 1024 * 1024
 MAX_DOCUMENT = 64 * 2**20
@@ -25,7 +25,7 @@ class MissingBlobError(NotFoundError):
     """A blob that some document named is not there: lost, or freed since the document was read."""
 
     def __init__(self, digest: Digest, where: str) -> None:
-        super().__init__(f"blob {digest} is not in {where}", "run `reg verify` to see what else is missing")
+        super().__init__(f"blob {digest} is not in {where}", EXTENT)
 
 
 class UnlistedError(RemoteError):

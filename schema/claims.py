@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.errors import EXTENT, InputError, IntegrityError
 from onnxreg.schema.events import Attest, Drop, Event, Publish, Tag, Untag, Unyank, Yank, decode_event
 from onnxreg.schema.logline import Skimmed
-
-BROKEN = "run `reg verify` to see the extent"
 
 Table = Mapping[str, Any]
 """Channels or versions of a state line, as JSON."""
@@ -31,7 +29,7 @@ def _event(name: str, line: Skimmed) -> Event:
         return decode_event(line.event())
     except InputError as error:
         raise IntegrityError(
-            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.hint or BROKEN
+            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.hint or EXTENT
         ) from error
 
 
@@ -50,7 +48,7 @@ def _check_channels(name: str, known: Table, found: Table, events: Events) -> No
             expected[event.tag] = {**copied, "seq": line.seq}
     for tag in sorted(expected.keys() | found.keys()):
         if expected.get(tag) != found.get(tag):
-            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", BROKEN)
+            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", EXTENT)
 
 
 def _check_versions(name: str, known: Table, found: Table, events: Events, since: int) -> None:
@@ -68,9 +66,9 @@ def _check_versions(name: str, known: Table, found: Table, events: Events, since
     for version, entry in found.items():
         new = version not in manifests and (entry["seq"] > since or not events)
         if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
-            raise IntegrityError(f"{name}:{version} is not the version that the log published", BROKEN)
+            raise IntegrityError(f"{name}:{version} is not the version that the log published", EXTENT)
         if version in known and version not in touched and known[version] != entry:
-            raise IntegrityError(f"{name}:{version} was changed without an event in the log", BROKEN)
+            raise IntegrityError(f"{name}:{version} was changed without an event in the log", EXTENT)
     _check_yanks(name, found, events)
     _check_verdicts(name, found, [event for _, event in events if isinstance(event, Attest)])
 
@@ -87,7 +85,7 @@ def _check_yanks(name: str, found: Table, events: Events) -> None:
             yanks = {yank: version for yank, version in yanks.items() if version != str(event.version)}
     for yank, version in yanks.items():
         if version in found and str(yank) not in found[version].get("yanks", ()):
-            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", BROKEN)
+            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
 
 
 def _check_verdicts(name: str, found: Table, verdicts: Sequence[Attest]) -> None:
@@ -105,4 +103,4 @@ def _check_verdicts(name: str, found: Table, verdicts: Sequence[Attest]) -> None
             said = entry.get("attested", {}).get(str(event.artifact))
             missing = said is None or (event.state == "refused" and said != event.state)
             if entry["manifest"] == str(event.manifest) and missing:
-                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", BROKEN)
+                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", EXTENT)

@@ -78,6 +78,32 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines in the same place."""
 
 
+EXTENT = "run `reg verify`, or `reg verify --remote PLACE` for a registry elsewhere, to see the extent"
+"""The hint where something in a registry is damaged, be it the user's own or another one."""
+
+GOOD_COPY = (
+    "fetch a good copy: reg verify --repair --from OTHER, with --remote PLACE for a registry elsewhere"
+)
+"""The hint where a blob is damaged."""
+
+
+def at(hint: str, url: str) -> str:
+    """A hint that names the place that it is about."""
+    from shlex import quote
+
+    return hint.replace("PLACE", quote(url))
+
+
+@contextmanager
+def placed(url: str) -> Iterator[None]:
+    """The hint of an IntegrityError from inside names the place that is damaged."""
+    try:
+        yield
+    except IntegrityError as error:
+        error.hint = at(error.hint, url)
+        raise
+
+
 @contextmanager
 def about(what: str) -> Iterator[None]:
     """An InputError from inside says first what it is about, unless that is ""."""

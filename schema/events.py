@@ -293,7 +293,9 @@ def _rules(value: Any) -> list[Any]:
 def check_channel(value: Any) -> str:
     """A tag that may move: any tag that is not a version. InputError otherwise."""
     if Version.is_version(check_tag(text(value))):
-        raise InputError(f"{value} is a version, not a channel", "a version never moves; publish a new one")
+        raise InputError(
+            f"{value} is a version, not a channel", "a version never moves; name a channel, such as stable"
+        )
     return text(value)
 
 

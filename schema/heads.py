@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onnxreg.schema.claims import BROKEN, check_claims
+from onnxreg.schema.claims import check_claims
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ForkError, InputError, IntegrityError
+from onnxreg.schema.errors import EXTENT, ForkError, InputError, IntegrityError
 from onnxreg.schema.logline import Skimmed
 from onnxreg.schema.reading import count, items, mapping, required, text
 from onnxreg.schema.state import SEGMENT, State
@@ -43,11 +43,11 @@ class Seen:
         except InputError as error:
             raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
         if state.name != name:
-            raise IntegrityError(f"the index of {name} belongs to {state.name}", BROKEN)
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
         seen = cls(Digest.of(data).hex, state, lines)
         head = lines[0].prev if lines else state.head
         if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
-            raise IntegrityError(f"the log of {name} does not end in the head that its state names", BROKEN)
+            raise IntegrityError(f"the log of {name} does not end in the head that its state names", EXTENT)
         return seen
 
     @property
@@ -79,7 +79,7 @@ def _follow(lines: Sequence[Skimmed], seq: int, prev: Digest, name: str) -> Dige
     """The digest of the last of some lines. IntegrityError where they are not a chain of this model's."""
     for number, line in enumerate(lines, seq + 1):
         if (line.seq, line.prev, line.name) != (number, prev, name):
-            raise IntegrityError(f"the log of {name} is broken at line {number}", BROKEN)
+            raise IntegrityError(f"the log of {name} is broken at line {number}", EXTENT)
         prev = line.digest
     return prev
 
@@ -284,11 +284,11 @@ def _check_unchanged(known: Known, state: State) -> None:
             and str(version) in state.summaries
             and _files(state, str(version)) != before
         ):
-            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", BROKEN)
+            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
     sealed, segments = _sealed(state), known.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments
     if not unchanged or (len(sealed) == len(known.sealed) and sealed != known.sealed):
-        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", BROKEN)
+        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", EXTENT)
 
 
 def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:

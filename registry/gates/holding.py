@@ -12,7 +12,7 @@ from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.lookup import Found, state_of
 from onnxreg.registry.manifests import check_summary
 from onnxreg.registry.storage import IndexFile, Source
-from onnxreg.schema.errors import GateError, InputError, IntegrityError, RegError
+from onnxreg.schema.errors import EXTENT, GateError, InputError, IntegrityError, RegError
 from onnxreg.schema.events import Tag
 from onnxreg.schema.policy import Rule
 from onnxreg.schema.state import State
@@ -66,9 +66,7 @@ def check_held(ledger: Ledger, log: PolicyLog, channel: str, trust: Trust | None
     past = moves(ledger, channel)
     held = ledger.channels.get(channel)
     if held is None or not past or (held.version, held.evidence) != (past[-1].version, past[-1].evidence):
-        raise IntegrityError(
-            f"{name}:{channel} was moved without an event in the log", "run `reg verify` to see the extent"
-        )
+        raise IntegrityError(f"{name}:{channel} was moved without an event in the log", EXTENT)
     _check_moves(ledger, log, rules, past)
     last = past[-1]
     judged = judge_version(ledger, rules, last.version, compared_with(past[:-1], last.manifest), trust)

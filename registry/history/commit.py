@@ -19,7 +19,7 @@ from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import BlobReader, IndexFile, Notes, Push, Remote, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, LostRaceError, NotFoundError
+from onnxreg.schema.errors import EXTENT, ConflictError, LostRaceError, NotFoundError
 
 TRIES = 100
 LONGEST_WAIT = 1.0
@@ -145,6 +145,4 @@ def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring
     if missing and bring is not None:
         bring(missing)
     elif missing:
-        raise NotFoundError(
-            f"blob {missing[0]} of {ledger.name} is not there", "run `reg verify` to see what else is missing"
-        )
+        raise NotFoundError(f"blob {missing[0]} of {ledger.name} is not there", EXTENT)

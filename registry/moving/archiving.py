@@ -33,7 +33,7 @@ from onnxreg.registry.layout import blob_path, index_path
 from onnxreg.registry.moving.copying import Metered, Progress
 from onnxreg.registry.storage import Source
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, IntegrityError, RegError
+from onnxreg.schema.errors import EXTENT, InputError, IntegrityError, RegError, at
 from onnxreg.schema.ref import POLICY_LOG, Ref
 from onnxreg.schema.version import Version
 
@@ -90,9 +90,7 @@ class _Plan:
 def _check(ledger: Ledger, index: bytes, url: str) -> None:
     """IntegrityError where an index file is not what its own log gives."""
     if replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode() != index:
-        raise IntegrityError(
-            f"the index of {ledger.name} in {url} is not what its log says", "run `reg verify` there"
-        )
+        raise IntegrityError(f"the index of {ledger.name} in {url} is not what its log says", at(EXTENT, url))
 
 
 def choose(source: Source, refs: Collection[str], every: bool = False) -> Carried:

@@ -20,7 +20,7 @@ from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.moving.planning import File, Plan, Wish, make_plan
 from onnxreg.registry.storage import BlobReader, IndexFile, Piece, Push, Remote, Source
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.schema.errors import EXTENT, IntegrityError, placed
 from onnxreg.schema.events import Tag
 from onnxreg.schema.state import Channel
 from onnxreg.schema.version import Version
@@ -159,7 +159,8 @@ def move_blobs(source: Source, push: Push, moving: Mapping[Digest, File], progre
             try:
                 size = push.fetch(blob)
             except IntegrityError:
-                size = push.fetch(blob)
+                with placed(source.url):
+                    size = push.fetch(blob)
         if size != file.size:
             raise IntegrityError(f"blob {digest} has {size} bytes, its manifest says {file.size}")
 
@@ -283,7 +284,5 @@ class Metered(io.RawIOBase):
     def _count(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise IntegrityError(
-                f"{self._what}: it is longer than its manifest says", "run `reg verify` there"
-            )
+            raise IntegrityError(f"{self._what}: it is longer than its manifest says", EXTENT)
         self._moved(count)

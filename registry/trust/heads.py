@@ -18,7 +18,7 @@ from onnxreg.registry.disk import replace_file
 from onnxreg.registry.home import state_directory
 from onnxreg.registry.storage import IndexFile, Refreshing, Source
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import HostError, InputError, IntegrityError
+from onnxreg.schema.errors import EXTENT, HostError, InputError, IntegrityError, placed
 from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -107,12 +107,12 @@ class Heads:
             same = _accepted(before, Digest.of(index.data).hex, _place(place))
             if same is not None:
                 return same == policy
-        try:
-            return self._compare(place, name, index, before, policy)
-        except InputError as error:
-            raise IntegrityError(
-                f"the index of {name} in {place.url} is damaged: {error.message}", "run `reg verify` there"
-            ) from error
+        with placed(place.url):
+            try:
+                return self._compare(place, name, index, before, policy)
+            except InputError as error:
+                what = f"the index of {name} in {place.url} is damaged: {error.message}"
+                raise IntegrityError(what, EXTENT) from error
 
     def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
         from onnxreg.schema.heads import Behind, Seen, compare

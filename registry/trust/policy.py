@@ -11,7 +11,7 @@ from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.judging import Verdict, judge_lines
 from onnxreg.registry.trust.reading import load_trust
 from onnxreg.registry.trust.releases import Signed, signatures, signatures_of
-from onnxreg.schema.errors import IntegrityError, RegError
+from onnxreg.schema.errors import EXTENT, IntegrityError, RegError, at
 from onnxreg.schema.logline import LogLine
 from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.trustfile import Requirement, Trust
@@ -31,7 +31,7 @@ def enforce(trust: Trust, source: Source, name: str, index: IndexFile) -> None:
     check_lines(trust, registry, name, lines)
     if replay(lines, registry, name, ledger.fetch).encode() != index.data:
         raise IntegrityError(
-            f"the state of {name} is not what its log says", "run `reg verify` to see the extent"
+            f"the state of {name} in {source.url} is not what its log says", at(EXTENT, source.url)
         )
 
 

@@ -139,3 +139,10 @@ def test_yank_and_undo(reg: Reg) -> None:
     assert reg("show", "acme/pii:0.2.0").status == 3
     assert reg("yank", "acme/pii:0.2.0", "--undo").out == "acme/pii:0.2.0 is no longer yanked\n"
     assert reg("resolve", "acme/pii", "--json").json["version"] == "0.2.0"
+
+
+@pytest.mark.parametrize("words", [("tag", NAME, "1.0.0"), ("untag", f"{NAME}:1.0.0")])
+def test_a_version_is_no_channel(words: tuple[str, ...], reg: Reg) -> None:
+    done = reg(*words)
+    assert done.status == 2 and "1.0.0 is a version, not a channel" in done.err
+    assert "name a channel, such as stable" in done.err

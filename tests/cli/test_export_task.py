@@ -53,6 +53,7 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
     [
         (("--task", "pooling", "--profile", "android"), "--profile and --task contradict"),
         ((), "nothing says what to export for"),
+        ((), "give --profile, --task or --recipe"),
         (("--task", "pooling", "--no-int8"), "--int8 is an option of --profile android"),
         (("--task", "pooling", "--eval-suite", "x"), "--eval-suite is an option of --profile android"),
         (("--profile", "android", "--quantize"), "--quantize is an option of --task"),

@@ -81,6 +81,20 @@ def test_a_channel_of_one_version(reg: Reg, home: Path, tmp_path: Path) -> None:
     assert "channels" not in reg("--registry", home, "push", "acme/pii", share, "--json").json
 
 
+def test_what_moved_for_a_channel_is_not_ascribed_to_the_ref(reg: Reg, home: Path, tmp_path: Path) -> None:
+    words = ("--registry", home, "push", "acme/pii:0.2.0", tmp_path / "share")
+    reg(*words)
+    assert reg(*words, "--tag", "stable").out.startswith(f"pushed acme/pii to {tmp_path / 'share'}: ")
+
+
+def test_healing_tells_that_it_reads_nothing(reg: Reg, home: Path, tmp_path: Path) -> None:
+    words = ("--registry", home, "push", "acme/pii", "./share", "--heal")
+    assert reg(*words).out.startswith("pushed acme/pii:0.2.0 to ")
+    place = tmp_path / "share"
+    told = f"every file of acme/pii:0.2.0 is in {place} (not read: reg verify --remote {place} reads them)"
+    assert reg(*words).out == f"nothing to do: {told}\n"
+
+
 def test_to_names_the_remote_of_one_version_too(reg: Reg, home: Path, tmp_path: Path) -> None:
     done = reg("--registry", home, "push", "acme/pii:0.1.0", "--to", tmp_path / "share", "--json")
     assert (done.json["ref"], done.json["remote"]) == ("acme/pii:0.1.0", str(tmp_path / "share"))

@@ -61,7 +61,9 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
 
 def test_ls_of_a_registry_without_models(reg: Reg, tmp_path: Path) -> None:
     Registry(tmp_path / "empty")
-    assert reg("--registry", "empty", "ls").out.startswith("empty holds no models yet")
+    assert reg("--registry", "empty", "ls").out.startswith("empty holds no models yet: reg export")
+    seen = reg("ls", "--remote", "./empty").out
+    assert "holds no models yet: reg push brings some" in seen
     assert reg("--registry", "empty", "ls", "--json").json == {"models": []}
 
 

@@ -405,3 +405,30 @@ def test_a_broken_promise_is_exit_status_6(reg: Reg, monkeypatch: pytest.MonkeyP
     assert found.error["message"].endswith(": locks")
     (bad,) = (item for item in found.json["findings"] if not item["ok"])
     assert (bad["check"], bad["state"], bad["detail"]) == ("locks", "broken", "nobody is kept out")
+
+
+@pytest.mark.parametrize(("blob", "place"), [("weights", "COPIED"), ("manifest", "PLACE")])
+def test_a_damaged_blob_of_a_remote_is_looked_for_there(
+    blob: str, place: str, reg: Reg, registry: Registry, copied: Path
+) -> None:
+    published = registry.get("acme/pii:0.1.0")
+    digests = {"weights": published.manifest.artifacts[0].digest, "manifest": published.digest}
+    path = copied / blob_path(digests[blob])
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    done = reg("--registry", "fresh", "pull", "acme/pii:0.1.0", copied, "--json")
+    assert (done.status, done.error["family"]) == (4, "integrity")
+    assert f"--remote {place.replace('COPIED', str(copied))}" in done.error["hint"]
+
+
+def test_a_damaged_index_of_a_remote_is_looked_for_there(reg: Reg, home: Path, copied: Path) -> None:
+    words = ("resolve", "tiny", "--remote", copied, "--json")
+    assert reg(*words).status == 0
+    index = copied / "index" / "tiny.jsonl"
+    index.chmod(0o644)
+    state, rest = index.read_text().split("\n", 1)
+    index.write_text("\n".join((state.replace('"size":', '"size":1', 1), rest)))
+    for verb in (words, ("ls", "tiny", "--remote", copied, "--json"), ("pull", "tiny", copied, "--json")):
+        done = reg(*verb)
+        assert done.status == 4
+        assert f"reg verify --remote {copied}" in done.error["hint"], done.error

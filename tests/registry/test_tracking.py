@@ -314,8 +314,10 @@ class TestOffline:
     def test_does_not_know_what_was_never_seen(
         self, gone: str, reg: Callable[..., Any], tmp_path: Path
     ) -> None:
-        error, _ = reg("ls", "acme/pii", "--remote", str(tmp_path / "never"), "--offline", status=3)
+        never = str(tmp_path / "never")
+        error, _ = reg("ls", "acme/pii", "--remote", never, "--offline", status=3)
         assert "nothing was ever remembered" in error["error"]["message"]
+        assert f"reg fetch-index --remote {never}" in error["error"]["hint"]
         error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
         assert "acme/pii" in error["error"]["hint"]
 
