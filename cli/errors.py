@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onnxreg.cli import output
-from onnxreg.schema.errors import RegError, missing_extra
+from onnxreg.schema.errors import HostError, InputError, RegError, missing_extra
 
 AGAIN = 1.5
 """Seconds."""
@@ -56,6 +56,16 @@ def _said(what: str, text: str) -> str:
     """`error: ...`, the word in its colour; on a terminal further lines stand below the text."""
     line = output.folded(f"{what}: {output.printable(text)}", " " * (len(what) + 2), sys.stderr)
     return f"{output.paint(what, sys.stderr)}{line.removeprefix(what)}"
+
+
+def of_system(error: OSError) -> RegError:
+    """What nobody else turned into one of ours. A directory where a file belongs is the request's fault."""
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return InputError(f"{error.filename} is a directory", "name a file")
+    what = f"{error.filename}: " if error.filename else ""
+    return HostError(
+        f"{what}{error.strerror or error}", "check the path, its permissions and the space on its disk"
+    )
 
 
 @contextmanager

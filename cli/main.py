@@ -16,8 +16,6 @@ PIPE_CLOSED = 141
 SELDOM = 20_000
 """Containers that are made before the youngest are looked through; Python's own number is below a thousand."""
 
-HINT = "check the path, its permissions and the space on its disk"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A bug, and nothing else, leaves with its traceback."""
@@ -44,11 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _leave(status)
         return status
     except OSError as error:
-        from onnxreg.cli.errors import report
-        from onnxreg.schema.errors import HostError
+        from onnxreg.cli.errors import of_system, report
 
-        what = f"{error.filename}: " if error.filename else ""
-        return report(HostError(f"{what}{error.strerror or error}", HINT), as_json="--json" in words)
+        return report(of_system(error), as_json="--json" in words)
 
 
 def _leave(status: int) -> NoReturn:

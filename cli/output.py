@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from onnxreg.schema import figures
 
-size = figures.size
+size, counted = figures.size, figures.counted
 
 COLOURS = {
     **dict.fromkeys(("certified", "pass", "kept"), "32"),
@@ -120,11 +120,6 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return counted(int(seconds // length), unit)
     return counted(int(seconds), "second")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 blob`, `2 blobs`"""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-os.environ.setdefault(
-    "ORT_DISABLE_TELEMETRY", "1"
-)  # else its import writes an id of the machine, and keeps events
+# ONNX Runtime, as it is imported, else writes an id of the machine and keeps events for its makers.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,10 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.schema.errors import HostError, NotFoundError
+from onnxreg.schema.errors import HostError, InputError, NotFoundError
 
 MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors that are the machine's whoever made the call."""
+
+READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 
 
 @contextmanager
@@ -29,7 +31,9 @@ def _hint(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "free some space on that disk, then run the command again; nothing half-written was kept"
-        case errno.EACCES | errno.EPERM | errno.EROFS:
+        case errno.EROFS:
+            return READ_ONLY
+        case errno.EACCES | errno.EPERM:
             return "check who owns the directory and whether it may be written"
         case errno.EMFILE | errno.ENFILE:
             return "raise the limit of open files (ulimit -n)"
@@ -37,14 +41,21 @@ def _hint(error: OSError) -> str:
             return "see whether the directory exists and the disk is healthy (reg verify)"
 
 
+def refuse_directory(path: Path) -> None:
+    """InputError for a directory where the user was to name a file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", "name a file")
+
+
 def check_given(path: Path) -> None:
-    """NotFoundError where a file that the user named is not there."""
+    """NotFoundError where a file that the user named is not there, InputError where it is a directory."""
     if not path.exists():
         raise NotFoundError(f"there is no file {path}", "check the path")
+    refuse_directory(path)
 
 
 def read_given(path: Path) -> bytes:
-    """A file that the user named. NotFoundError where there is none, HostError where it cannot be read."""
+    """A file that the user named. NotFoundError where there is none, InputError for a directory, HostError where it cannot be read."""
     check_given(path)
     with host_errors(f"reading {path}"):
         return path.read_bytes()

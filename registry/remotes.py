@@ -190,6 +190,8 @@ class Remotes:
         url = self.url_of(place)
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
+            from shlex import quote
+
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
                 f"fetch what is needed offline: reg fetch-index --remote {quote(place or url)}",

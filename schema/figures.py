@@ -9,6 +9,11 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 blob`, `2 blobs`"""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def measure(value: float | None) -> str:
     """Three significant digits; nothing where there is no value."""
     return "" if value is None else f"{value:.3g}"

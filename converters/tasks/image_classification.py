@@ -140,6 +140,8 @@ class ImageClassification(Task):
 
     def _file(self, name: str, what: str) -> Path:
         path = self.directory / name
+        if path.is_dir():
+            raise InputError(f"the {what} {name} is a directory", "name a file")
         if not path.is_file():
             hint = (
                 "check the path" if Path(name).is_absolute() else "relative paths are relative to the recipe"

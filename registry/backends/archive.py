@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.readonly import ReadOnly
-from onnxreg.registry.backends.zipped import AGAIN, open_entry, read_directory
-from onnxreg.registry.disk import host_errors
+from onnxreg.registry.backends.zipped import AGAIN, is_zip, open_entry, read_directory
+from onnxreg.registry.disk import host_errors, refuse_directory
 from onnxreg.registry.identity import UPGRADE
 from onnxreg.registry.layout import BlobKey, index_path, model_of
 from onnxreg.registry.storage import MAX_DOCUMENT, MissingBlobError
@@ -28,6 +28,8 @@ from onnxreg.schema.ref import POLICY_LOG, check_name
 from onnxreg.schema.version import Version
 
 SUFFIX = ".onnxreg"
+SUFFIXES = (SUFFIX, ".zip")
+"""Of what is meant to be an archive, whatever is in it."""
 ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
@@ -166,7 +168,17 @@ def carried_by(place: object) -> Carried | None:
 
 
 def open_archive(path: Path) -> ArchiveRemote:
-    """The registry in an archive. NotFoundError where there is no such file, IntegrityError where it is no archive."""
+    """The registry in an archive.
+
+    Raises NotFoundError where there is nothing, InputError where there is a directory or a file that does not even look like
+    an archive, IntegrityError where it looks like one and is none.
+    """
+    refuse_directory(path)
     if not path.is_file():
         raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
+    with host_errors(f"reading {path}"):
+        if path.suffix not in SUFFIXES and not is_zip(path):
+            raise InputError(
+                f"{path} is a file, and no archive", "name a directory, or what reg archive create made"
+            )
     return ArchiveRemote(path)

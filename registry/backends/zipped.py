@@ -45,6 +45,12 @@ class Entry:
         return cls(info.header_offset, info.file_size, info.CRC, about)
 
 
+def is_zip(path: Path) -> bool:
+    """Whether a file begins as a zip with an entry does, or ends as one; the rest may be damaged."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\3\4" or zipfile.is_zipfile(file)
+
+
 def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, Entry]:
     """The entries by name. IntegrityError where the file is no such zip, or has an entry that is no part of it."""
     try:

@@ -15,7 +15,7 @@ from onnxreg.registry.backends.probes import probe_swap
 from onnxreg.registry.backends.proven import Proven
 from onnxreg.registry.backends.readonly import ReadOnly
 from onnxreg.registry.backends.staging import is_held, staging
-from onnxreg.registry.disk import host_errors
+from onnxreg.registry.disk import READ_ONLY, host_errors
 from onnxreg.registry.health import leftovers
 from onnxreg.registry.health.local_probes import PROBE, LocalSwapper, probe_disk, probe_lock
 from onnxreg.registry.health.verify import stray_files
@@ -28,6 +28,7 @@ from onnxreg.registry.opening import open_url
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import IntegrityError, RegError
+from onnxreg.schema.figures import counted
 
 GIB = 2**30
 SHOWN = 5
@@ -121,6 +122,9 @@ def _links(remote: LocalRemote) -> Iterator[Finding]:
 def _permissions(remote: LocalRemote) -> Iterator[Finding]:
     """Directories that can be written, files that can be read, here and by the registry's owner."""
     with host_errors(f"listing {remote.url}"):
+        if _is_read_only(remote.root):
+            yield Finding("permissions", False, "nothing can be written", READ_ONLY)
+            return
         owner = remote.root.stat().st_uid
         denied: list[str] = []
         foreign: list[str] = []
@@ -136,6 +140,11 @@ def _permissions(remote: LocalRemote) -> Iterator[Finding]:
     root = quote(str(remote.root))
     fix = f"sudo chown -R --reference={root} {root}" if foreign else f"chmod -R u+rwX {root}"
     yield _summary("permissions", foreign + denied, "everything can be read and written", fix)
+
+
+def _is_read_only(path: Path) -> bool:
+    """Whether the file system that a path lies on is mounted so; False where nobody can say."""
+    return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _below(root: Path) -> Iterator[Path]:
@@ -281,7 +290,7 @@ def _remotes(remote: LocalRemote) -> Iterator[Finding]:
         fix = f"rm {quote(str(remote.root / 'local' / 'remotes.json'))}"
         yield Finding("remotes.json", False, error.message, fix, "integrity")
         return
-    yield Finding("remotes.json", True, f"{len(known.urls)} remotes")
+    yield Finding("remotes.json", True, counted(len(known.urls), "remote"))
     for name, url in sorted(known.urls.items()):
         yield from _remote(remote, known, name, url)
 

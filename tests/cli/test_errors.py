@@ -137,6 +137,33 @@ def test_mistakes(
     assert "Traceback" not in done.err
 
 
+FILES_WANTED = (
+    "export --recipe DIR",
+    "export --batch DIR",
+    "run tiny --input DIR",
+    "lock tiny --output DIR",
+    "policy set DIR",
+    "attest tiny --report DIR",
+    "archive verify DIR",
+)
+
+
+@pytest.mark.parametrize("words", FILES_WANTED)
+def test_a_directory_where_a_file_belongs_is_2(words: str, reg: Reg, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "DIR").mkdir()
+    done = reg("--registry", home, *words.split())
+    assert (done.status, done.err) == (2, "error: DIR is a directory\nhint: name a file\n")
+
+
+def test_a_file_that_is_no_archive_is_no_remote(reg: Reg, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "shapes.py").write_text("SIDES = 4\n")
+    done = reg("--registry", home, "push", "tiny", "shapes.py")
+    assert done.status == 2
+    assert "shapes.py is a file, and no archive\nhint: name a directory" in done.err
+    shutil.copy("shapes.py", "shapes.onnxreg")
+    assert reg("--registry", home, "push", "tiny", "shapes.onnxreg").status == 4
+
+
 def test_a_version_that_exists_with_another_manifest_is_a_conflict(
     reg: Reg, home: Path, tmp_path: Path, draft: Callable[..., Any]
 ) -> None:

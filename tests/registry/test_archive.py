@@ -442,6 +442,17 @@ def test_a_part_of_an_archive_or_none_at_all(made: Path, spoil: Callable[[bytes]
         assert found.damages
 
 
+@pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"#!/bin/sh\n" + data])
+def test_damage_is_damage_under_any_name(made: Path, spoil: Callable[[bytes], bytes]) -> None:
+    other = made.with_name("backup")
+    other.write_bytes(spoil(made.read_bytes()))
+    with pytest.raises(IntegrityError):
+        open_archive(other)
+    other.write_bytes(b"no zip at all")
+    with pytest.raises(InputError, match="is a file, and no archive"):
+        open_archive(other)
+
+
 @pytest.mark.parametrize("at", sorted({*range(LOCAL_HEADER.size)} - {4, 5}))
 def test_a_flipped_bit_of_a_header_is_found(pristine: tuple[Path, dict[str, bytes]], at: int) -> None:
     path, _ = pristine

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +19,7 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.backends.memory import MemoryStore, memory_remote
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.backends.proven import Proven
-from onnxreg.registry.disk import Disk
+from onnxreg.registry.disk import READ_ONLY, Disk
 from onnxreg.registry.health import doctor, local_probes
 from onnxreg.registry.health.doctor import Finding, examine
 from onnxreg.registry.storage import Remote
@@ -139,6 +141,38 @@ def test_what_may_not_be_read_or_written(filled: Registry, monkeypatch: pytest.M
     assert f"{index} cannot be written" in faults(filled.store)["permissions"].detail
 
 
+MOUNTED_READ_ONLY = (
+    "unshare",
+    "-rm",
+    "sh",
+    "-c",
+    'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"',
+    "sh",
+)
+
+
+def test_a_file_system_that_is_mounted_read_only(filled: Registry) -> None:
+    root = str(filled.store.root)
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*MOUNTED_READ_ONLY, root, "true"], check=False).returncode
+    ):
+        pytest.skip("needs a mount namespace of its own")
+    command = [sys.executable, "-m", "onnxreg.cli", "--registry", root]
+    doctor = subprocess.run(
+        [*MOUNTED_READ_ONLY, root, *command, "doctor", "--json"], check=False, capture_output=True
+    )
+    fixes = {each["check"]: each["fix"] for each in json.loads(doctor.stdout)["findings"] if not each["ok"]}
+    assert fixes == {"permissions": READ_ONLY, "access": READ_ONLY}
+    tag = subprocess.run(
+        [*MOUNTED_READ_ONLY, root, *command, "tag", "acme/pii", "beta"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (tag.returncode, tag.stderr.splitlines()[1]) == (9, f"hint: {READ_ONLY}")
+
+
 @pytest.mark.parametrize(
     ("free", "total", "ok"), [(0.9, 4, False), (3, 100, False), (20, 4000, True), (2, 10, True)]
 )
@@ -149,6 +183,16 @@ def test_space(
     usage = type(shutil.disk_usage("/"))(int(total * gib), int((total - free) * gib), int(free * gib))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     assert ("space" not in faults(filled.store)) == ok
+
+
+def test_remotes_are_counted(filled: Registry, tmp_path: Path) -> None:
+    def told() -> str:
+        return next(each.detail for each in examine(filled.store) if each.check == "remotes.json")
+
+    assert told() == "0 remotes"
+    filled.push("acme/pii", str(tmp_path / "share"))
+    filled.remotes.add("share", str(tmp_path / "share"))
+    assert told() == "1 remote"
 
 
 def test_remotes_that_are_gone_or_another_registry(filled: Registry, tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ def test_an_option_that_makes_no_sense(options: dict[str, Any], message: str) ->
     ("source", "options", "error", "message"),
     [
         ("net.py:build", {"checkpoint": "absent.pth"}, NotFoundError, r"there is no checkpoint absent\.pth"),
+        ("net.py:build", {"checkpoint": "."}, InputError, r"the checkpoint \. is a directory"),
         ("net.py:build", {"checkpoint": None}, InputError, "nothing gives its weights"),
         ("net.py:build", {"dataset": "absent.npz"}, NotFoundError, r"there is no dataset absent\.npz"),
         ("net.py:build", {"factory": "net.py:Heads"}, InputError, "the recipe's factory net.py:Heads"),

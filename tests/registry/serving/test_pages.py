@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from onnxreg.registry.serving import pages
 from onnxreg.registry.serving.rendering import printable, sentence, shown_json, size
 from onnxreg.registry.serving.settings import Settings
 from onnxreg.schema import canonical
+from onnxreg.schema.draft import DraftFile
 from onnxreg.schema.version import Version
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"
@@ -166,6 +168,17 @@ def test_a_model_has_its_evidence_and_its_history(shown: Site, room: Registry) -
     assert "tag stable 1.0.0 → to 1.2.0 grace@acme.example two weeks in beta without a report" in page.text
     assert "yank 1.1.0 grace@acme.example PHONE recall fell by five points: do not ship" in page.text
     assert "1.0.0 pinned" in page.text
+
+
+def test_the_size_of_an_artifact_is_that_of_the_files_counted(room: Registry, tmp_path: Path) -> None:
+    draft = showroom.draft(tmp_path / "beside", "acme/beside", "b", None)
+    vectors = DraftFile("golden", "model.golden.json")
+    (draft.root / vectors.path).write_bytes(bytes(1000))
+    model, int8 = draft.artifacts
+    total = size((draft.root / model.path).stat().st_size + 1000)
+    room.add(replace(draft, artifacts=(replace(model, sidecars=(vectors,)), int8)))
+    with running(room.store.root) as site:
+        assert f"onnx-android float32 {total} in 2 files" in read(site, "/models/acme/beside").text
 
 
 def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
