@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
