@@ -87,11 +87,15 @@ GOOD_COPY = (
 """The hint where a blob is damaged."""
 
 
+SERVED = "this registry"
+"""What a server calls the registry that it shows, whose place is nobody's business."""
+
+
 def at(hint: str, url: str) -> str:
-    """A hint that names the place that it is about."""
+    """A hint that names the place that it is about, where it has one."""
     from shlex import quote
 
-    return hint.replace("PLACE", quote(url))
+    return hint if url == SERVED else hint.replace("PLACE", quote(url))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, MissingBlobError
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.watched import Watched
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError, NotFoundError
+from onnxreg.schema.errors import SERVED, IntegrityError, NotFoundError
 from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.request import Request
 from onnxreg.schema.state import State
@@ -50,7 +50,7 @@ class Place(LocalRemote):
 
     @property
     def url(self) -> str:
-        return "this registry"
+        return SERVED
 
     def blob_url(self, digest: Digest) -> str:
         """From the server's root on: the plain key, under which the server finds every blob."""
