@@ -21,7 +21,17 @@ from onnxreg.schema.ref import is_name
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
-HEADER = ("NAME", "VERSION", "CHANNELS", "STATE", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION")
+HEADER = (
+    "NAME",
+    "VERSION",
+    "CHANNELS",
+    "STATE",
+    "ARTIFACT",
+    "FORMAT",
+    "PRECISION",
+    "DOWNLOAD",
+    "CERTIFICATION",
+)
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
     "reg query 'newest and not yanked and recall.PHONE >= 0.95' 'acme/*' --json",

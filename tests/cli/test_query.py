@@ -91,7 +91,17 @@ def test_a_person_sees_a_table_or_a_sentence(reg: Reg) -> None:
     assert reg("yank", "acme/pii:0.1.0").status == 0
     header, row = reg("query", "int8 in channels or (path = model_int8.onnx and yanked)").out.splitlines()
     assert header.split() == [
-        *("NAME", "VERSION", "CHANNELS", "STATE", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION")
+        *(
+            "NAME",
+            "VERSION",
+            "CHANNELS",
+            "STATE",
+            "ARTIFACT",
+            "FORMAT",
+            "PRECISION",
+            "DOWNLOAD",
+            "CERTIFICATION",
+        )
     ]
     assert row.split() == [
         *(
