@@ -56,7 +56,7 @@ the import of torch and transformers, which both sides pay.""",
     "remotes": """Rows of other amounts than 1 GiB are of the same 300 small files and smaller large ones (`BENCH_LARGE`). The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and a pull of ours
 does both: the row with `sync` is the fair one, as against dvc the one where it verifies. Of a push of 1 GiB SeaweedFS alone takes 12 to 14 s of
-processor time on the two cores, our client 2.9 and dvc's 5.3: there the aim of 1.5 times dvc's speed is out of reach of any client
+processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3: there the aim of 1.5 times dvc's speed is out of reach of any client
 (8.4 s would be the least, dvc takes 11.6 to 13.7 on the same machine). The emulator of the Hub is ours, in Python.""",
     "oci": """The command line `oras` is no package of PyPI, Debian or npm; its Python client is, and is what is compared. Its server is the
 distribution's own `docker-registry`, which holds plain files; ours pushes to SeaweedFS and pulls from `reg serve`.""",
