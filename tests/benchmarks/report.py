@@ -53,7 +53,7 @@ nothing. Both are followed by a sync.""",
     "export": """The same kinds of file as OpenMed's converter makes; ours measures the parity of each besides. A third of the time is
 the import of torch and transformers, which both sides pay.""",
     "encoders": "",
-    "remotes": """Rows of other amounts than 1 GiB are of the same 300 small files and smaller large ones (`BENCH_LARGE`). The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
+    "remotes": """The server shares the machine with its client, so that the wall time of a push or pull is largely the server's; the
 processor time is the client's own. `aws s3 cp` neither hashes what it pulls nor waits until it is on the disk, and a pull of ours
 does both: the row with `sync` is the fair one, as against dvc the one where it verifies. Of a push of 1 GiB SeaweedFS alone takes 12 to 14 s of
 processor time on the two cores, our client 2.6 to 2.9 and dvc's 5.3: there the aim of 1.5 times dvc's speed is out of reach of any client
