@@ -63,12 +63,12 @@ def adopt(
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
-    sidecars = {(model.parent / at).resolve() for model, facts in read for at in facts.external_data}
-    sidecars |= {file.resolve() for file in (*configs.values(), *vectors.values())}
+    sidecars = {intake.resolved(model.parent / at) for model, facts in read for at in facts.external_data}
+    sidecars |= {intake.resolved(file) for file in (*configs.values(), *vectors.values())}
     companions = tuple(
         DraftFile(role_of(file.name), intake.take(file, file.name))
         for file in rest
-        if not sidecars or file.resolve() not in sidecars
+        if intake.resolved(file) not in sidecars
     )
     fields = describe(workspace, companions)
     for model, facts in read:

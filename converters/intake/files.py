@@ -62,8 +62,8 @@ class Intake:
         others there is a link, or a copy where that is not possible. Raises InputError for a path that may not
         stand in a manifest, for two files of one path, and for pickles.
         """
-        real = self._resolved(source)
-        if self._resolved(self._taken.get(relative, source)) != real:
+        real = self.resolved(source)
+        if self.resolved(self._taken.get(relative, source)) != real:
             raise InputError(
                 f"two files are called {relative}",
                 "give each file of a version a different name, or add them apart",
@@ -104,9 +104,12 @@ class Intake:
 
     def look(self, source: Path) -> FileState:
         """A file's state when it was looked at first, which is to be before it is read."""
-        return self._states.setdefault(self._resolved(source), FileState.of(source.stat()))
+        real = self.resolved(source)
+        if real not in self._states:
+            self._states[real] = FileState.of(source.stat())
+        return self._states[real]
 
-    def _resolved(self, source: Path) -> Path:
+    def resolved(self, source: Path) -> Path:
         """Where a file really is; asked of the system once."""
         if source not in self._real:
             self._real[source] = source.resolve()

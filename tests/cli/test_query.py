@@ -90,19 +90,9 @@ def test_the_json_is_as_documented(reg: Reg) -> None:
 def test_a_person_sees_a_table_or_a_sentence(reg: Reg) -> None:
     assert reg("yank", "acme/pii:0.1.0").status == 0
     header, row = reg("query", "int8 in channels or (path = model_int8.onnx and yanked)").out.splitlines()
-    assert header.split() == [
-        *(
-            "NAME",
-            "VERSION",
-            "CHANNELS",
-            "STATE",
-            "ARTIFACT",
-            "FORMAT",
-            "PRECISION",
-            "DOWNLOAD",
-            "CERTIFICATION",
-        )
-    ]
+    assert " ".join(header.split()) == (
+        "NAME VERSION CHANNELS STATE ARTIFACT FORMAT PRECISION DOWNLOAD CERTIFICATION"
+    )
     assert row.split() == [
         *(
             "acme/pii",

@@ -135,7 +135,8 @@ def test_two_limits_on_one_metric_of_one_output_are_a_mistake(output: str) -> No
 
 def test_a_limit_of_one_output_beside_that_of_all() -> None:
     first = {"metric": "max_abs_diff", "max": 0.0001}
-    read([INT8], checks=[first, {**first, "output": "int8.onnx"}, {"metric": "min_cosine", "min": 0.9}])
+    checks = [first, {**first, "output": "int8.onnx"}, {"metric": "min_cosine", "min": 0.9}]
+    assert read([INT8], checks=checks) == (["int8"], ["int8.onnx"])
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,11 @@ def test_after_a_reset_it_is_changed_again(published: Registry, tmp_path: Path) 
     shutil.rmtree(published.store.root)
     shutil.copytree(backup, published.store.root)
     Heads().reset(published.id)
-    Registry(published.store.root).tag(NAME, "stable")
-    Registry(published.store.root).gc()
+    again = Registry(published.store.root)
+    again.tag(NAME, "stable")
+    again.gc()
+    assert again.find(f"{NAME}:stable").version == published.find(NAME).version
+    assert not again.verify().damages
 
 
 @pytest.mark.skipif(
