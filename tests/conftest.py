@@ -140,7 +140,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / directory, root / "source" / directory, ignore=ignored)
     (root / "source" / "docs").mkdir()
-    for file in ("pyproject.toml", "README.md", "LICENSE", "docs/reg.1"):
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs/reg.1"):
         shutil.copy(REPOSITORY / file, root / "source" / file)
     command = [
         sys.executable,
