@@ -8,6 +8,7 @@ from typing import Any
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.converters.passes import model, notes, torch_model
 from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
+from onnxreg.converters.passes.set_order import sorted_sets
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime import one_torch_thread
 from onnxreg.schema.errors import ConversionError, first_line
@@ -78,6 +79,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
             quieted("onnxscript"),
             without_onnx_log(),
             one_torch_thread(),
+            sorted_sets(subject.module),
             torch.no_grad(),
         ):
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)

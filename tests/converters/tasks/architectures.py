@@ -128,21 +128,27 @@ def save_tokenizer(directory: Path) -> None:
     )
 
 
-def row(architecture: Architecture, heads: Mapping[str, str] = HEADS) -> list[str]:
-    """What became of each task: the precisions of the graphs, `refused`, or a dash where no such class is there."""
+def row(
+    architecture: Architecture, heads: Mapping[str, str] = HEADS, workspaces: Path | None = None
+) -> list[str]:
+    """What became of each task: the precisions of the graphs, `refused`, or a dash if there is no such class.
+
+    `workspaces` gets a directory with the graphs of each task.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        return [_cell(architecture, task, heads[task], Path(scratch)) for task in heads]
+        place = Path(scratch)
+        return [_cell(architecture, task, heads[task], place, workspaces or place) for task in heads]
 
 
-def _cell(architecture: Architecture, task: str, suffix: str, scratch: Path) -> str:
-    checkpoint = scratch / (suffix or "encoder")
+def _cell(architecture: Architecture, task: str, suffix: str, scratch: Path, workspaces: Path) -> str:
+    checkpoint = scratch / f"checkpoint{suffix}"
     try:
         if not checkpoint.is_dir():
             architecture.make(architecture, suffix, checkpoint)
     except LookupError:
         return "-"
     try:
-        workspace = scratch / task
+        workspace = workspaces / task
         workspace.mkdir()
         draft = execute(place_order(task_recipe(task, quantize=True), str(checkpoint), "tiny"), workspace)
     except (InputError, ConversionError):

@@ -47,8 +47,11 @@ def build():
 """
 
 
-def row(name: str) -> list[str]:
-    """float32, then what was made of it: `yes`, or `refused` where an error says why."""
+def row(name: str, workspaces: Path | None = None) -> list[str]:
+    """float32, then what was made of it: `yes`, or `refused` if an error says why.
+
+    `workspaces` gets a directory with the graphs of each precision.
+    """
     import torch
     from safetensors.torch import save_file
 
@@ -63,10 +66,13 @@ def row(name: str) -> list[str]:
         save_file(tensors, directory / "net.safetensors")
         images = np.random.default_rng(0).normal(size=(8, 3, SIDE, SIDE)).astype(np.float32)
         np.savez(directory / "images.npz", input=images)
-        return [_cell(directory, step) for step in (None, *STEPS.values())]
+        return [
+            _cell(directory, STEPS.get(precision), (workspaces or directory) / precision)
+            for precision in ("float32", *STEPS)
+        ]
 
 
-def _cell(directory: Path, step: dict[str, Any] | None) -> str:
+def _cell(directory: Path, step: dict[str, Any] | None, workspace: Path) -> str:
     steps = [{"name": "fp32", "pass": "OnnxConversion", "params": {"target_opset": 17}}]
     steps += [] if step is None else [{"name": "made", "input": "fp32", **step}]
     value = {
@@ -81,12 +87,12 @@ def _cell(directory: Path, step: dict[str, Any] | None) -> str:
         "outputs": [{"step": each["name"]} for each in steps],
         "checks": [{"output": "fp32.onnx", "metric": "max_abs_diff", "share": 0.001}],
     }
-    with tempfile.TemporaryDirectory() as workspace:
-        source = f"{directory / 'net.py'}:build"
-        try:
-            execute(place_order(RecipeFile.from_json(value), source, "tiny", directory), Path(workspace))
-        except (InputError, ConversionError):
-            return "refused"
+    workspace.mkdir()
+    source = f"{directory / 'net.py'}:build"
+    try:
+        execute(place_order(RecipeFile.from_json(value), source, "tiny", directory), workspace)
+    except (InputError, ConversionError):
+        return "refused"
     return "yes"
 
 
