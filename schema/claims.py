@@ -1,6 +1,6 @@
 """What the state line claims of channels and versions, held against the lines that came since it was last seen. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from onnxreg.schema.digest import Digest
@@ -16,12 +16,22 @@ _OF_TAG = ("version", "manifest", "policy", "evidence")
 
 
 def check_claims(
-    name: str, known: tuple[Table, Table], found: tuple[Table, Table], lines: Sequence[Skimmed], since: int
+    name: str,
+    known: tuple[Table, Table],
+    found: tuple[Table, Table],
+    refused: Collection[Digest],
+    lines: Sequence[Skimmed],
+    since: int,
 ) -> None:
-    """IntegrityError where channels and versions are not the known ones as the lines after line `since` changed them."""
+    """IntegrityError if channels and versions are not the known ones as the lines after line `since` changed them.
+
+    `refused` are the artifacts that the state says are refused in every version.
+    """
     events = [(line, _event(name, line)) for line in lines]
     _check_channels(name, known[0], found[0], events)
     _check_versions(name, known[1], found[1], events, since)
+    attests = [event for _, event in events if isinstance(event, Attest)]
+    _check_verdicts(name, found[1], refused, attests)
 
 
 def _event(name: str, line: Skimmed) -> Event:
@@ -70,7 +80,6 @@ def _check_versions(name: str, known: Table, found: Table, events: Events, since
         if version in known and version not in touched and known[version] != entry:
             raise IntegrityError(f"{name}:{version} was changed without an event in the log", EXTENT)
     _check_yanks(name, found, events)
-    _check_verdicts(name, found, [event for _, event in events if isinstance(event, Attest)])
 
 
 def _check_yanks(name: str, found: Table, events: Events) -> None:
@@ -88,16 +97,19 @@ def _check_yanks(name: str, found: Table, events: Events) -> None:
             raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
 
 
-def _check_verdicts(name: str, found: Table, verdicts: Sequence[Attest]) -> None:
-    """IntegrityError where a refusal that the lines attest of an artifact is not in the state.
+def _check_verdicts(name: str, found: Table, refused: Collection[Digest], attests: Sequence[Attest]) -> None:
+    """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
 
-    A version that was dropped takes over no verdict, though the state line may still have it.
+    A refusal may also come before the version does (of a manifest that another registry published): then it is not in
+    the entry, and `refused` has it. A version that was dropped takes over no verdict, though the state line may still have it.
     """
     present = {
         version: entry for version, entry in found.items() if entry.get("gone", {}).get("how") != "dropped"
     }
-    for event in verdicts:
+    for event in attests:
         if event.artifact is None or event.state is None:
+            continue
+        if event.state == "refused" and event.artifact in refused:
             continue
         for version, entry in present.items():
             said = entry.get("attested", {}).get(str(event.artifact))

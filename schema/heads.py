@@ -239,7 +239,7 @@ def _learn(known: Known | None, seen: Seen, lines: Sequence[Skimmed]) -> Known:
         if known is None
         else (known.channels, known.versions)
     )
-    check_claims(state.name, before, (channels, versions), lines, since)
+    check_claims(state.name, before, (channels, versions), state.refused, lines, since)
     if known is not None:
         _check_unchanged(known, state)
     digests = [line.digest.hex for line in lines]

@@ -25,7 +25,9 @@ def missing_lines(
     restore: bool = False,
     selection: Selection = EVERYTHING,
 ) -> list[LogLine]:
-    """The source's lines that the destination lacks, in source order.
+    """The source's lines that the destination lacks, in source order, those that attest last.
+
+    So a verdict finds the version that it is about, also if the source published that once more after it.
 
     Raises ConflictError where a version stands for another manifest there or its files were given up there (unless
     `restore` brings expired ones back), or where only some artifacts are asked for between copies of one registry;
@@ -52,7 +54,8 @@ def missing_lines(
         and (line.event_id not in present or line.kind == Publish.kind)
     )
     lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
-    return [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
+    moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
+    return sorted(moving, key=lambda line: isinstance(line.event, Attest))
 
 
 def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:

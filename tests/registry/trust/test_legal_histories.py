@@ -126,6 +126,13 @@ Deed = tuple[Callable[[World, str, str], None], str, str]
         (World.push, "1.0.1", "b"),
     ]
 )
+@example(
+    [
+        (World.drop_and_attest, "1.0.1", "refused"),
+        (World.add, "1.0.2", "a"),
+        (World.push, "1.0.2", "a"),
+    ]
+)
 def test_no_legal_history_alarms_a_reader_or_a_newcomer(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[Deed]
 ) -> None:
