@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.inspection.expansion import subgraphs
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.paths import check_path
+
+MAX_DIGITS = 18
+"""Of an offset or a length in bytes: below 2**63."""
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
@@ -61,9 +65,11 @@ def _attribute_tensors(attributes: Any) -> Iterator[Any]:
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        if attribute.HasField("sparse_tensor"):
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+        for sparse in attribute.sparse_tensors:
             yield from (sparse.values, sparse.indices)
-        for graph in (attribute.g, *attribute.graphs):
+        for graph in subgraphs(attribute):
             yield from _graph_tensors(graph)
 
 
@@ -84,9 +90,13 @@ def _location(location: str, path: Path) -> str:
 
 
 def _number(text: str, path: Path) -> int:
-    if not text.isdecimal() and text:
-        raise InputError(f"{path.name} has an external tensor whose offset or length is not a number")
-    return int(text or 0)
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+        raise InputError(
+            f"{path.name} has an external tensor whose offset or length is not a number of bytes"
+        )
+    return int(text)
 
 
 def _check_file(path: Path, location: str, end: int) -> None:

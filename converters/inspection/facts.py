@@ -14,7 +14,7 @@ from onnxreg.converters.inspection.operator_config import read_operator_config, 
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
 from onnxreg.converters.inspection.ort_dataflow import read_ort
 from onnxreg.converters.inspection.weights import count_weights
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, about
 from onnxreg.schema.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
 
 
@@ -76,14 +76,16 @@ def inspect_onnx(path: Path) -> GraphFacts:
 
 def inspect_model(model: Any, path: Path) -> GraphFacts:
     """The same of a file that is loaded (`onnx_graph.load_onnx`)."""
-    inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
-    outputs = tuple(onnx_spec(value) for value in model.graph.output)
+    with about(path.name):
+        inputs = tuple(onnx_spec(value) for value in onnx_graph.graph_inputs(model.graph))
+        outputs = tuple(onnx_spec(value) for value in model.graph.output)
     external = external_files(model, path)
     imports = onnx_graph.opset_imports(model)
     ir_version = model.ir_version
     uses = onnx_graph.operator_uses(model, path)
     semantic = _onnx_semantic(model, path, inputs, outputs)
-    return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
+    with about(path.name):
+        return _facts(inputs, outputs, operators(uses), uses, imports, ir_version, None, external, semantic)
 
 
 def _onnx_semantic(

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.elements import ELEMENTS
+from onnxreg.converters.inspection.expansion import check_expansion, subgraphs
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.schema.errors import InputError, first_line, missing_extra
 
 
 def load_onnx(path: Path) -> Any:
-    """Parse an ONNX file (`onnx.ModelProto`), external data left where it is; InputError where it is not one."""
+    """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
+
+    InputError where it is not one, or is more than `expansion` allows.
+    """
     try:
         import onnx
         from google.protobuf.message import DecodeError
@@ -34,7 +38,19 @@ def load_onnx(path: Path) -> Any:
     del data
     if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
         raise _unreadable(path)
+    _check_versions(model, path)
+    check_expansion(model, path)
     return model
+
+
+def _check_versions(model: Any, path: Path) -> None:
+    for owner in (model, *model.functions):
+        for item in owner.opset_import:
+            if not 0 <= item.version < 2**31:
+                domain = (item.domain or DEFAULT_DOMAIN)[:80]
+                raise InputError(
+                    f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
+                )
 
 
 def opset_imports(model: Any) -> dict[str, int]:
@@ -51,14 +67,12 @@ def graph_inputs(graph: Any) -> list[Any]:
 def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
     """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
 
-    Neither type inference nor inlining copies weights. Raises InputError for a function that calls itself and for
-    operands whose types contradict each other.
+    Neither type inference nor inlining copies weights. Raises InputError for operands whose types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
 
     constants = {tensor.name: _constant(tensor) for tensor in model.graph.initializer}
-    _refuse_recursion(model, path)
     declared = _declared_types(model.graph)
     try:
         model = without_weights(model)
@@ -109,7 +123,7 @@ class _Walker:
                 scope.constants.update((node.output[0], _constant(tensor)) for tensor in _stored(node))
             yield _use(node, imports, scope)
             for attribute in node.attribute:
-                for subgraph in (attribute.g, *attribute.graphs):
+                for subgraph in subgraphs(attribute):
                     yield from self.graph(subgraph, imports, scope.enter(subgraph))
 
 
@@ -147,23 +161,8 @@ def _is_text(nodes: Any, functions: Any) -> bool:
     """Whether the operators' names are valid UTF-8: protobuf hands out what is not as bytes."""
     every = [*nodes, *(node for function in functions for node in function.node)]
     return all(isinstance(name, str) for node in every for name in (node.op_type, node.domain)) and all(
-        _is_text(graph.node, ())
-        for node in every
-        for item in node.attribute
-        for graph in (item.g, *item.graphs)
+        _is_text(graph.node, ()) for node in every for item in node.attribute for graph in subgraphs(item)
     )
-
-
-def _refuse_recursion(model: Any, path: Path) -> None:
-    calls = {
-        (f.domain, f.name, f.overload): {(n.domain, n.op_type, n.overload) for n in f.node}
-        for f in model.functions
-    }
-    while calls:
-        leaves = {key for key, called in calls.items() if not called & calls.keys()}
-        if not leaves:
-            raise InputError(f"{path.name} is not a valid graph: a local function calls itself")
-        calls = {key: called for key, called in calls.items() if key not in leaves}
 
 
 def _unreadable(path: Path) -> InputError:

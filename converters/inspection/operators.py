@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from onnxreg.converters.inspection.elements import Element
@@ -99,6 +100,7 @@ def _variadic(domain: str, name: str, opset: int) -> tuple[int | None, int | Non
     return sides[0], sides[1]
 
 
+@lru_cache(maxsize=4096)
 def find_schema(domain: str, name: str, opset: int) -> Any | None:
     """The definition of an operator in force at an opset (`onnx.defs.OpSchema`), or None for one onnx does not know."""
     import onnx.defs

@@ -95,6 +95,8 @@ class OnnxTensor:
         self.name = str(proto.name)
         self.dtype = _element_name(proto.data_type)
         self.dims = tuple(proto.dims)
+        if any(dim < 0 for dim in self.dims):
+            raise ValueError(f"tensor {self.name[:80]!r} has a negative dimension")
         self._proto = proto
         self._path = path
 
@@ -104,7 +106,12 @@ class OnnxTensor:
         proto = self._proto
         if proto.data_location == proto.EXTERNAL:
             file, start, length = extent(proto, self._path)
-            yield from _read(file, start, length or self._size())
+            size = self._size()
+            if size and length not in (0, size):
+                raise ValueError(
+                    f"tensor {self.name[:80]!r} needs {size} bytes of {file.name}, it names {length}"
+                )
+            yield from _read(file, start, length or size)
         elif proto.HasField("raw_data"):
             yield proto.raw_data
         elif self.dtype == "str":
