@@ -51,9 +51,8 @@ def load_backbone(directory: Path, classes: Sequence[str] | None = None) -> Load
     if not isinstance(size, int):
         raise InputError("backbone: its config does not say one image_size")
     shape = (int(config.num_channels), size, size)
-    return LoadedBackbone(
-        _with_embedding(model), trained, shape, model.classifier.in_features, config.model_type
-    )
+    width = model.classifier.in_features
+    return LoadedBackbone(_with_embedding(model), trained, shape, width, config.model_type)
 
 
 def _load(directory: Path) -> Any:
@@ -99,17 +98,22 @@ def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
 
 
 def _with_embedding(model: Any) -> Any:
+    """The classifier as a module whose embedding is what its last layer reads, however the model makes that.
+
+    The model runs without its last layer; only its body and that layer are parts of the module, and name its nodes.
+    """
     import torch
 
-    body = getattr(model, model.base_model_prefix)
+    body, classifier = getattr(model, model.base_model_prefix), model.classifier
+    model.classifier = torch.nn.Identity()
 
     class Backbone(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body, self.classifier = body, model.classifier
+            self.body, self.classifier = body, classifier
 
         def forward(self, input: Any) -> dict[str, Any]:
-            embedding = self.body(input).pooler_output
+            embedding = model(input).logits
             return {LOGITS: self.classifier(embedding), EMBEDDING: embedding}
 
     return Backbone().eval()

@@ -86,12 +86,17 @@ def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
 
 
 def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
-    """The inputs of the graph: `token_type_ids` where the tokenizer makes them and the model takes them."""
+    """The inputs of the graph: `token_type_ids` if the tokenizer makes them and the model uses them."""
+    makes = checkpoint.tokenizer.model_input_names
+    return REQUIRED + tuple(name for name in OPTIONAL if name in makes and _uses(checkpoint.model, name))
+
+
+def _uses(model: Any, name: str) -> bool:
+    """Whether a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them and has none."""
     import inspect
 
-    takes = inspect.signature(checkpoint.model.forward).parameters
-    makes = checkpoint.tokenizer.model_input_names
-    return REQUIRED + tuple(name for name in OPTIONAL if name in takes and name in makes)
+    takes = name in inspect.signature(model.forward).parameters
+    return takes and getattr(model.config, "type_vocab_size", None) != 0
 
 
 def max_positions(model: Any) -> int:

@@ -66,14 +66,28 @@ def test_inputs_outputs_and_axes_are_those_of_txtai(task: str, family: str, make
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 14)]
 
 
-def decoder(directory: Path, suffix: str = "", **config: Any) -> Path:
-    """A tiny GPT-2 whose config is changed."""
+def tiny(name: str, directory: Path, suffix: str = "") -> Path:
+    """A tiny checkpoint of an architecture of docs/architectures.md."""
     import sys
 
     sys.path.insert(0, str(Path(__file__).parent))
     from architectures import TEXT, save_text_model
 
-    save_text_model(next(one for one in TEXT if one.name == "GPT-2"), suffix, directory)
+    save_text_model(next(one for one in TEXT if one.name == name), suffix, directory)
+    return directory
+
+
+@pytest.mark.parametrize("name", ["DeBERTa", "DeBERTa-v3"])
+def test_token_types_that_a_model_has_no_embeddings_for_are_no_input(name: str, tmp_path: Path) -> None:
+    source = tiny(name, tmp_path / "deberta")
+    assert json.loads((source / "config.json").read_text())["type_vocab_size"] == 0
+    model = load(export(source, "default"))
+    assert list(shapes(model.graph.input)) == ["input_ids", "attention_mask"]
+
+
+def decoder(directory: Path, suffix: str = "", **config: Any) -> Path:
+    """A tiny GPT-2 whose config is changed."""
+    tiny("GPT-2", directory, suffix)
     path = directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
     return directory
