@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from onnxreg.converters.inspection.facts import inspect_onnx
 from onnxreg.converters.inspection.onnx_graph import load_onnx
 from onnxreg.converters.passes import base, graph, model, proof, samples
@@ -20,7 +22,10 @@ from onnxreg.schema.errors import ConversionError, InputError, missing_extra
 
 GRAPH, SETTINGS = "model.onnx", "genai_config.json"
 TOKENS = 6
-TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None}
+WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
+BITS = {"int4": 4, "int8": 8}
+BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
+TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
 """How far logits may be from the checkpoint's, in parts of the largest one."""
 _LOCAL = ("is_local", "local_files_only")
 """What a tokenizer that was loaded from a directory says about that."""
@@ -45,21 +50,30 @@ class Generator:
 class ModelBuilder(base.Pass[Decoder, Generator]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a process of its own and offline.
 
-    With `int4`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what `MatMulNBits` may
-    round activations to. The logits of the graph are compared with the checkpoint's in PyTorch on seeded tokens, the
+    With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is what
+    `MatMulNBits` may round activations to (4, int8, if not given). Both are read back from the graph. The logits of the graph are compared with the checkpoint's in PyTorch on seeded tokens, the
     last of which is a step of its own, behind the others' keys and values. Shapes that the builder states of values
     inside the graph are dropped: in float16 they are those of a graph without a past, and ONNX Runtime believes them.
     """
 
     id = "ModelBuilder"
-    version = 2
+    version = 3
     takes = "checkpoint"
     tools = ("onnxruntime-genai",)
 
     class Params(base.PassParams):
-        precision: Literal["int4", "fp16", "fp32"]
+        precision: Literal["int4", "int8", "fp16", "fp32"]
         int4_block_size: Literal[16, 32, 64, 128, 256] = 32
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
+
+        @field_validator("precision", mode="before")
+        @classmethod
+        def _runs_on_a_cpu(cls, value: Any) -> Any:
+            if value == "bf16":
+                raise ValueError(
+                    "ONNX Runtime cannot run bf16 on the CPU, so nothing can be compared: use fp16"
+                )
+            return value
 
     def requires(self, subject: Decoder) -> None:
         """Raise HostError where the extra is missing, InputError for what is no checkpoint."""
@@ -90,23 +104,40 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
 
     def ensures(self, before: Mapping[str, Any], after: Generator) -> dict[str, Any]:
         facts = inspect_onnx(after.directory / GRAPH)
-        expected = {"int4": "int4", "fp16": "float16", "fp32": "float32"}[self.params.precision]
-        quantized = facts.weights.weights_quantized
-        if (expected == "int4") != bool(quantized) or (not quantized and facts.precision != expected):
+        if facts.precision != WEIGHTS[self.params.precision]:
             raise ConversionError(f"asked for {self.params.precision}, got weights of {facts.precision}")
         return {
             "opset": facts.opset,
             "files": list(after.files),
             "weights": facts.weights.weights_total,
-            "weights_quantized": quantized,
+            "weights_quantized": facts.weights.weights_quantized,
+            **self._check_blocks(after.directory / GRAPH),
             "parity": _parity(before["checkpoint"], after.directory, TOLERANCES[self.params.precision]),
         }
 
+    def _check_blocks(self, path: Path) -> dict[str, int]:
+        """`block_size` and `accuracy_level` of the quantized weights; ConversionError if they are not as asked."""
+        if self.params.precision not in BITS:
+            return {}
+        got = _read_blocks(path)
+        expected = {
+            "bits": BITS[self.params.precision],
+            "block_size": self.params.int4_block_size,
+            "accuracy_level": self.params.int4_accuracy_level,
+        }
+        for name, value in expected.items():
+            if len(got[name]) > 1 or (value is not None and got[name] != {value}):
+                values = " and ".join(map(str, sorted(got[name]))) or "none"
+                raise ConversionError(
+                    f"onnxruntime-genai built {name} {values}, asked was {'one value' if value is None else value}"
+                )
+        return {name: min(got[name]) for name in ("block_size", "accuracy_level")}
+
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
         asked = self.params
-        options = ["hf_remote=false", f"int4_block_size={asked.int4_block_size}"]
+        options = ["hf_remote=false", f"block_size={asked.int4_block_size}"]
         if asked.int4_accuracy_level is not None:
-            options.append(f"int4_accuracy_level={asked.int4_accuracy_level}")
+            options.append(f"accuracy_level={asked.int4_accuracy_level}")
         paths = ["-i", str(checkpoint.absolute()), "-o", str(target), "-c", str(cache)]
         kind = ["-p", asked.precision, "-e", "cpu", "--extra_options", *options]
         done = subprocess.run(
@@ -119,6 +150,18 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         if done.returncode:
             reason = (done.stderr.strip() or done.stdout.strip() or "no reason was given").splitlines()[-1]
             raise ConversionError(f"onnxruntime-genai could not build the model: {reason[:300]}")
+
+
+def _read_blocks(path: Path) -> dict[str, set[int]]:
+    """The values of `bits`, `block_size` and `accuracy_level` that the quantized weights of a graph have."""
+    absent = {"bits": 4, "accuracy_level": 0}
+    blocks: dict[str, set[int]] = {"bits": set(), "block_size": set(), "accuracy_level": set()}
+    for body in graph.containers(load_onnx(path)):
+        for node in (node for node in body.node if node.op_type in BLOCK_OPERATORS):
+            stated = {**absent, **{attribute.name: attribute.i for attribute in node.attribute}}
+            for name in blocks.keys() - ({"accuracy_level"} if node.op_type != "MatMulNBits" else set()):
+                blocks[name].add(stated[name])
+    return blocks
 
 
 def _drop_shapes(path: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnxruntime_genai
 import pytest
 
@@ -13,7 +14,7 @@ from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
 from onnxreg.schema.errors import ConversionError, InputError
 
-MOST = {"fp32": 1e-4, "fp16": 1e-2, "int4": 0.5}
+MOST = {"fp32": 1e-4, "fp16": 1e-2, "int8": 0.05, "int4": 0.5}
 
 
 def make_llama(directory: Path, make_checkpoint: Any, words: int) -> Path:
@@ -47,7 +48,7 @@ def test_every_precision_is_what_was_asked_and_agrees(precision: str, llama: Pat
     built, step = run("decoder", ModelBuilder(precision=precision), Decoder(llama, target))
     assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(built.files)
     assert sorted(path.name for path in target.iterdir()) == list(built.files)
-    assert bool(step.result["weights_quantized"]) is (precision == "int4")
+    assert bool(step.result["weights_quantized"]) is precision.startswith("int")
     assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < MOST[precision]
     assert (
         not {"is_local", "local_files_only"}
@@ -67,6 +68,38 @@ def test_the_files_generate(precision: str, llama: Path, tmp_path: Path) -> None
     while not generator.is_done():
         generator.generate_next_token()
     assert len(generator.get_sequence(0)) == 8
+
+
+def _attributes(path: Path, name: str) -> set[int]:
+    nodes = [
+        node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "MatMulNBits"
+    ]
+    assert nodes
+    return {attribute.i for node in nodes for attribute in node.attribute if attribute.name == name}
+
+
+@pytest.mark.parametrize(
+    "asked", [("int4", 16, 1), ("int4", 128, 4), ("int8", 64, 1), ("int8", 32, None)], ids=str
+)
+def test_block_size_and_accuracy_level_are_those_of_the_graph(
+    asked: tuple[str, int, int | None], llama: Path, tmp_path: Path
+) -> None:
+    precision, size, level = asked
+    work = ModelBuilder(precision=precision, int4_block_size=size, int4_accuracy_level=level)
+    _, step = run("decoder", work, Decoder(llama, tmp_path / "made"))
+    made = tmp_path / "made" / "model.onnx"
+    assert _attributes(made, "block_size") == {size} == {step.result["block_size"]}
+    assert _attributes(made, "accuracy_level") == {level or 4} == {step.result["accuracy_level"]}
+    assert _attributes(made, "bits") == {int(precision.removeprefix("int"))}
+
+
+def test_another_block_size_than_asked_for_is_refused(llama: Path, tmp_path: Path) -> None:
+    """As onnxruntime-genai 0.18 gave one, without a word, for an option under its old name."""
+    built, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
+    with pytest.raises(ConversionError, match="built block_size 32, asked was 16"):
+        ModelBuilder(precision="int4", int4_block_size=16).ensures({"checkpoint": llama}, built)
+    with pytest.raises(ConversionError, match="built accuracy_level 4, asked was 2"):
+        ModelBuilder(precision="int4", int4_accuracy_level=2).ensures({"checkpoint": llama}, built)
 
 
 def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(
@@ -108,3 +141,5 @@ def test_what_is_no_checkpoint_is_an_input_error(llama: Path, tmp_path: Path) ->
         ModelBuilder()
     with pytest.raises(InputError, match="parameter precision"):
         ModelBuilder(precision="int3")
+    with pytest.raises(InputError, match="cannot run bf16 on the CPU"):
+        ModelBuilder(precision="bf16")
