@@ -44,9 +44,9 @@ class Made:
     sidecars: tuple[DraftFile, ...] = ()
 
 
-def work_of(precision: str) -> GraphPass:
-    """The pass that makes a precision out of float32."""
-    return OnnxFloatToFloat16() if precision == "float16" else OnnxDynamicQuantization()
+def work_of(precision: str, feeds: Sequence[Feed] | None = None) -> GraphPass:
+    """The pass that makes a precision out of float32; `feeds` show which values float16 cannot hold."""
+    return OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
 
 
 def derive(
@@ -64,7 +64,7 @@ def derive(
     """
     what = f"{parent.member} in {precision}"
     try:
-        after, step = base.run(precision, work_of(precision), graph.copy(source), PLAIN)
+        after, step = base.run(precision, work_of(precision, feeds), graph.copy(source), PLAIN)
         got = proof.all_outputs(after, feeds, what)
         checks = compare(parent.outputs, got, feeds, what, getattr(limits.parity, precision), relative=True)
     except RegError as error:

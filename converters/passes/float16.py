@@ -1,19 +1,31 @@
 """`OnnxFloatToFloat16`: half the bytes, the same public types."""
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.passes import base, graph
+from onnxreg.converters.passes import base, graph, samples
 from onnxreg.converters.passes.graph_pass import GraphPass, public_types
 from onnxreg.converters.passes.half import LARGEST, SMALLEST
-from onnxreg.converters.passes.halving import FLOAT, FLOAT16, count_halves, to_float16
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.halving import (
+    FLOAT,
+    FLOAT16,
+    count_halves,
+    halved_operators,
+    refuse_halved,
+    to_float16,
+)
+from onnxreg.converters.passes.ranges import overflowing
+from onnxreg.schema.errors import ConversionError, InputError
 
 
 class OnnxFloatToFloat16(GraphPass):
     """float32 weights and activations to float16 with ONNX Runtime's converter.
+
+    Nodes that handle values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result; null if the
+    graph does not run on samples that are drawn for it): other processors than a CPU would make infinity of these. An error if an include list names one of them.
 
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; absent, ONNX Runtime's own list
     holds. `op_include_list` and `node_include_list` name the only ones that do not; they exclude the block lists.
@@ -22,7 +34,7 @@ class OnnxFloatToFloat16(GraphPass):
     """
 
     id = "OnnxFloatToFloat16"
-    version = 2
+    version = 3
     keeps_types = False
 
     class Params(base.PassParams):
@@ -53,10 +65,16 @@ class OnnxFloatToFloat16(GraphPass):
             graph.refuse_unknown("input or output", asked.keep_io_types, public_types(subject))
 
     def apply(self, subject: Any) -> Any:
+        graph.inline_functions(subject)
+        self._overflowing = self._measure(subject)
         operators, nodes = self._blocked(subject)
+        self._refuse_included(subject)
         keep = self.params.keep_io_types
         bounds = (self.params.min_positive_val, self.params.max_finite_val)
-        return to_float16(subject, operators, nodes, keep, *bounds)
+        return to_float16(subject, operators, {*nodes, *(self._overflowing or ())}, keep, *bounds)
+
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        return {**super().observe(subject), "halves": halved_operators(subject)}
 
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = super().ensures(before, after)
@@ -64,10 +82,21 @@ class OnnxFloatToFloat16(GraphPass):
         expected = {name: self._expected(name, element) for name, element in before["types"].items()}
         if types != expected:
             raise ConversionError(f"{self.id}: asked for the public types {expected}, got {types}")
+        refuse_halved(before["halves"], after, self.params.op_block_list or (), self.id)
         halves = count_halves(after)
         if not halves["float16_weights"]:
-            raise ConversionError("float16 conversion left every weight in float32")
-        return {**result, **halves}
+            why = ": its values are beyond float16 on the samples" if self._overflowing else ""
+            raise ConversionError(f"float16 conversion left every weight in float32{why}")
+        return {**result, **halves, "overflowing": self._overflowing}
+
+    def _measure(self, subject: Any) -> list[str] | None:
+        """The nodes with values beyond float16; None if the graph does not run on samples that fit its inputs."""
+        if self.data is not None:
+            samples.check(self.data, subject, self.id)
+            return sorted(overflowing(subject, self.data))
+        with suppress(ConversionError, InputError):
+            return sorted(overflowing(subject, samples.draw(subject)))
+        return None
 
     def _expected(self, name: str, element: int) -> int:
         kept = self.params.keep_io_types
@@ -83,3 +112,17 @@ class OnnxFloatToFloat16(GraphPass):
         operators, nodes = set(asked.op_include_list or ()), set(asked.node_include_list or ())
         every = [node for body in graph.within(subject.graph) for node in body.node]
         return (), [n.name for n in every if n.op_type not in operators and n.name not in nodes]
+
+    def _refuse_included(self, subject: Any) -> None:
+        """Raise ConversionError if an include list names a node whose values float16 cannot hold."""
+        operators, nodes = self.params.op_include_list or (), self.params.node_include_list or ()
+        named = [
+            node.name
+            for node in subject.graph.node
+            if node.name in (self._overflowing or ()) and (node.op_type in operators or node.name in nodes)
+        ]
+        if named:
+            raise ConversionError(
+                f"{self.id}: values of {', '.join(named)[:200]} are beyond float16 on the samples",
+                "leave them out of the include lists, or use OrtMixedPrecision",
+            )

@@ -1,12 +1,16 @@
 """ONNX Runtime's float16 converter, told what stays float32, and its graphs mended where they need it."""
 
+from collections import Counter
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.external import tensors
+from onnxreg.converters.inspection.onnx_graph import operator_uses
 from onnxreg.converters.passes import graph
 from onnxreg.converters.passes.half import LARGEST, SMALLEST, emptied_weights
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.schema.errors import ConversionError
 
 FLOAT, FLOAT16 = 1, 10
 Keep = bool | Collection[str]
@@ -88,6 +92,25 @@ def _is_cast(node: Any, element: int) -> bool:
         ("graph_input_cast", "graph_output_cast")
     )
     return ours and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
+
+
+def halved_operators(model: Any) -> Counter[str]:
+    """How many nodes of each operator read or make a float16 value, subgraphs included."""
+    return Counter(
+        use.name
+        for use in operator_uses(model, Path("the graph"))
+        if any(
+            value and value.element and value.element.name == "float16"
+            for value in (*use.inputs, *use.outputs)
+        )
+    )
+
+
+def refuse_halved(before: Counter[str], after: Any, operators: Collection[str], what: str) -> None:
+    """Raise ConversionError if one of these operators reads or makes float16 more often than `before`."""
+    found = halved_operators(after)
+    if halved := sorted(name for name in operators if found[name] > before[name]):
+        raise ConversionError(f"{what}: {', '.join(halved)} should stay float32 and became float16")
 
 
 def count_halves(model: Any) -> dict[str, int]:

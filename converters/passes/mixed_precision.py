@@ -1,42 +1,42 @@
 """`OrtMixedPrecision`: float16, and as little float32 as a tolerance allows, found by trying."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
 from onnxreg.converters.passes import base, graph, proof, samples
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.converters.passes.halving import count_halves, to_float16
+from onnxreg.converters.passes.halving import count_halves, halved_operators, refuse_halved, to_float16
 from onnxreg.converters.passes.ranges import overflowing
-from onnxreg.converters.passes.search import Trials, minimize
+from onnxreg.converters.passes.search import ExhaustedError, Trials, minimize
 from onnxreg.schema.errors import ConversionError
+
+OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
+"""Operators that Olive keeps in float32 if nothing else is asked: the first that a search tries."""
 
 
 class OrtMixedPrecision(GraphPass):
     """Convert to float16 and keep in float32 what the accuracy needs.
 
-    Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result). With
-    `search`, which others do is found by trying: none, then those of `op_block_list`, then every kind of operator; from
-    the first of these that keeps the outputs within `atol` everything is left out again that can be, kinds of
-    operators first, then single nodes. What remains is minimal: leaving out any one more breaks the tolerance (unless
-    `max_trials` ended the search, which `minimal` in the result says). Without `search`, `op_block_list` stays
-    float32, and the result must be within `atol`.
+    Nodes that handle values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
+    does every operator of `op_block_list`. With `search`, which others do is found by trying: none, then those that
+    Olive keeps if no list is given, then every kind of operator; from the first of these that keeps the outputs within
+    `atol` everything is left out again that can be, kinds of operators first, then single nodes. What remains is
+    minimal: leaving out any one more breaks the tolerance (unless `max_trials` ended the search, which `minimal` in
+    the result says). Without `search`, only the list stays float32 (Olive's if none is given), and the result must be
+    within `atol`.
 
     `metric` is what `atol` limits: `max_abs_diff` of any output, or `relative`, that divided by the largest value of
     that output.
     """
 
     id = "OrtMixedPrecision"
+    version = 2
     keeps_types = False
 
     class Params(base.PassParams):
-        op_block_list: tuple[str, ...] = (
-            "SimplifiedLayerNormalization",
-            "SkipSimplifiedLayerNormalization",
-            "Relu",
-            "Add",
-        )
+        op_block_list: tuple[str, ...] | None = None
         atol: float = Field(1e-2, gt=0)
         metric: Literal["max_abs_diff", "relative"] = "relative"
         search: bool = True
@@ -49,7 +49,8 @@ class OrtMixedPrecision(GraphPass):
         feeds = samples.draw(subject) if self.data is None else self.data
         samples.check(feeds, subject, self.id)
         expected = proof.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
-        forced = overflowing(subject, feeds)
+        beyond = overflowing(subject, feeds)
+        forced = beyond | self._listed(subject)
         found: dict[frozenset[str], float] = {}
 
         def within(names: frozenset[str]) -> bool:
@@ -58,18 +59,22 @@ class OrtMixedPrecision(GraphPass):
             return bool(found[names] <= self.params.atol)
 
         trials = Trials(within, self.params.max_trials)
-        kept, minimal = self._search(subject, trials)
+        kept, minimal = self._search(subject, forced, trials)
         self._found = {
             "float32_nodes": sorted({*kept, *forced}),
-            "overflowing": sorted(forced),
+            "overflowing": sorted(beyond),
             "trials": trials.count,
             "minimal": minimal,
             "distance": float(f"{found[frozenset(kept)]:.6g}"),
         }
         return self._convert(subject, forced.union(kept))
 
+    def observe(self, subject: Any) -> Mapping[str, Any]:
+        return {**super().observe(subject), "halves": halved_operators(subject)}
+
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         result = {**super().ensures(before, after), **count_halves(after)}
+        refuse_halved(before["halves"], after, self._blocked(), self.id)
         if not result["float16_weights"]:
             raise ConversionError(
                 f"{self.id}: the tolerance of {self.params.atol:g} leaves every weight in float32",
@@ -80,26 +85,48 @@ class OrtMixedPrecision(GraphPass):
     def _convert(self, subject: Any, nodes: Collection[str]) -> Any:
         return to_float16(subject, None, nodes, self.params.keep_io_types)
 
-    def _search(self, subject: Any, within: Trials) -> tuple[list[str], bool]:
-        """The names of the nodes that stay float32, and whether no fewer would do."""
+    def _blocked(self) -> Collection[str]:
+        """The operators that stay float32 whatever the search finds."""
+        listed = self.params.op_block_list
+        return (() if self.params.search else OLIVE) if listed is None else listed
+
+    def _listed(self, subject: Any) -> set[str]:
         by_kind = _by_kind(subject)
-        asked = [kind for kind in self.params.op_block_list if kind in by_kind]
-        every = [*asked, *(kind for kind in sorted(by_kind) if kind not in asked)]
+        return {name for kind in self._blocked() for name in by_kind.get(kind, ())}
+
+    def _search(self, subject: Any, forced: Collection[str], within: Trials) -> tuple[list[str], bool]:
+        """The names of the nodes that stay float32 beside the forced ones, and whether no fewer would do."""
+        free = ((kind, [n for n in names if n not in forced]) for kind, names in _by_kind(subject).items())
+        by_kind = {kind: names for kind, names in free if names}
+        usual = [kind for kind in OLIVE if kind in by_kind and self.params.op_block_list is None]
+        every = [*usual, *(kind for kind in sorted(by_kind) if kind not in usual)]
 
         def nodes(kinds: frozenset[str] | Sequence[str]) -> list[str]:
             return [name for kind in every if kind in kinds for name in by_kind[kind]]
 
-        starts: list[list[str]] = [[], asked, every] if self.params.search else [asked]
-        start = next((kinds for kinds in starts if within(frozenset(nodes(kinds)))), None)
+        starts: list[list[str]] = [[], usual, every] if self.params.search else [[]]
+        start = self._first(starts, lambda kinds: within(frozenset(nodes(kinds))))
+        if not self.params.search:
+            return [], False
+        kinds, _ = minimize(start, lambda some: within(frozenset(nodes(some))))
+        return minimize(nodes(kinds), within)
+
+    def _first(self, starts: Sequence[list[str]], holds: Callable[[list[str]], bool]) -> list[str]:
+        """The first of the sets of operators that holds; ConversionError if none does, or the trials end."""
+        try:
+            start = next((kinds for kinds in starts if holds(kinds)), None)
+        except ExhaustedError as error:
+            raise ConversionError(
+                f"{self.id}: max_trials ({self.params.max_trials}) ended the search before any choice of float32 operators kept the "
+                f"outputs within {self.params.atol:g}",
+                "allow more with max_trials or atol",
+            ) from error
         if start is None:
             raise ConversionError(
                 f"{self.id}: no choice of float32 operators keeps the outputs within {self.params.atol:g}",
                 "allow more with atol" if self.params.search else "let search find which operators matter",
             )
-        if not self.params.search:
-            return nodes(start), False
-        kinds, _ = minimize(start, lambda some: within(frozenset(nodes(some))))
-        return minimize(nodes(kinds), within)
+        return start
 
     def _distance(self, expected: Sequence[Mapping[str, Any]], trial: Any, feeds: Sequence[Any]) -> float:
         """What `atol` limits; infinite where the trial does not load or run, or gives no numbers."""

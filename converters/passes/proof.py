@@ -7,6 +7,7 @@ So what a pass made is run beside what it was made from, on seeded samples, and 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxreg.converters.inspection.external import tensors
 from onnxreg.converters.passes import base, model, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import numpy_type
@@ -15,6 +16,23 @@ from onnxreg.schema.recipe import Step
 
 FLOOR = 0.5
 """The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
+
+ROUNDINGS = 8
+"""How many steps of a 16-bit type an output may be off: two kernels round at other places."""
+STEPS = {10: 2.0**-10, 16: 2.0**-7}
+"""The distance of 1 from the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
+
+
+def tolerance_of(work: Any, subject: Any) -> float | None:
+    """How far what a pass makes of `subject` (`onnx.ModelProto`) may be from it, in parts of an output's largest value.
+
+    That is the pass's own `tolerance`, and more for a graph with weights of 16 bits. None if the pass has none.
+    """
+    stated: float | None = getattr(work, "tolerance", None)
+    if stated is None:
+        return None
+    kinds = {tensor.data_type for tensor in tensors(subject)}
+    return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)
 
 
 def run(
@@ -34,6 +52,7 @@ def run(
     """
     work.requires(subject)
     bounds = samples.index_bounds(subject)
+    tolerance = tolerance_of(work, subject)
     parent = model.session(subject, f"the graph that {work.id} was given")
     after, done = base.run(step, work, subject, source)
     child = model.session(after, f"what {work.id} made")
@@ -42,7 +61,7 @@ def run(
         [outputs(parent, feed, "the parent") for feed in feeds],
         [outputs(child, feed, f"what {work.id} made") for feed in feeds],
         work.id,
-        getattr(work, "tolerance", None),
+        tolerance,
     )
     parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": found}
     recorded = done.to_json()

@@ -15,6 +15,17 @@ SENTINEL = 1e30
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     """The names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
 
+    Nodes get names, in place, if there are any such values.
+    """
+    beyond = values_beyond(subject, feeds)
+    if beyond:
+        graph.name_nodes(subject)
+    return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}
+
+
+def values_beyond(subject: Any, feeds: Sequence[Feed]) -> set[str]:
+    """The names of the float32 values that nodes of the main graph make and float16 cannot hold.
+
     On the CPU ONNX Runtime computes most of float16 in float32 and leaves the rounding between out, so that running
     the float16 graph there does not show what overflows elsewhere.
     """
@@ -24,10 +35,9 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     watched = model.session(_with_all_outputs(subject), "the graph with all its values as outputs")
     for feed in feeds:
         for name, array in proof.outputs(watched, feed, "the graph").items():
-            found = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)]).max(initial=0)
-            largest[name] = max(largest.get(name, 0.0), float(found))
-    beyond = {name for name, value in largest.items() if value > LARGEST}
-    return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}
+            sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
+            largest[name] = max(largest.get(name, 0.0), float(sizes.max(initial=0)))
+    return {name for name, value in largest.items() if value > LARGEST}
 
 
 def _with_all_outputs(subject: Any) -> Any:

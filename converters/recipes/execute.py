@@ -9,7 +9,8 @@ from tempfile import mkdtemp
 from threading import Lock
 from typing import Any
 
-from onnxreg.converters.passes import samples, torch_model
+from onnxreg.converters.inspection.onnx_graph import load_onnx
+from onnxreg.converters.passes import proof, samples, torch_model
 from onnxreg.converters.passes.base import skip
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.passes.torch_model import TorchModel
@@ -133,14 +134,20 @@ class Execution:
     def _measure(self, node: Node, made: Made, key: Key | None, before: Results) -> Result:
         """Everything before it was measured already: this runs in one thread, in order."""
         above = [before[one.name].result() for one in node.above()[1:]]
-        tolerance = getattr(node.kind, "tolerance", None)
         subject = self._subject
+        tolerance = self._tolerance(node, made)
         result = Result(made, above, subject.sample, self._run_source, tolerance, subject.labelled)
         step = result.step
         if key is not None and self._cache is not None:
             made.write(step)
             self._cache.keep("steps", key, made.directory)
         return result
+
+    def _tolerance(self, node: Node, made: Made) -> float | None:
+        """As the precision of the graph allows, which a pass that has a tolerance does not change."""
+        if not made.files or getattr(node.kind, "tolerance", None) is None:
+            return None
+        return proof.tolerance_of(node.kind, load_onnx(made.main))
 
     def _run_source(self, feeds: Sequence[Feed]) -> Outputs:
         start = self._loaded().start

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnxreg.converters.passes import catalog
+from onnxreg.converters.passes import catalog, mixed_precision
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.nearest import suggest
 
@@ -170,7 +170,7 @@ PASSES = (
     OlivePass("OnnxIODataTypeConverter", unused=LAYOUT),
     OlivePass(
         "OrtMixedPrecision",
-        {"keep_io_types": False},
+        {"keep_io_types": False, "op_block_list": list(mixed_precision.OLIVE)},
         unused={
             **LAYOUT,
             "atol": "not used: Olive asks with it whether the last weight is exact in float16; here the outputs are held "

@@ -22,7 +22,7 @@ def test_one_pass_shows_what_its_parameters_may_be(reg: Reg) -> None:
     lines = reg("passes", "ModelBuilder").out.splitlines()
     assert [re.split("  +", line) for line in lines[2:]] == [
         ["PARAMETER", "TYPE", "DEFAULT"],
-        ["precision", "int4 | fp16 | fp32", "required"],
+        ["precision", "int4 | int8 | fp16 | fp32", "required"],
         ["int4_block_size", "16 | 32 | 64 | 128 | 256", "32"],
         ["int4_accuracy_level", "1 | 2 | 3 | 4"],
     ]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
 from onnxreg.converters.passes import proof
@@ -12,8 +13,9 @@ from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_pass import public_types
 from onnxreg.converters.passes.half import to_half
+from onnxreg.converters.passes.halving import to_float16
 from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 BODY = "first: h = MatMul(x, weight) r = Relu(h) s = Softmax(h) a = Add(r, s) b = Add(h, a) logits = MatMul(b, weight)"
@@ -123,6 +125,62 @@ def test_weights_are_bounded_as_asked() -> None:
     graph.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(huge, "weight"))
     half, _ = run("fp16", OnnxFloatToFloat16(max_finite_val=1e4), graph)
     assert set(onnx.numpy_helper.to_array(half.graph.initializer[0]).reshape(-1).tolist()) == {-1e4}
+
+
+def norm() -> Any:
+    """The length of each row: values near 400, the squares of which float16 cannot hold."""
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] logits) {'
+        " h = MatMul(x, weight) big = Mul(h, thousand) square = Mul(big, big)"
+        " mean = ReduceMean(square, axes) length = Sqrt(mean) logits = Div(big, length) }"
+    )
+    weight = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32) / 6
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1000), "thousand"))
+    parsed.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "axes"))
+    return parsed
+
+
+def evaluate(graph: Any, rows: int = 4) -> tuple[Any, Any]:
+    """The outputs of `norm()` and of `graph` where float16 is computed in float16: onnx's reference."""
+    x = np.random.default_rng(1).normal(size=(rows, 40)).astype(np.float32)
+    return tuple(ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (norm(), graph))
+
+
+def test_what_float16_cannot_hold_stays_float32_and_is_recorded() -> None:
+    half, step = proof.run("fp16", OnnxFloatToFloat16(), norm())
+    assert step.result["overflowing"] == ["Mul_2", "ReduceMean_3", "Sqrt_4"]
+    expected, got = evaluate(half)
+    np.testing.assert_allclose(got, expected, rtol=1e-2, atol=1e-3)
+
+
+def test_onnx_runtime_on_a_cpu_does_not_show_the_overflow() -> None:
+    """Why ranges are looked at: without them the proof holds, and other runtimes get NaN or 0."""
+    plain = to_float16(norm())
+    feed = {"x": np.random.default_rng(1).normal(size=(4, 40)).astype(np.float32)}
+    on_a_cpu = proof.all_outputs(plain, [feed], "the graph")[0]["logits"]
+    with pytest.warns(RuntimeWarning, match="overflow encountered in multiply"):
+        expected, got = evaluate(plain)
+    np.testing.assert_allclose(on_a_cpu, expected, rtol=1e-2, atol=1e-3)
+    assert not np.allclose(got, expected, rtol=1e-2, atol=1e-3)
+
+
+def test_an_include_list_that_names_an_overflow_is_refused() -> None:
+    with pytest.raises(ConversionError, match="Mul_2 are beyond float16") as caught:
+        run("fp16", OnnxFloatToFloat16(op_include_list=["MatMul", "Mul"]), norm())
+    assert "OrtMixedPrecision" in caught.value.hint
+
+
+def test_samples_of_ones_own_show_the_ranges() -> None:
+    small = [{"x": np.full((1, 40), 1e-4, np.float32)}]
+    _, step = run("fp16", OnnxFloatToFloat16(small), norm())
+    assert step.result["overflowing"] == []
+
+
+def test_a_listed_operator_that_becomes_float16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnnxFloatToFloat16, "_blocked", lambda self, subject: (None, ()))
+    with pytest.raises(ConversionError, match="Relu should stay float32"):
+        run("fp16", OnnxFloatToFloat16(op_block_list=["Relu"]), model())
 
 
 def test_a_graph_in_a_circle_is_an_input_error() -> None:

@@ -86,6 +86,48 @@ def test_without_a_search_the_list_decides_or_fails() -> None:
     assert step.result["float32_nodes"] == ["Mul/1", "Mul/2", "Mul/3", "Mul/4"]
 
 
+@pytest.mark.parametrize("search", [True, False])
+def test_listed_operators_stay_float32_though_the_search_needs_none(search: bool) -> None:
+    work = OrtMixedPrecision(op_block_list=["Relu", "Add"], search=search, atol=1)
+    half, step = proof.run("mixed", work, long())
+    assert step.result["float32_nodes"] == ["Add_2", "Relu_1"]
+    inferred = onnx.shape_inference.infer_shapes(half).graph
+    kinds = {
+        value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.output)
+    }
+    for node in (node for node in half.graph.node if node.op_type in ("Relu", "Add")):
+        assert {kinds[name] for name in (*node.input, *node.output)} == {1}
+    assert any(node.op_type == "MatMul" and kinds[node.output[0]] == 10 for node in half.graph.node)
+
+
+def test_without_a_list_nothing_stays_that_the_tolerance_does_not_need() -> None:
+    _, step = proof.run("mixed", OrtMixedPrecision(atol=1), long())
+    assert step.result["float32_nodes"] == []
+
+
+def test_a_listed_operator_in_float16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrtMixedPrecision, "_listed", lambda self, subject: set())
+    with pytest.raises(ConversionError, match="Relu should stay float32 and became float16"):
+        run("mixed", OrtMixedPrecision(op_block_list=["Relu"], atol=1), long())
+
+
+def long() -> Any:
+    parsed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[n, 40] x) => (float[n, 40] y)'
+        " { h = MatMul(x, weight) r = Relu(h) s = Add(r, r) y = MatMul(s, weight) }"
+    )
+    parsed.graph.initializer.append(model().graph.initializer[0])
+    return parsed
+
+
+def test_one_trial_is_enough_or_an_error_that_says_so() -> None:
+    _, step = run("mixed", OrtMixedPrecision(max_trials=1), model())
+    assert (step.result["trials"], step.result["minimal"]) == (1, True)
+    with pytest.raises(ConversionError, match=r"max_trials \(1\) ended the search") as caught:
+        run("mixed", OrtMixedPrecision(max_trials=1, atol=2e-4), model())
+    assert "max_trials" in (caught.value.hint or "")
+
+
 def test_a_tolerance_that_nothing_meets_is_an_error() -> None:
     with pytest.raises(ConversionError, match="leaves every weight in float32"):
         run("mixed", OrtMixedPrecision(atol=1e-12), easy())

@@ -45,6 +45,33 @@ def scale(factor: float) -> Callable[[Any], None]:
     return change
 
 
+@pytest.mark.parametrize(("kind", "step"), [(np.float32, 2.0**-23), (np.float16, 2.0**-10)], ids=str)
+def test_a_tolerance_allows_a_few_roundings_of_the_weights_own_type(kind: Any, step: float) -> None:
+    def subject() -> Any:
+        graph = onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["" : 18]> g ({onnx_name(kind)}[n, 4] x) => ({onnx_name(kind)}[n, 4] y)'
+            " { y = Mul(x, weight) }"
+        )
+        graph.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, kind), "weight"))
+        return graph
+
+    def off(steps: float) -> Callable[[Any], None]:
+        def change(graph: Any) -> None:
+            weight = np.full(4, 1 + steps * step, kind)
+            graph.graph.initializer[0].raw_data = weight.tobytes()
+
+        return change
+
+    feeds = [{"x": np.full((1, 4), 1, kind)}]
+    proof.run("few", changing(off(4), 1e-6), subject(), feeds=feeds)
+    with pytest.raises(ConversionError, match="from the parent's, the most is"):
+        proof.run("many", changing(off(20), 1e-6), subject(), feeds=feeds)
+
+
+def onnx_name(kind: Any) -> str:
+    return {np.float32: "float", np.float16: "float16"}[kind]
+
+
 def mystery(subject: Any) -> None:
     subject.graph.node[0].op_type = "Mystery"
 

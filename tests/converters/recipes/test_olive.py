@@ -12,6 +12,7 @@ from onnxreg.converters.recipes.reading import from_value
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.recipe_file import RecipeFile
 
+OLIVE = ["SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add"]
 ONNX = {"type": "OnnxModel", "model_path": "model.onnx"}
 ENGINE = {
     "systems": {"local_system": {"type": "LocalSystem", "accelerators": [{"device": "cpu"}]}},
@@ -89,7 +90,7 @@ def test_input_models(model: dict[str, Any], source: str, task: str) -> None:
     {
         "OnnxConversion": {"target_opset": 20},
         "OnnxFloatToFloat16": {"keep_io_types": False, "min_positive_val": 1e-7, "max_finite_val": 1e4},
-        "OrtMixedPrecision": {"keep_io_types": False},
+        "OrtMixedPrecision": {"keep_io_types": False, "op_block_list": OLIVE},
         "OnnxDynamicQuantization": {"per_channel": False},
         "OnnxIODataTypeConverter": {},
     }.items(),
@@ -127,7 +128,7 @@ def test_parameters_of_olive_alone_are_told() -> None:
             }
         }
     )
-    assert dict(recipe.steps[0].params) == {"keep_io_types": False}
+    assert dict(recipe.steps[0].params) == {"keep_io_types": False, "op_block_list": OLIVE}
     assert told(recipe)["passes.mixed.atol"].startswith("not used: Olive asks with it whether")
     assert told(recipe)["passes.mixed.save_as_external_data"].startswith("not used")
     assert "somebody" not in str(recipe.to_json())
