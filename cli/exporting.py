@@ -24,7 +24,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
         *("eval_suite", "min_gold_chars", "min_parent_recall"),
     ),
-    "task": ("opset", "quantize", "max_seq_length"),
+    "task": ("opset", "quantize", "int8_embeddings", "max_seq_length"),
     "recipe": ("checkpoint",),
 }
 """The options that each kind of export has."""

@@ -49,6 +49,7 @@ VERBS: dict[str, Options] = {
         "--opset": ("opset", NUMBER),
         "--max-seq-length": ("max_seq_length", NUMBER),
         "--quantize": ("quantize", FLAG),
+        "--int8-embeddings": ("int8_embeddings", FLAG),
         "--recipe": ("recipe", VALUE),
         "--name": ("name", VALUE),
         "--version": ("version", VALUE),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from onnxreg.schema.recipe_file import RecipeFile
 
 ANDROID = "android"
+FLAGS = ("quantize", "int8_embeddings")
+"""The options of a task that are true or false; the others are numbers."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
     for key, value in options.items():
         if key not in known:
             raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
-        if type(value) is not (bool if key == "quantize" else int):
+        if type(value) is not (bool if key in FLAGS else int):
             raise InputError(
-                f"the option {key} is not {'true or false' if key == 'quantize' else 'a number'}",
-                f"write {key}: {'true' if key == 'quantize' else 18 if key == 'opset' else 256}",
+                f"the option {key} is not {'true or false' if key in FLAGS else 'a number'}",
+                f"write {key}: {'true' if key in FLAGS else 18 if key == 'opset' else 256}",
             )

@@ -25,6 +25,7 @@ def export(
     output: str | os.PathLike[str] | None = None,
     quantize: bool = False,
     opset: int = 14,
+    int8_embeddings: bool = False,
 ) -> bytes | Path:
     """Export a checkpoint to ONNX; nothing is given where a graph is not the checkpoint's model.
 
@@ -36,6 +37,7 @@ def export(
             `model.onnx` with config, labels and tokenizer beside it.
         quantize: make an INT8 graph too. It is written beside the other: `model.onnx` and `model_int8.onnx`.
         opset: of the default domain.
+        int8_embeddings: with `quantize`, quantize the embedding tables too.
 
     Returns the last graph, which is the INT8 one where that is asked for: its path, or without `output` its bytes.
 
@@ -46,7 +48,7 @@ def export(
     target = None if output is None or output == "" else Path(output)
     folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
     path = PATH if target is None or folder else target.name
-    recipe = task_recipe(task, quantize, opset, path=path)
+    recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_place(target)) as scratch:
         sentences = issubclass(catalog.find(task), Pooling)
         source = _source(model, Path(scratch, "checkpoint"), sentences)

@@ -10,6 +10,8 @@ from onnxreg.schema.recipe_file import RecipeFile
 
 OPSET = 14
 PATH = "model.onnx"
+EVERYTHING = ("MatMul", "Gemm", "Gather")
+"""What INT8 quantizes with the embedding tables; without them all but `Gather`."""
 
 
 def task_recipe(
@@ -18,21 +20,27 @@ def task_recipe(
     opset: int | None = None,
     max_seq_length: int | None = None,
     path: str = PATH,
+    int8_embeddings: bool = False,
 ) -> RecipeFile:
     """The recipe of a task. INT8 is written to `<path without .onnx>_int8.onnx`.
 
     Raises InputError for a task that there is not, or that has no recipe without being told more, and an opset that
-    PyTorch does not export to.
+    PyTorch does not export to; for `int8_embeddings` without `quantize`.
 
     Args:
         opset: 14 where absent.
         max_seq_length: in tokens; the task's own where absent.
+        int8_embeddings: quantize the embedding tables too, which are most of the bytes of a small encoder.
     """
     kind = catalog.find(task, TextTask)
     if not issubclass(kind, TextTask):
         raise InputError(
             f"the task {kind.id} has no recipe of its own: it must be told what to do",
             "write a recipe: reg export --recipe FILE; docs/recipes.md has examples",
+        )
+    if int8_embeddings and not quantize:
+        raise InputError(
+            "int8-embeddings is about the INT8 artifact, which nobody asked for", "add --quantize"
         )
     target = OPSET if opset is None else opset
     if not OLDEST <= target <= NEWEST:
@@ -44,7 +52,8 @@ def task_recipe(
     ]
     outputs = [{"step": "fp32", "path": path}]
     if quantize:
-        steps.append({"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"})
+        work = {"name": "int8", "pass": "OnnxDynamicQuantization", "input": "fp32"}
+        steps.append({**work, "params": {"op_types_to_quantize": EVERYTHING}} if int8_embeddings else work)
         outputs.append({"step": "int8", "path": f"{path.removesuffix('.onnx')}_int8.onnx"})
     value = {
         "task": kind.id,

@@ -33,6 +33,19 @@ def test_a_task_is_exported_published_and_rebuilt(reg: Reg, encoder: Path) -> No
     assert twice.out.startswith("nothing new: this is acme/x:0.1.0")
 
 
+def test_embedding_tables_are_int8_on_request(reg: Reg, encoder: Path) -> None:
+    words = ("export", encoder, "--task", "pooling", "--quantize", "--name", "acme/x", "--json")
+    plain = reg("--registry", "r", *words).json["manifest"]
+    done = reg("--registry", "r", *words, "--int8-embeddings")
+    assert done.status == 0, done.err
+    small = done.json["manifest"]
+    counts = [each["artifacts"][1]["quantization"]["measured"] for each in (plain, small)]
+    assert counts[0]["weights_quantized"] < counts[0]["weights_total"] == counts[1]["weights_quantized"]
+    assert small["artifacts"][1]["size"] < plain["artifacts"][1]["size"]
+    step = next(step for step in small["recipe"]["steps"] if step["name"] == "int8")
+    assert step["result"]["embeddings"]["tables"] == step["result"]["embeddings"]["tables_quantized"] > 0
+
+
 def test_task_exports_begin_at_opset_14(reg: Reg, encoder: Path) -> None:
     done = reg("--registry", "r", "export", encoder, "--task", "default", "--name", "acme/x", "--json")
     (artifact,) = done.json["manifest"]["artifacts"]
@@ -56,6 +69,7 @@ def test_an_unknown_task_lists_the_known_ones(reg: Reg, encoder: Path) -> None:
         ((), "give --profile, --task or --recipe"),
         (("--task", "pooling", "--no-int8"), "--int8 is an option of --profile android"),
         (("--task", "pooling", "--eval-suite", "x"), "--eval-suite is an option of --profile android"),
+        (("--task", "pooling", "--int8-embeddings"), "add --quantize"),
         (("--profile", "android", "--quantize"), "--quantize is an option of --task"),
         (("--recipe", "x.yaml", "--quantize"), "--quantize is an option of --task"),
         (("--recipe", "x.yaml", "--opset", 17), "--opset is an option of --profile android and --task"),

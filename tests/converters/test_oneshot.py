@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxreg.converters import export
@@ -66,6 +67,24 @@ def quantized(graph: bytes) -> bool:
     import onnx
 
     return any(node.op_type == "MatMulInteger" for node in onnx.ModelProto.FromString(graph).graph.node)
+
+
+def test_embedding_tables_are_int8_on_request(encoder: Path) -> None:
+    plain = export(encoder, "pooling", quantize=True)
+    small = export(encoder, "pooling", quantize=True, int8_embeddings=True)
+    tables = [
+        {
+            tensor.name
+            for tensor in onnx.ModelProto.FromString(graph).graph.initializer
+            if tensor.data_type == 1 and len(tensor.dims) == 2
+        }
+        for graph in (plain, small)
+    ]
+    assert any("embeddings" in name for name in tables[0])
+    assert tables[1] == set()
+    assert len(small) < len(plain)
+    with pytest.raises(InputError, match="nobody asked for"):
+        export(encoder, int8_embeddings=True)
 
 
 def test_the_package_is_light_until_export_is_asked_for() -> None:
