@@ -73,6 +73,8 @@ def publish(
 ) -> "Published":
     """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
 
+    A draft that lacks a step for what this machine lacks is not remembered: the machine may have it the next time.
+
     Args:
         request: what the order was made from; nothing is cached without.
     """
@@ -101,8 +103,10 @@ def _publish_cached(
     if published is None:
         draft = execute(order, workspace, cache, report)
         published = add(registry, order, draft, version, report)
-        memo.remember(cache, order, published.digest)
         cache.trim(limit)
+        if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
+            return published
+        memo.remember(cache, order, published.digest)
     memo.remember_request(cache, request, order, published.digest)
     return published
 

@@ -12,6 +12,7 @@ from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantizati
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.samples import Feed, digest
+from onnxreg.converters.recipes.checking import rounded
 from onnxreg.converters.recipes.measuring import agreement
 from onnxreg.schema.draft import DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, RegError
@@ -123,13 +124,13 @@ def judge(
     most: float | None = None,
     least: float | None = None,
 ) -> Check:
-    """A check with its verdict: `info` without a limit. Six significant digits."""
-    check = {**about, "metric": metric, "value": float(f"{value:.6g}")}
+    """A check with its verdict: `info` without a limit. Six significant digits, bytes exactly."""
+    check = {**about, "metric": metric, "value": rounded(value, metric)}
     limit = most if least is None else least
     if limit is None:
         return {**check, "verdict": "info"}
     holds = value <= limit if least is None else value >= limit
-    return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass" if holds else "fail"}
+    return {**check, "limit": rounded(limit, metric), "verdict": "pass" if holds else "fail"}
 
 
 def write(made: Any, path: Path, limits: FamilyLimits, role: str, precision: str) -> list[Check]:

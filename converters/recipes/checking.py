@@ -36,7 +36,7 @@ def refuse_unmeasured(asked: Mapping[str, AskedCheck], on_sample: bool, on_label
 def parity_checks(
     found: Mapping[str, Agreement], dataset: Digest, asked: Mapping[str, AskedCheck], path: str
 ) -> Iterator[dict[str, Any]]:
-    """`manifest.Check` entries in JSON form, three for each output of a graph; figures have six significant digits.
+    """`manifest.Check` entries in JSON form, three for each output of a graph; see `rounded`.
 
     Raises ConversionError, naming the file, for a limit that does not hold.
     """
@@ -74,17 +74,23 @@ def judge(
     scale: float = 1.0,
 ) -> dict[str, Any]:
     """One check; `info` where no limit was asked for. ConversionError where the limit does not hold."""
-    check = {**about, "metric": metric, "value": float(f"{value:.6g}")}
+    check = {**about, "metric": metric, "value": rounded(value, metric)}
     if asked is None:
         return {**check, "verdict": "info"}
     limit = _limit(asked, scale)
     if not (value >= limit if metric in LEAST else value <= limit):
         least = "the least is" if metric in LEAST else "the limit is"
+        got, stated = (f"{rounded(each, metric):.12g}" for each in (value, limit))
         raise ConversionError(
-            f"{path} does not meet its recipe: {metric} is {value:.6g}, {least} {limit:.6g}",
+            f"{path} does not meet its recipe: {metric} is {got}, {least} {stated}",
             "nothing was published; look at the steps that made it, or state another limit",
         )
-    return {**check, "limit": float(f"{limit:.6g}"), "verdict": "pass"}
+    return {**check, "limit": rounded(limit, metric), "verdict": "pass"}
+
+
+def rounded(value: float, metric: str) -> float:
+    """A figure as it is recorded: bytes as they are, all else with six significant digits."""
+    return float(value if metric == "bytes" else f"{value:.6g}")
 
 
 def _limit(asked: AskedCheck, scale: float) -> float:

@@ -27,6 +27,9 @@ TASKS = {
 DEFAULT_TASK = "text-generation-with-past"
 """Olive's, for an `HfModel` that names none."""
 
+AXES = {"batch_size": "batch", "sequence_length": "sequence"}
+"""Names of axes in Olive's graphs of a checkpoint, and in ours."""
+
 OURS = ("input_model", "passes", "pass_flows")
 ENGINE = (
     "azureml_client",
@@ -78,11 +81,13 @@ def translate(value: Mapping[str, Any], what: str) -> dict[str, Any]:
     if unknown := sorted(set(value) - {*OURS, *ENGINE}):
         raise InputError(f"{what}: Olive's documents have no key {unknown[0]!r}")
     notes = [_note(key, None, UNUSED) for key in value if key in ENGINE]
+    axes: Mapping[str, str] = AXES if str(_kind(value)).lower() == "hfmodel" else {}
     recipe = _input(_mapping(value.get("input_model"), f"{what}: input_model"), what, notes)
     passes = _ordered(value, what)
     before, steps = None, []
     for name, asked in passes.items():
         step = {"name": name, **_step(name, asked, what, notes)}
+        step["params"] = _with_axes(step["params"], axes, f"passes.{name}", notes)
         steps.append(step if before is None else {**step, "input": before})
         before = name
     return {**recipe, "steps": steps, "outputs": [_output(steps[-1])], "translation": notes}
@@ -156,6 +161,23 @@ def _step(name: str, asked: Any, what: str, notes: list[Note]) -> dict[str, Any]
     params, told = kind.translate(dict(_settled(given, f"{what}: {where}")), f"{what}: {where}")
     notes += [_note(f"{where}.{key}", item, became) for key, item, became in told]
     return {"pass": kind.id, "params": params}
+
+
+def _kind(value: Mapping[str, Any]) -> Any:
+    model = value.get("input_model")
+    return model.get("type", "") if isinstance(model, dict) else ""
+
+
+def _with_axes(
+    params: Mapping[str, Any], axes: Mapping[str, str], where: str, notes: list[Note]
+) -> dict[str, Any]:
+    """Parameters with the names that axes have here: a graph that is made of a checkpoint has ours."""
+    given = params.get("dim_param")
+    if not isinstance(given, list) or axes.keys().isdisjoint(map(str, given)):
+        return dict(params)
+    ours = [axes.get(str(name), name) for name in given]
+    notes.append(_note(f"{where}.dim_param", given, f"dim_param: {', '.join(map(str, ours))}"))
+    return {**params, "dim_param": ours}
 
 
 def _settled(given: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """Olive's passes as ours: their names are the same, and so are most parameters.
 
-Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), ours although Olive's
+Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), or with what
+Olive's page says where its program does something else (`documented`), ours although Olive's
 is another (`ours`), said in other words (`renamed`), without meaning here (`unused`), or possible with one value alone (`only`).
 """
 
@@ -42,6 +43,7 @@ class OlivePass:
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     unused: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    documented: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
     def translate(self, given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Told]]:
         """Our parameters, and what became of those that are not simply taken over.
@@ -50,7 +52,7 @@ class OlivePass:
         """
         params: dict[str, Any] = {}
         told: list[Told] = []
-        known = catalog.find(self.id).Params.model_json_schema()["properties"].keys()
+        known = _names(self.id)
         for key, value in given.items():
             if key in self.renamed:
                 name, ours = self.renamed[key](value)
@@ -64,14 +66,29 @@ class OlivePass:
             elif key not in known:
                 names = [*known, *self.renamed, *self.unused, *self.only]
                 raise InputError(f"{where}: {self.id} has no parameter {key!r} here", suggest(key, names))
+            elif value is not None and known[key] in params:
+                raise InputError(f"{where}: {key} is another name of {known[key]}, which is given too")
             elif value is not None:
-                params[key] = value
+                params[known[key]] = value
         for key, value in self.defaults.items():
             if key not in params:
                 params[key] = value
                 told.append((key, value, "Olive's default"))
+        for key, (value, why) in self.documented.items():
+            if key not in params:
+                params[key] = value
+                told.append((key, value, why))
         told += [(key, None, why) for key, why in self.ours.items() if given.get(key) is None]
         return params, told
+
+
+def _names(kind: str) -> dict[str, str]:
+    """Every name that a parameter of our pass has, with the one that is recorded."""
+    return {
+        alias: name
+        for name, info in catalog.find(kind).Params.model_fields.items()
+        for alias in (name, *getattr(info.validation_alias, "choices", ()))
+    }
 
 
 def _check_only(key: str, value: Any, allowed: tuple[Any, ...], where: str) -> None:
@@ -167,7 +184,16 @@ PASSES = (
         {"keep_io_types": False, "min_positive_val": 1e-7, "max_finite_val": 1e4},
         unused={**LAYOUT, "use_symbolic_shape_infer": "not used: types alone are inferred"},
     ),
-    OlivePass("OnnxIODataTypeConverter", unused=LAYOUT),
+    OlivePass(
+        "OnnxIODataTypeConverter",
+        documented={
+            "name_pattern": (
+                ".*",
+                "all inputs and outputs, as Olive's page says; its program takes logits alone",
+            )
+        },
+        unused=LAYOUT,
+    ),
     OlivePass(
         "OrtMixedPrecision",
         {"keep_io_types": False, "op_block_list": list(mixed_precision.OLIVE)},
@@ -211,7 +237,9 @@ def table() -> str:
     rows = [
         (
             f"`{work.id}`",
-            _listed(work.defaults, values=True),
+            _listed(
+                {**work.defaults, **{key: value for key, (value, _) in work.documented.items()}}, values=True
+            ),
             _listed(work.ours),
             _listed(work.renamed),
             _listed(work.only),

@@ -20,6 +20,13 @@ MEND = "look there and in the line above for a bracket, quote or colon that is m
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Numbers such as 1e-4, which JSON and YAML 1.2 have and PyYAML takes for text."""
 
+COMMENT = re.compile(
+    r'(?P<text>"(?:[^"\\\n]|\\.)*+"?)|(?<![^\s,{}\[\]"])(?://[^\n]*|/\*.*?(?:\*/|\Z))', re.DOTALL
+)
+SPACE = r"(?>\s+|//[^\n]*|/\*.*?\*/)*+"
+JSON = re.compile(rf'{SPACE}[{{\[]{SPACE}["}}\]{{]', re.DOTALL)
+"""How a JSON document begins: comments, and an object with a key in quotes, or a list."""
+
 
 def read_recipe(path: Path) -> RecipeFile:
     """The recipe in a file. A document with `passes` is Olive's, one with `export` Orchard's.
@@ -35,13 +42,20 @@ def read_recipe(path: Path) -> RecipeFile:
         return from_value(value, path.name)
 
 
+def without_comments(text: str) -> str:
+    """A JSON document with spaces for its `//` and `/* */` comments; every other text as it is."""
+    if not JSON.match(text):
+        return text
+    return COMMENT.sub(lambda found: found["text"] or re.sub(r"[^\n]", " ", found[0]), text)
+
+
 @contextmanager
 def located(path: Path) -> Iterator[None]:
     """What is not valid in the document of a file is told with its line."""
     try:
         yield
     except InvalidError as error:
-        line = line_of(path.read_text("utf-8"), error.place)
+        line = line_of(without_comments(path.read_text("utf-8")), error.place)
         raise (error if line is None else error.at_line(path.name, line)) from error
 
 
@@ -104,7 +118,7 @@ def read_document(path: Path, what: str = RECIPE) -> Any:
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is no text", f"a {what} is YAML or JSON, in UTF-8") from error
     try:
-        return yaml.load(text, Loader=_loader(yaml))
+        return yaml.load(without_comments(text), Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
         raise _broken(error, path.name) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -322,6 +322,39 @@ def test_the_same_request_is_answered_without_reading_the_recipe(
     )
 
 
+def test_a_step_that_was_skipped_is_made_once_its_package_is_back(
+    reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation that is broken has the same version as one that is not."""
+    (here / "ort.yaml").write_text(
+        INT8
+        + "  - {name: ort, pass: OrtFormat, input: int8, optional: true}\noutputs: [{step: int8}, {step: ort}]\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "flatbuffers", None)
+        first = export(reg, "m.onnx", "ort.yaml", "--json")
+    assert first.json["manifest"]["recipe"]["steps"][1]["skipped"] == "missing dependency: flatbuffers"
+    healed = export(reg, "m.onnx", "ort.yaml", "--json")
+    assert [each["format"] for each in healed.json["manifest"]["artifacts"]] == ["onnx-int8", "ort"]
+    with monkeypatch.context() as patch:
+        no_work(patch)
+        assert export(reg, "m.onnx", "ort.yaml", "--json").out == healed.out
+
+
+def test_a_size_is_on_record_to_the_byte(reg: Reg, here: Path) -> None:
+    model = mlp()
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1_000_003, np.uint8), "more"))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("more", TensorProto.UINT8, [1_000_003]))
+    onnx.save(model, here / "big.onnx")
+    (here / "size.yaml").write_text(INT8 + "checks: [{metric: bytes, max: 9999999}]\n")
+    (artifact,) = export(reg, "big.onnx", "size.yaml", "--json").json["manifest"]["artifacts"]
+    (check,) = (each for each in artifact["checks"] if each["metric"] == "bytes")
+    assert (check["value"], check["limit"]) == (artifact["size"], 9999999)
+    assert artifact["size"] > 1_000_003
+    (here / "size.yaml").write_text(INT8 + "checks: [{metric: bytes, max: 1000003}]\n")
+    assert f"bytes is {artifact['size']}, the limit is 1000003" in export(reg, "big.onnx", "size.yaml").err
+
+
 def test_a_source_that_lies_still_is_not_even_read(
     reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

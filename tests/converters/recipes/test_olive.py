@@ -92,7 +92,6 @@ def test_input_models(model: dict[str, Any], source: str, task: str) -> None:
         "OnnxFloatToFloat16": {"keep_io_types": False, "min_positive_val": 1e-7, "max_finite_val": 1e4},
         "OrtMixedPrecision": {"keep_io_types": False, "op_block_list": OLIVE},
         "OnnxDynamicQuantization": {"per_channel": False},
-        "OnnxIODataTypeConverter": {},
     }.items(),
 )
 def test_defaults_are_those_of_olive_and_told(name: str, filled: dict[str, Any]) -> None:
@@ -104,6 +103,35 @@ def test_defaults_are_those_of_olive_and_told(name: str, filled: dict[str, Any])
         key: value for key, value in {"keep_io_types": True, "per_channel": True}.items() if key in filled
     }
     assert given.items() <= params({"only": {"type": name, **given}}).items()
+
+
+def test_the_shortest_type_converter_is_for_all_inputs_and_outputs() -> None:
+    recipe = read({"io": {"type": "OnnxIODataTypeConverter"}})
+    assert dict(recipe.steps[0].params) == {"name_pattern": ".*"}
+    assert told(recipe)["passes.io.name_pattern"].startswith("all inputs and outputs")
+    assert params({"io": {"type": "OnnxIODataTypeConverter", "name_pattern": "logits"}}) == {
+        "name_pattern": "logits"
+    }
+
+
+@pytest.mark.parametrize("name", ["dim_param", "input_dim"])
+def test_axes_of_a_checkpoint_have_our_names(name: str) -> None:
+    passes = {
+        "c": {"type": "OnnxConversion"},
+        "f": {"type": "DynamicToFixedShape", name: ["batch_size", "sequence_length"], "dim_value": [1, 16]},
+    }
+    recipe = read(passes, {"type": "HfModel", "model_path": "x", "task": "feature-extraction"})
+    assert dict(recipe.steps[1].params) == {"dim_param": ["batch", "sequence"], "dim_value": [1, 16]}
+    assert told(recipe)["passes.f.dim_param"] == "dim_param: batch, sequence"
+    del passes["c"]
+    assert read(passes).steps[0].params["dim_param"] == ["batch_size", "sequence_length"]
+
+
+def test_a_parameter_under_both_of_its_names_is_refused() -> None:
+    with pytest.raises(InputError, match="input_dim is another name of dim_param"):
+        params(
+            {"f": {"type": "DynamicToFixedShape", "dim_param": ["a"], "input_dim": ["b"], "dim_value": [1]}}
+        )
 
 
 def test_what_says_nothing_here_is_told_and_its_value_is_not_recorded() -> None:

@@ -4,10 +4,42 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.recipes.reading import MAX_BYTES, read_document, read_recipe
+from onnxreg.converters.recipes.reading import MAX_BYTES, read_document, read_recipe, without_comments
 from onnxreg.schema.errors import InputError, NotFoundError
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
+
+
+COMMENTED = """// As a page prints it
+{
+  "task": "onnx", // which is "known"
+  /* two
+     lines */
+  "source": "https://example.org//model.onnx",
+  "steps": [{"name": "half", "pass": "OnnxFloatToFloat16"}] // the last
+}
+"""
+
+
+def test_json_may_have_comments(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(COMMENTED)
+    recipe = read_recipe(tmp_path / "r.json")
+    assert (recipe.source, recipe.steps[0].name) == ("https://example.org//model.onnx", "half")
+    (tmp_path / "r.json").write_text(COMMENTED.replace('"pass"', '"pas"'))
+    with pytest.raises(InputError, match="line 7"):
+        read_recipe(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["source: //host/share/m.onnx", "{source: https://x//y, steps: //z}", "# // no\na: //b"]
+)
+def test_slashes_of_yaml_are_no_comments(text: str) -> None:
+    assert without_comments(text) == text
+
+
+@pytest.mark.parametrize("text", ["/" * 200_000, '{"' + '\\"' * 200_000, '{"a": ' + " /*" * 100_000])
+def test_a_long_line_of_slashes_is_read_in_one_go(text: str) -> None:
+    assert len(without_comments(text)) == len(text)
 
 
 def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
