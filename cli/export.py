@@ -8,8 +8,8 @@ import typer
 from onnxreg.cli import exporting, families, ordering
 from onnxreg.cli.errors import needs
 from onnxreg.cli.exported import Request, show_known
-from onnxreg.cli.options import Json, NewVersion, Output
-from onnxreg.cli.ordering import Asked
+from onnxreg.cli.options import AllowCode, Json, NewVersion, Output
+from onnxreg.cli.ordering import Asked, Trust
 from onnxreg.cli.published import announce, write_out
 from onnxreg.cli.session import Session
 from onnxreg.schema.version import Version
@@ -22,6 +22,7 @@ EXAMPLES = (
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export ./run --recipe orchard.yaml --allow-code net.py --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 FLAGS = {
@@ -93,8 +94,10 @@ def command(
         ),
     ] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that the checkpoint brings; recorded.")
+        bool,
+        typer.Option("--trust-remote-code", help="Run code that a transformers checkpoint brings; recorded."),
     ] = False,
+    allow_code: AllowCode = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
     ] = False,
@@ -127,6 +130,9 @@ def command(
 
     A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
 
+    Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe or
+    a job file names.
+
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
@@ -147,6 +153,7 @@ def command(
         "min_parent_recall": min_parent_recall,
         "checkpoint": checkpoint,
         "trust_remote_code": trust_remote_code,
+        "allow_code": allow_code or None,
     }
     about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
     given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
@@ -154,8 +161,9 @@ def command(
     if batch is not None:
         from onnxreg.cli.batch import run
 
+        trust = Trust(trust_remote_code, tuple(allow_code or ()))
         exporting.check_alone("batch", {"source": source, "version": version, "output": output, **given})
-        run.run(session, run.Fleet(batch, jobs, scheduler, to, trust_remote_code, not no_cache), as_json)
+        run.run(session, run.Fleet(batch, jobs, scheduler, to, trust, not no_cache), as_json)
         return
     exporting.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     exporting.check_one(profile=profile, task=task, recipe=recipe)

@@ -28,7 +28,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "recipe": ("checkpoint",),
 }
 """The options that each kind of export has."""
-OF_ALL = ("trust_remote_code",)
+OF_ALL = ("trust_remote_code", "allow_code")
 """What holds for every job of a batch."""
 
 

@@ -55,6 +55,7 @@ VERBS: dict[str, Options] = {
         "--version": ("version", VALUE),
         "--eval-suite": ("eval_suite", VALUE),
         "--trust-remote-code": ("trust_remote_code", FLAG),
+        "--allow-code": ("allow_code", LIST),
     },
 }
 ARGUMENTS = {"ls": "name", "resolve": "ref", "export": "source"}

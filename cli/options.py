@@ -59,5 +59,13 @@ ChannelArgument = Annotated[
         autocompletion=complete_channel,
     ),
 ]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Run this code, which a recipe names: module:function of what is installed, or file.py. Not remembered.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
 Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
 Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

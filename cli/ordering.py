@@ -1,6 +1,6 @@
 """What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,20 @@ from onnxreg.schema.nearest import suggest
 if TYPE_CHECKING:
     from onnxreg.converters.recipes.memo import Repeatable
     from onnxreg.converters.recipes.order import Order
+    from onnxreg.converters.tasks.consent import Consent
     from onnxreg.schema.recipe_file import RecipeFile
 
 ANDROID = "android"
 FLAGS = ("quantize", "int8_embeddings")
 """The options of a task that are true or false; the others are numbers."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The code that a person lets run for one command: that of transformers checkpoints, and functions by name."""
+
+    remote_code: bool = False
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,9 @@ class Asked:
     recipe: Path | None = None
     task: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    trust_remote_code: bool = False
+    trust: Trust = field(default_factory=Trust)
+    is_typed: bool = False
+    """Whether a person typed the source, rather than a job file: if it is a function, that is consent to run it."""
 
     @classmethod
     def of(
@@ -41,12 +52,14 @@ class Asked:
         recipe: Path | None = None,
         task: str | None = None,
         trust_remote_code: bool = False,
+        allow_code: Sequence[str] = (),
         **options: Any,
     ) -> "Asked":
         """By flags. InputError for one that has no meaning for what is asked for."""
         kind = f"profile {ANDROID}" if profile == ANDROID else "task" if task else "recipe"
         check_options(options, kind)
-        return cls(source, name, profile, recipe, task, options, trust_remote_code)
+        trust = Trust(trust_remote_code, tuple(allow_code))
+        return cls(source, name, profile, recipe, task, options, trust, is_typed=True)
 
     @property
     def document(self) -> str:
@@ -55,10 +68,9 @@ class Asked:
 
     def request(self) -> Request:
         """What was asked beside the defaults, to be recognised by the next time."""
-        about = {
-            key: getattr(self, key) for key in ("name", "profile", "recipe", "task", "trust_remote_code")
-        }
-        given = {key: value for key, value in about.items() if value not in (None, False)}
+        about = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
+        about |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
+        given = {key: value for key, value in about.items() if value not in (None, False, [])}
         return Request.of(self.source, **given, **self.options)
 
 
@@ -68,18 +80,19 @@ def place(asked: Asked) -> "Order":
         from onnxreg.converters.android import order_android
         from onnxreg.converters.android.options import read_options
 
-        options = read_options(asked.options, asked.trust_remote_code)
+        options = read_options(asked.options, asked.trust.remote_code)
         return order_android(asked.source, asked.name, options)
     from onnxreg.converters.recipes.order import place_order
 
     recipe, directory = _recipe(asked)
-    about = (recipe, asked.source, asked.name, directory, asked.trust_remote_code)
+    about = (recipe, asked.source, asked.name, directory, asked.trust.remote_code)
+    consent = _consent(asked)
     if asked.profile is None:
-        return place_order(*about, what=asked.document)
+        return place_order(*about, what=asked.document, allow_code=consent)
     from onnxreg.converters.profiles.catalog import find
 
     profile = find(asked.profile)
-    order = place_order(*about, profile.contract({}, None), asked.document)
+    order = place_order(*about, profile.contract({}, None), asked.document, consent)
     return replace(order, document=profile.document, package=profile.package)
 
 
@@ -105,9 +118,17 @@ def check(asked: Asked) -> str | None:
     recipe, directory = _recipe(asked)
     with about(asked.document):
         tree.outputs(recipe, tree.nodes(recipe, directory))
-        task = catalog.find(recipe.task)(directory, asked.trust_remote_code, **recipe.options)
+        task = catalog.find(recipe.task)(
+            directory, asked.trust.remote_code, _consent(asked), **recipe.options
+        )
     task.seek(start_of(recipe, asked.source, directory))
     return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
+
+
+def _consent(asked: Asked) -> "Consent":
+    from onnxreg.converters.tasks.consent import Consent
+
+    return Consent.of(asked.trust.code, asked.source if asked.is_typed else None)
 
 
 def _hub_name(source: str | None) -> str | None:

@@ -8,7 +8,7 @@ import typer
 
 from onnxreg.cli import output
 from onnxreg.cli.errors import needs
-from onnxreg.cli.options import Json, RefArgument
+from onnxreg.cli.options import AllowCode, Json, RefArgument
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import InputError, IntegrityError
 
@@ -20,6 +20,7 @@ EXAMPLES = (
     "reg rebuild acme/pii-small --source ./checkpoint --eval-suite golden.jsonl --json",
     "reg rebuild acme/mlp --source mlp.onnx --data int8=rows.npz",
     "reg rebuild acme/crops --source family.yaml",
+    "reg rebuild acme/digits --source ./training --allow-code net.py",
 )
 
 
@@ -29,7 +30,7 @@ def command(
     source: Annotated[
         str | None,
         typer.Option(
-            help="The checkpoint directory or file, or a family's document; without it the hub's, where it came from there."
+            help="The directory of the checkpoint and of code, a file, or a family's document; without it the hub's, if it came from there."
         ),
     ] = None,
     eval_suite: Annotated[
@@ -43,11 +44,18 @@ def command(
         ),
     ] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code, where the recipe did.")
+        bool,
+        typer.Option(
+            "--trust-remote-code", help="Run the code of a transformers checkpoint, if the recipe did."
+        ),
     ] = False,
+    allow_code: AllowCode = None,
     as_json: Json = False,
 ) -> None:
     """Run the recipe of a version again and compare every file with what was published. Nothing is published.
+
+    No code that the recipe names is run unless you name it too, with --allow-code. What it says is never a path of this
+    machine: code and checkpoint come from --source, and must have the recorded digests.
 
     Source and suite must be those recorded. The promise holds for equal tool versions (and, for .ort files and what is
     measured, the same class of instruction sets): tools that differ are named. Files are compared by digest; measured
@@ -64,7 +72,7 @@ def command(
         found = registry.get(ref)
         what = str(found.ref)
         with registry.scratch() as workspace, session.steps(as_json) as report:
-            materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()))
+            materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
             draft = rebuild(found.manifest, what, materials, workspace, report)
             done = registry.compare(found, draft)
     if as_json:

@@ -19,7 +19,7 @@ def read_license(directory: Path) -> str | None:
         return None
     try:
         stated = yaml.safe_load(found[1])
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return None
     license_name = stated.get("license") if isinstance(stated, dict) else None
     return license_name if isinstance(license_name, str) else None

@@ -1,6 +1,6 @@
 """Running the recipe that a version recorded, from the source that it recorded and no other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from onnxreg.converters.profiles import catalog
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.recipes.execute import execute
 from onnxreg.converters.recipes.order import Order, place_order
-from onnxreg.converters.recipes.recorded import check_data, with_data
+from onnxreg.converters.recipes.recorded import check_code, check_data, with_data
+from onnxreg.converters.sourcefiles import HUB_ID
+from onnxreg.converters.tasks.consent import Consent
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
@@ -28,7 +30,9 @@ RECIPE = "recipe"
 class Materials:
     """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
 
-    The source of a family is its document.
+    The source of a family is its document; that of a version whose module a function made is the directory that holds its
+    code and its checkpoint, or that function. `trust_remote_code` is for code that a checkpoint of transformers brings,
+    `allow_code` for functions by name, as `place_order` takes them.
 
     `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
     names as `options.<key>`.
@@ -38,6 +42,16 @@ class Materials:
     suite: Path | None = None
     trust_remote_code: bool = False
     data: Mapping[str, Path] = field(default_factory=dict)
+    allow_code: Collection[str] = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """The source, if it is a directory."""
+        return None if self.source is None or not Path(self.source).is_dir() else Path(self.source)
+
+    @property
+    def consent(self) -> Consent:
+        return Consent.of(self.allow_code, self.source, is_recorded=True)
 
 
 def rebuild(
@@ -61,15 +75,25 @@ def rebuild(
         )
     suite = _check_suite(manifest, recipe, what, materials.suite)
     recorded = _read(recipe.parameters["recipe"], what).to_json()
-    asked = _read(with_data(recorded, materials.data, what), what)
+    asked = _read(with_data(recorded, materials.data, what, materials.folder), what)
     _check_profile(recipe, what)
     report("checking the source")
     source = _source(manifest, what, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
-    order = place_order(asked, source, manifest.name, trust_remote_code=trusted, contract=contract)
+    order = place_order(
+        asked,
+        source,
+        manifest.name,
+        trust_remote_code=trusted,
+        contract=contract,
+        allow_code=materials.consent,
+    )
+    check_code(recipe.code, order.found.code, what)
     _check_source(order, manifest, what)
     check_data(recorded, order.asked(), what)
+    if recipe.code is None:
+        order = order.without_code()
     return execute(order.recorded_as(manifest.source), workspace, report=report)
 
 
@@ -151,7 +175,17 @@ def _source(manifest: Manifest, what: str, given: str | None) -> str:
         raise NotFoundError(f"{what} does not say what it was made from", "it cannot be rebuilt")
     if given is None and recorded.revision is None:
         raise InputError(f"{what} was made from a directory or file", "name it: --source PATH")
-    return given or f"{recorded.id}@{recorded.revision}"
+    return given or _on_hub(f"{recorded.id}@{recorded.revision}", what)
+
+
+def _on_hub(name: str, what: str) -> str:
+    """The recorded source on the hub. InputError for any other text, and for a path: what a manifest says is never one."""
+    if not HUB_ID.fullmatch(name) or Path(name).exists():
+        raise InputError(
+            f"{what} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
+            "name the files that it was made from: --source PATH",
+        )
+    return name
 
 
 def _check_source(order: Order, manifest: Manifest, what: str) -> None:

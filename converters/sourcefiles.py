@@ -27,7 +27,7 @@ TOKENIZER = (
     "vocab.json",
     "vocab.txt",
 )
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def hub_id(source: str) -> str | None:
     """
     if Path(source).is_dir():
         return None
-    if not _HUB_ID.fullmatch(source) or Path(source).exists():
+    if not HUB_ID.fullmatch(source) or Path(source).exists():
         raise NotFoundError(
             f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"
         )

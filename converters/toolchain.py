@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +52,16 @@ def tools() -> dict[str, str]:
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     """The versions of installed packages; None for one that is not."""
     return {name: _version(name) for name in names}
+
+
+def distribution_of(module: str) -> tuple[str, str]:
+    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own."""
+    names = sorted(set(packages_distributions().get(module.partition(".")[0], ())))
+    found = package_versions(names)
+    name = next((name for name in names if found[name] is not None), None)
+    if name is None:
+        return "python", platform.python_version()
+    return name, str(found[name]).partition("+")[0]
 
 
 def _version(name: str) -> str | None:

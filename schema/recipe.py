@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.model import Count, Document, Items, JsonObject, Table, Text
 
@@ -24,11 +25,25 @@ class Step(Document):
     skipped: Text | None = None
 
 
+class Code(Document):
+    """The function that made the model, `module:function`: what `--allow-code` was given for.
+
+    A function of a Python file is bound by `digest`: that of the file, or of all Python files of its package as a directory.
+    One that is installed is bound by its `distribution` and the `version` of that; Python's own are of `python`.
+    """
+
+    name: Text
+    digest: Digest | None = None
+    distribution: Text | None = None
+    version: Text | None = None
+
+
 class Recipe(Document):
     """A profile with its parameters filled in, as it was run.
 
     `tools` maps a tool's name to its version, for the tools (and, as `isa`, the instruction-set class of the
-    machine) that shape bytes: the promise of a rebuild holds for equal tools.
+    machine) that shape bytes: the promise of a rebuild holds for equal tools. `trust_remote_code` is for code that a
+    checkpoint of transformers brought, `code` for the function that made the module.
     """
 
     profile: Text
@@ -37,3 +52,4 @@ class Recipe(Document):
     tools: Table[str]
     parameters: JsonObject = Field(default_factory=FrozenDict)
     trust_remote_code: bool = False
+    code: Code | None = None

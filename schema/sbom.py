@@ -163,6 +163,7 @@ def _formula(recipe: Recipe) -> Json:
         ("recipe:parameters", recipe.parameters),
         ("recipe:isa", recipe.tools.get("isa")),
         ("recipe:trust_remote_code", recipe.trust_remote_code),
+        ("recipe:code", None if recipe.code is None else recipe.code.to_json()),
     ]
     workflow = {
         "bom-ref": RECIPE,

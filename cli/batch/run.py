@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
 from onnxreg.cli.batch.outcome import Outcome
 from onnxreg.cli.batch.work import Terms, asked_of, run_job
 from onnxreg.cli.errors import InterruptError, needs
+from onnxreg.cli.ordering import Trust
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import HostError, InputError, RegError
 
@@ -26,7 +27,7 @@ class Fleet:
     processes: int | None = None
     scheduler: str | None = None
     to: str | None = None
-    trust_remote_code: bool = False
+    trust: Trust = field(default_factory=Trust)
     cached: bool = True
 
 
@@ -78,7 +79,7 @@ def _check_job(fleet: Fleet, job: Job) -> str:
     """What people call the model. Raises what makes it certain that the job would fail."""
     if fleet.scheduler is not None and job.asked.version is None:
         raise InputError("there is no version", "workers cannot agree on the next one: name it")
-    return ordering.check(asked_of(job, fleet.trust_remote_code)) or job.called
+    return ordering.check(asked_of(job, fleet.trust)) or job.called
 
 
 def _terms(session: Session, fleet: Fleet) -> Terms:
@@ -86,7 +87,10 @@ def _terms(session: Session, fleet: Fleet) -> Terms:
     registry = session.open(create=True)
     to = None if fleet.to is None else registry.remotes.open(fleet.to, create=True).url
     own = None if fleet.scheduler is not None else registry.store.root.absolute()
-    return Terms(own, to, fleet.trust_remote_code, fleet.cached)
+    from onnxreg.converters.tasks.consent import absolute
+
+    trust = replace(fleet.trust, code=tuple(map(absolute, fleet.trust.code)))
+    return Terms(own, to, trust, fleet.cached)
 
 
 def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:

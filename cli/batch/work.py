@@ -5,7 +5,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
 from onnxreg.cli.batch.outcome import Outcome, Status
 from onnxreg.cli.errors import needs
 from onnxreg.cli.interrupting import interruptible
-from onnxreg.cli.ordering import Asked
+from onnxreg.cli.ordering import Asked, Trust
 from onnxreg.cli.session import Session
 from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
 from onnxreg.schema.ref import Ref
@@ -39,16 +39,16 @@ class Terms:
 
     registry: Path | None = None
     to: str | None = None
-    trust_remote_code: bool = False
+    trust: Trust = field(default_factory=Trust)
     cached: bool = True
 
 
-def asked_of(job: Job, trust_remote_code: bool) -> Asked:
+def asked_of(job: Job, trust: Trust) -> Asked:
     """What a job asks of an export."""
     row = job.asked
     recipe = None if row.recipe is None else Path(row.recipe)
     options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
-    return Asked(row.source, row.name, row.profile, recipe, row.task, options, trust_remote_code)
+    return Asked(row.source, row.name, row.profile, recipe, row.task, options, trust)
 
 
 def run_job(job: Job, terms: Terms) -> Outcome:
@@ -70,7 +70,7 @@ def run_job(job: Job, terms: Terms) -> Outcome:
 
 def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) -> Outcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
-    asked = asked_of(job, terms.trust_remote_code)
+    asked = asked_of(job, terms.trust)
     order = ordering.place(asked)
     version = None if job.asked.version is None else Version.parse(job.asked.version)
     known = None if terms.registry is not None else _finished(registry, order, version, terms.to)

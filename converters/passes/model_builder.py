@@ -217,7 +217,12 @@ def _torch_logits(checkpoint: Path, tokens: Any) -> Any:
     try:
         with _no_bars():
             module = AutoModelForCausalLM.from_pretrained(
-                checkpoint, dtype=torch.float32, local_files_only=True
+                checkpoint,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                weights_only=True,
+                local_files_only=True,
+                trust_remote_code=False,
             )
     except Exception as error:
         raise ConversionError("the checkpoint does not load as a causal language model") from error

@@ -201,6 +201,7 @@ def _recipe(order: Order, subject: Subject, steps: list[Step]) -> Recipe:
         "steps": [step.to_json() for step in steps],
         "tools": tool_versions(used),
         "trust_remote_code": order.task.trust_remote_code,
+        **({} if order.found.code is None else {"code": order.found.code.to_json()}),
         "parameters": {"recipe": order.asked(), **({"got": dict(subject.got)} if subject.got else {})},
     }
     return Recipe.from_json(value)

@@ -1,5 +1,6 @@
 """A recipe with everything that it needs found, hashed and checked, and nothing heavy loaded."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import packages_distributions
@@ -11,6 +12,7 @@ from onnxreg.converters.recipes import tree
 from onnxreg.converters.recipes.contract import Contract
 from onnxreg.converters.tasks import catalog
 from onnxreg.converters.tasks.base import Found, Task
+from onnxreg.converters.tasks.consent import Consent
 from onnxreg.converters.toolchain import package_versions, tools
 from onnxreg.schema.errors import InputError, about
 from onnxreg.schema.manifest import Source
@@ -44,6 +46,10 @@ class Order:
             return self
         told = origin.model_copy(update={"digest": self.found.digest})
         return replace(self, found=replace(self.found, origin=told))
+
+    def without_code(self) -> "Order":
+        """The same, as versions recorded it before recipes named the function that made the module."""
+        return replace(self, found=replace(self.found, code=None))
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""
@@ -126,6 +132,7 @@ def place_order(
     trust_remote_code: bool = False,
     contract: Contract | None = None,
     what: str = "",
+    allow_code: Iterable[str] | Consent = (),
 ) -> Order:
     """Check a recipe, and find its source.
 
@@ -136,11 +143,13 @@ def place_order(
         name: the model's name; the recipe's, or a hub id, where absent.
         directory: what the recipe's relative paths are relative to.
         what: how people call the recipe, where it has a name that they know.
+        allow_code: the factories that may run: `module:function` of an installed one, `file.py` of any other.
     """
+    consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     with about(what):
         nodes = tree.nodes(recipe, directory)
         outputs = tree.outputs(recipe, nodes)
-        task = catalog.find(recipe.task)(directory, trust_remote_code, **recipe.options)
+        task = catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
     start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
     found = task.find(start)

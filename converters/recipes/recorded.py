@@ -9,22 +9,34 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.hashing import digest_file
+from onnxreg.converters.tasks import catalog
+from onnxreg.schema.errors import InputError, IntegrityError
+from onnxreg.schema.recipe import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 OPTIONS = "options."
+OF_THE_FILE = ("source", "name")
+"""Keys of a recipe that say where it was run, and that a manifest never has."""
 
 
-def with_data(recorded: Any, given: Mapping[str, Path], what: str) -> dict[str, Any]:
-    """The recipe in its JSON form, with paths in place of digests.
+def with_data(
+    recorded: Any, given: Mapping[str, Path], what: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """The recipe in its JSON form, with paths in place of digests. No path in it is the recorded recipe's own.
 
-    Raises InputError for a file that must be named and is not, and for one that the recipe has no place for.
+    Raises InputError for a file that must be named and is not, and for one that the recipe has no place for; IntegrityError
+    where it has a path in place of a digest.
 
     Args:
         given: by the name of a step, or `options.<key>`.
         what: how people call the version.
+        folder: the source that a person named: a file that an option records may be in it.
     """
+    recorded = {key: value for key, value in recorded.items() if key not in OF_THE_FILE}
+    _check_paths(recorded, what)
     digests = dict(_digests(recorded))
+    given = {**_in_folder(digests, given, folder), **given}
     if missing := next((name for name in digests if name not in given), None):
         raise InputError(
             f"{what} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
@@ -42,6 +54,54 @@ def with_data(recorded: Any, given: Mapping[str, Path], what: str) -> dict[str, 
         for key, value in recorded.get("options", {}).items()
     }
     return {**recorded, "steps": steps, "options": options}
+
+
+def _check_paths(recorded: Any, what: str) -> None:
+    """IntegrityError where the recipe names a file of this machine."""
+    options = recorded.get("options", {})
+    named = {OPTIONS + key: options.get(key) for key in catalog.find(recorded["task"]).paths}
+    named |= {step["name"]: step["data"] for step in recorded["steps"] if "data" in step}
+    for name, value in named.items():
+        if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):
+            raise IntegrityError(f"the recipe of {what} names a file, not the digest of one: {name}")
+
+
+def _in_folder(digests: Mapping[str, str], given: Mapping[str, Path], folder: Path | None) -> dict[str, Path]:
+    """The files in a folder that options record the digests of."""
+    wanted = {
+        name: digest for name, digest in digests.items() if name.startswith(OPTIONS) and name not in given
+    }
+    if folder is None or not wanted:
+        return {}
+    files = {str(digest_file(path)): path for path in _visible_files(folder)}
+    return {name: files[digest] for name, digest in wanted.items() if digest in files}
+
+
+def _visible_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def check_code(recorded: Code | None, found: Code | None, what: str) -> None:
+    """Raise InputError where the function that makes the module is not the one that was recorded.
+
+    Versions that were made before functions were recorded have None: then the digest of the source has to do.
+    """
+    if found is None or found == recorded:
+        return
+    if recorded is None:
+        if found.distribution is not None:
+            raise InputError(f"{what} does not record which {found.distribution} made it", "export it again")
+        return
+    hint = "give the code as it was exported: --source DIR"
+    if recorded.distribution is not None:
+        hint = f"install {recorded.distribution} {recorded.version}, if you trust it"
+    raise InputError(f"{what} was made by {_told(recorded)}, here it is {_told(found)}", hint)
+
+
+def _told(code: Code) -> str:
+    return f"{code.name} of {code.digest or f'{code.distribution} {code.version}'}"
 
 
 def check_data(recorded: Any, found: Any, what: str) -> None:

@@ -11,11 +11,13 @@ from pydantic import ValidationError
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.sourcefiles import hub_id
+from onnxreg.converters.tasks.consent import NO_CONSENT, Consent
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import DraftFile
 from onnxreg.schema.invalid import refusal
 from onnxreg.schema.manifest import Source
+from onnxreg.schema.recipe import Code
 
 
 class TaskOptions(PassParams):
@@ -30,7 +32,7 @@ class Found:
     manifest is made of, such as a model card. `origin` is what a manifest says of the source, without a name for what
     has none of its own; `name` the model name that a hub id gives. `files` are all that was read of this machine, and
     each directory whose names decide what is read; None where that cannot be said. `packages` are the installed ones
-    whose code is run, such as those that a factory imports.
+    whose code is run, such as those that a factory imports. `code` is the function that makes the module, if one does.
     """
 
     where: Any
@@ -40,6 +42,7 @@ class Found:
     described: Digest | None = None
     files: tuple[Path, ...] | None = None
     packages: tuple[str, ...] = ()
+    code: Code | None = None
 
 
 @dataclass(frozen=True)
@@ -78,19 +81,32 @@ class Subject:
 
 
 class Task(ABC):
-    """One kind of source, with typed options. `version` goes up where the same source gives another subject."""
+    """One kind of source, with typed options. `version` goes up where the same source gives another subject.
+
+    `paths` are the options that name files: a manifest has their digests instead.
+    """
 
     id: ClassVar[str]
     version: ClassVar[int] = 1
+    paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[TaskOptions]] = TaskOptions
 
-    def __init__(self, directory: Path = Path(), trust_remote_code: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path = Path(),
+        trust_remote_code: bool = False,
+        consent: Consent = NO_CONSENT,
+        /,
+        **options: Any,
+    ) -> None:
         """Args:
         directory: what relative paths in the options are relative to.
-        trust_remote_code: whether code that a checkpoint brings may run.
+        trust_remote_code: whether code that a checkpoint of transformers brings may run.
+        consent: what other code may run.
         """
         self.directory = directory
         self.trust_remote_code = trust_remote_code
+        self.consent = consent
         try:
             self.options: Any = self.Options(**options)
         except ValidationError as error:

@@ -3,9 +3,10 @@
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
@@ -13,10 +14,17 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.converters.tasks.importing import SourceLoader, importing, is_installed
+from onnxreg.converters.toolchain import distribution_of
+from onnxreg.schema.digest import directory_digest
+from onnxreg.schema.errors import ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.recipe import Code
 
 HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
+_RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+"""The module of a factory as a manifest names it: never a path."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Factory:
     `is_file` whether it was named by the path of its file.
 
     `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole
-    package that it is in.
+    package that it is in. An installed function has none: it is bound by its distribution and the version of that.
     """
 
     module: str
@@ -41,15 +49,27 @@ class Factory:
         return f"{self.module}:{self.function}"
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        """The installed packages that its files import by name; a file that is no Python has none."""
-        installed = packages_distributions()
-        imported = {top for path in self.files.values() for top in _imports(path)}
-        return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
+    def label(self) -> str | None:
+        """The name of its file in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
+        return next((name for name, path in self.files.items() if path == self.file), None)
 
     @property
-    def covered(self) -> set[Path]:
-        return {path.resolve() for path in self.files.values()}
+    def code(self) -> Code:
+        """The record of it in a manifest."""
+        if self.label is None:
+            distribution, version = distribution_of(self.module)
+            return Code(name=self.name, distribution=distribution, version=version)
+        digests = {name: digest_file(path) for name, path in self.files.items()}
+        single = next(iter(digests.values())) if len(digests) == 1 else None
+        return Code(name=self.name, digest=single or directory_digest(digests))
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages that its files import by name, or that it is in; a file that is no Python has none."""
+        installed = packages_distributions()
+        imported = {top for path in self.files.values() for top in _imports(path)}
+        imported |= {self.module.partition(".")[0]} if self.label is None else set()
+        return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
 
 
 def is_factory(source: str) -> bool:
@@ -58,23 +78,49 @@ def is_factory(source: str) -> bool:
     return bool(module) and function.isidentifier() and not Path(source).exists()
 
 
-def find(source: str, directory: Path) -> Factory:
+def find(source: str, *places: Path) -> Factory:
     """Find a factory; nothing of it is imported.
 
-    A file, or a module, is looked for in `directory` and in the working directory; a module then where Python looks
-    for modules.
+    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for modules.
 
     Raises InputError for a text that names none, NotFoundError where there is no such file or module.
     """
+    module, function = _parts(source)
+    paths = tuple(dict.fromkeys(str(place.resolve()) for place in places))
+    if module.endswith(".py"):
+        return _in_file(module, function, paths)
+    return _in_module(module, function, paths)
+
+
+def find_recorded(name: str, folder: Path) -> Factory:
+    """Find the factory that a manifest names, in a folder that a person named, or else among what is installed.
+
+    Raises IntegrityError for a text that `Factory.name` never is, such as a path, and as `find` does.
+    """
+    module, function = _parts(name)
+    if not _RECORDED.fullmatch(module):
+        raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is no module:function")
+    file = folder / f"{module}.py"
+    if file.is_file():
+        return _in_file(file.name, function, (str(folder.resolve()),))
+    factory = _in_module(module, function, (str(folder.resolve()),))
+    if factory.label is not None and not file_in(factory, folder):
+        raise NotFoundError(
+            f"there is no {module} in {folder}", "name the directory that holds it: --source DIR"
+        )
+    return factory
+
+
+def file_in(factory: Factory, folder: Path) -> bool:
+    """Whether a factory was found in a folder."""
+    return factory.file.resolve().is_relative_to(folder.resolve())
+
+
+def _parts(source: str) -> tuple[str, str]:
     if not is_factory(source):
         raise InputError(f"{source[:80]!r} is no factory", HINT)
     module, _, function = source.rpartition(":")
-    places = tuple(dict.fromkeys(str(place.resolve()) for place in (directory, Path())))
-    if module.endswith(".py"):
-        return _in_file(module, function, places)
-    if not all(part.isidentifier() for part in module.split(".")):
-        raise InputError(f"{source[:80]!r} is no factory", HINT)
-    return _in_module(module, function, places)
+    return module, function
 
 
 def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
@@ -86,6 +132,8 @@ def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
 
 def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     top, *_ = names = module.split(".")
+    if not all(part.isidentifier() for part in names):
+        raise InputError(f"{f'{module}:{function}'[:80]!r} is no factory", HINT)
     spec = root = PathFinder.find_spec(top, places) or _installed(top)
     for depth in range(2, len(names) + 1):
         inside = spec.submodule_search_locations if spec is not None else None
@@ -93,11 +141,13 @@ def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise NotFoundError(f"there is no Python module {module}", HINT)
     file = Path(spec.origin)
+    if is_installed(file):
+        return Factory(module, function, file, places, False, {})
     folders = [Path(folder) for folder in root.submodule_search_locations or ()]
     found = {
         path.relative_to(folder.parent).as_posix(): path
         for folder in folders
-        for path in folder.rglob("*.py")
+        for path in sorted(folder.rglob("*.py"))
     }
     return Factory(module, function, file, places, False, found or {file.name: file})
 
@@ -126,11 +176,17 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
 
     Raises InputError where it is not there, gives something else, or imports code beside it that its digest does not
-    cover; ConversionError where it raises.
+    cover, which is not run; ConversionError where it raises.
     """
     import torch
 
-    with _importing(factory), torch.random.fork_rng(devices=[]), quiet(), redirect_stdout(sys.stderr):
+    own = {path.resolve() for path in factory.files.values()}
+    with (
+        importing(factory.file.name, factory.paths, own),
+        torch.random.fork_rng(devices=[]),
+        quiet(),
+        redirect_stdout(sys.stderr),
+    ):
         torch.manual_seed(0)
         try:
             made = _function(factory)(**arguments)
@@ -166,7 +222,7 @@ def _function(factory: Factory) -> Any:
 def _from_file(file: Path) -> Any:
     """A file as a module under a name that nothing else has."""
     name = f"onnxreg_factory_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=SourceLoader(name, str(file)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -177,47 +233,7 @@ def _from_file(file: Path) -> Any:
 def _imported(factory: Factory) -> Any:
     """The module as its files are now: whatever was imported under its name before, and is not installed, goes first."""
     top = factory.module.partition(".")[0]
-    if not _is_installed(factory.file.resolve()):
+    if not is_installed(factory.file):
         for name in [name for name in sys.modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     return importlib.import_module(factory.module)
-
-
-@contextmanager
-def _importing(factory: Factory) -> Iterator[None]:
-    """Imports are looked for in the factory's places first, and those that its digest does not cover are refused."""
-    before, known, writes_none = list(sys.path), set(sys.modules), sys.dont_write_bytecode
-    sys.path[:0] = factory.paths
-    sys.dont_write_bytecode = True
-    try:
-        yield
-        strangers = {name: path for name, path in _not_covered(factory) if name not in known}
-    finally:
-        sys.path[:], sys.dont_write_bytecode = before, writes_none
-    if strangers:
-        for name in strangers:
-            del sys.modules[name]
-        names = ", ".join(sorted(path.name for path in strangers.values()))
-        raise InputError(
-            f"{factory.file.name} imports {names}, which its digest does not cover",
-            "put them into one package, and name that: package.module:function",
-        )
-
-
-def _not_covered(factory: Factory) -> Iterator[tuple[str, Path]]:
-    """Modules that are neither the factory's files, nor installed, nor ours."""
-    covered = factory.covered
-    for name, module in list(sys.modules.items()):
-        origin = getattr(module, "__file__", None)
-        path = Path(origin).resolve() if origin else None
-        if path is None or path in covered or name.partition(".")[0] == "onnxreg":
-            continue
-        if not _is_installed(path):
-            yield name, path
-
-
-def _is_installed(path: Path) -> bool:
-    """Whether a file is of Python itself or of a package that was installed: such do not change under a version."""
-    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
-        return True
-    return any(path.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))

@@ -15,7 +15,8 @@ from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
 from onnxreg.converters.tasks.factory import Factory
 from onnxreg.converters.tasks.labelled import Labelled
 from onnxreg.converters.toolchain import require
-from onnxreg.schema.digest import directory_digest
+from onnxreg.schema import canonical
+from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import Source
 from onnxreg.schema.preprocessing import CHANNELS, Preprocessing
@@ -91,6 +92,7 @@ class ImageClassification(Task):
     """A torch module that takes images `[batch, channels, height, width]` and gives a vector of classes for each."""
 
     id = "image-classification"
+    paths = ("checkpoint", "dataset")
     Options = Options
 
     @property
@@ -110,12 +112,16 @@ class ImageClassification(Task):
 
     def find(self, source: str) -> Found:
         place = self._place(source)
-        code = {f"code/{name}": path for name, path in place.factory.files.items()}
-        files = {"checkpoint": place.checkpoint, **code}
-        digest = directory_digest({name: digest_file(path) for name, path in files.items()})
+        files = {"checkpoint": place.checkpoint}
+        files |= {f"code/{name}": path for name, path in place.factory.files.items()}
+        digests = {name: digest_file(path) for name, path in files.items()}
+        code = place.factory.code
+        if code.digest is None:
+            digests[f"code/{code.name}"] = Digest.of(canonical.encode(code.to_json()))
         data = () if place.dataset is None else (place.dataset,)
         read = (place.checkpoint.parent, *files.values(), *data)
-        return Found(place, digest, files=read, packages=place.factory.packages)
+        packages = place.factory.packages
+        return Found(place, directory_digest(digests), files=read, packages=packages, code=code)
 
     def _place(self, source: str) -> Place:
         asked = self.options
@@ -126,17 +132,29 @@ class ImageClassification(Task):
                 hint = "name what makes the module: options: {factory: module:function}"
                 raise InputError(f"{source} holds weights, and nothing says of what module", hint)
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
-            return Place(factory.find(asked.factory, self.directory), checkpoint, dataset)
+            return Place(self._named(asked.factory, Path(source)), checkpoint, dataset)
         if not factory.is_factory(source):
             if Path(source).is_file():
                 raise InputError(f"{source} does not say which function makes the module", factory.HINT)
             raise NotFoundError(f"there is no directory {source} of a training run", factory.HINT)
-        made = factory.find(source, self.directory)
+        is_typed = source == self.consent.source
+        places = (Path(), self.directory) if is_typed else (self.directory, Path())
+        made = factory.find(source, *places)
+        self.consent.check(made, source)
         if asked.factory not in (None, source, made.name):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
         return Place(made, checkpoint, dataset)
+
+    def _named(self, name: str, source: Path) -> Factory:
+        """The factory that the options name, and that may run."""
+        if self.consent.is_recorded:
+            found = factory.find_recorded(name, source)
+        else:
+            found = factory.find(name, self.directory, Path())
+        self.consent.check(found)
+        return found
 
     def _file(self, name: str, what: str) -> Path:
         path = self.directory / name

@@ -27,6 +27,7 @@ class OnnxFile(Task):
     """An ONNX file. Its graphs are measured on drawn samples, or on those of the option `data`."""
 
     id = "onnx"
+    paths = ("data",)
 
     class Options(TaskOptions):
         """`data` is a `.npz` file of sample inputs, or a directory of these: arrays whose first axis counts rows."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxreg.converters.hashing import digest_file
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -212,7 +213,10 @@ def test_a_run_directory_brings_its_best_checkpoint(export: Reg, reg: Reg, proje
     document = json.loads((project / "orchard.yaml").read_text("utf-8"))
     document["options"]["factory"] = "net.py:build"
     (project / "orchard.yaml").write_text(json.dumps(document), "utf-8")
-    two = reg("export", "run", "--recipe", "orchard.yaml", "--json")
+    refused = reg("export", "run", "--recipe", "orchard.yaml", "--json")
+    assert refused.status == 2
+    assert refused.error["hint"] == "read it, then pass --allow-code net.py"
+    two = reg("export", "run", "--recipe", "orchard.yaml", "--allow-code", "net.py", "--json")
     assert two.status == 0, two.err
     files = [[each["digest"] for each in done.json["manifest"]["artifacts"]] for done in (one, two)]
     assert files[0] == files[1]
@@ -394,6 +398,20 @@ def test_two_outputs_without_names(export: Reg, project: Path) -> None:
     assert done.status == 2
     assert "2 outputs without names" in done.error["message"]
     assert nothing_left(project)
+
+
+def test_what_was_made_of_a_factory_is_rebuilt_from_its_directory(
+    export: Reg, reg: Reg, project: Path
+) -> None:
+    made = export({})
+    code = made.json["manifest"]["recipe"]["code"]
+    assert code == {"name": "net:build", "digest": str(digest_file(project / "net.py"))}
+    words = ("rebuild", "acme/digits:0.1.0", "--source", ".")
+    refused = reg(*words, "--json")
+    assert (refused.status, refused.error["hint"]) == (2, "read it, then pass --allow-code net.py")
+    for name in ("net.py", "./net.py", "net.py:build", project / "net.py"):
+        done = reg(*words, "--allow-code", name)
+        assert done.status == 0, done.err
 
 
 def test_what_was_made_of_a_factory_is_rebuilt_with_the_same_weights(export: Reg, reg: Reg) -> None:

@@ -206,3 +206,16 @@ def locked(world: World) -> None:
     """An app's lock of what the bucket's newest release is."""
     there = f"{world.places['s3://models']}/prod"
     assert main(["--quiet", "lock", "acme/pii", "--remote", there]) == 0
+
+
+def net(world: World) -> None:
+    """A Python file that makes a module, its weights, and a recipe that names both."""
+    import torch
+
+    (world.scratch / "net.py").write_text(
+        "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
+    )
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    torch.save(module.state_dict(), world.scratch / "best.pth")
+    recipe = {"name": "acme/digits", "source": "net.py:build", "options": {"input": [1, 8, 8]}, "export": {}}
+    (world.scratch / "named.yaml").write_text(json.dumps(recipe))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from onnxreg.converters.tasks.base import Subject
+from onnxreg.converters.tasks.consent import Consent
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
 
@@ -15,8 +16,12 @@ Save = Callable[..., Path]
 INPUT = [1, 8, 8]
 
 
+def task_of(project: Path, **options: Any) -> ImageClassification:
+    return ImageClassification(project, False, Consent.of(["net.py"]), **{"input": INPUT, **options})
+
+
 def load(project: Path, source: str = "net.py:build", **options: Any) -> Subject:
-    task = ImageClassification(project, **{"input": INPUT, "checkpoint": "best.pth", **options})
+    task = task_of(project, **{"checkpoint": "best.pth", **options})
     return task.load(task.find(source), "acme/digits", project)
 
 
@@ -85,7 +90,7 @@ def test_what_is_said_of_images_and_classes_is_bound(project: Path, save: Save) 
 
 
 def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
-    task = ImageClassification(project, input=INPUT, checkpoint="best.pth")
+    task = task_of(project, checkpoint="best.pth")
 
     def digest() -> Any:
         return task.find("net.py:build").digest
@@ -93,7 +98,7 @@ def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
     save()
     first = digest()
     (project / "elsewhere.pth").write_bytes((project / "best.pth").read_bytes())
-    renamed = ImageClassification(project, input=INPUT, checkpoint="elsewhere.pth").find("net.py:build")
+    renamed = task_of(project, checkpoint="elsewhere.pth").find("net.py:build")
     assert digest() == first == renamed.digest
     with (project / "net.py").open("a") as file:
         file.write("# another content\n")
@@ -106,7 +111,7 @@ def test_the_digest_is_over_weights_and_code(project: Path, save: Save) -> None:
 def test_options_are_recorded_without_paths(project: Path, save: Save) -> None:
     save()
     dataset(project, labels=np.zeros(12, int))
-    task = ImageClassification(project, input=INPUT, checkpoint=str(project / "best.pth"), dataset="held.npz")
+    task = task_of(project, checkpoint=str(project / "best.pth"), dataset="held.npz")
     recorded = task.record(task.find("net.py:build"))
     assert recorded["factory"] == "net:build"
     assert str(project) not in str(recorded)
