@@ -1,7 +1,5 @@
 """`.npz` files without Python objects in them."""
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +7,6 @@ from onnxreg.schema.errors import HostError, InputError, NotFoundError
 
 Arrays = dict[str, Any]
 """numpy arrays by name."""
-
-BROKEN = (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, TypeError)
-"""What numpy raises for a file that is none of plain arrays."""
 
 
 def read_arrays(path: Path, what: str | None = None) -> Arrays:
@@ -28,7 +23,11 @@ def read_arrays(path: Path, what: str | None = None) -> Arrays:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             return {name: _array(members[name]) for name in members.files}
-    except BROKEN as error:
+    except MemoryError as error:
+        raise InputError(
+            f"{what} says that it holds more than there is memory for", "make it again"
+        ) from error
+    except Exception as error:
         if isinstance(error, OSError) and error.errno:
             raise HostError(
                 f"{what} cannot be read: {error.strerror}", "check its permissions and the disk"

@@ -37,7 +37,15 @@ def load_into(module: Any, path: Path) -> None:
     _refuse("the module has no place for", sorted(weights.keys() - expected.keys()), path)
     others = sorted(name for name, value in expected.items() if value.shape != weights[name].shape)
     _refuse("the checkpoint has other shapes than the module for", others, path)
+    kinds = sorted(name for name, value in expected.items() if _kind(value) != _kind(weights[name]))
+    _refuse("the checkpoint has other kinds of numbers than the module for", kinds, path)
     module.load_state_dict(weights)
+
+
+def _kind(tensor: Any) -> tuple[object, ...]:
+    """Whether its numbers are floats or complex, and all there: a tensor can be sparse, quantized or without values."""
+    layout = (tensor.layout, tensor.is_quantized, tensor.is_meta)
+    return (tensor.is_floating_point(), tensor.is_complex(), *layout)
 
 
 def _read(path: Path) -> Any:
