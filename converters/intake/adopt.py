@@ -6,18 +6,14 @@ from shlex import quote
 from typing import Any
 
 from onnxreg.converters import golden
-from onnxreg.converters.inspection.android_contract import check_contract
-from onnxreg.converters.inspection.external import external_files
-from onnxreg.converters.inspection.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.inspection.mobile import android_warnings
-from onnxreg.converters.inspection.onnx_graph import load_onnx
-from onnxreg.converters.inspection.validity import check_model
-from onnxreg.converters.intake.companions import check_labels, class_count, describe
+from onnxreg.converters.intake.companions import check_labels, describe
 from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.intake.judging import check_format, default_format, read_model
 from onnxreg.converters.roles import role_of
-from onnxreg.converters.runtime import load_session
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError, RegError
+from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import FILENAME
 from onnxreg.schema.ref import check_name
 
@@ -59,7 +55,7 @@ def adopt(
     vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
     for file in (*models, *rest):
         intake.look(file)
-    read = [(model, _facts(intake, model, configs.get(model))) for model in models]
+    read = [(model, read_model(model, configs.get(model), intake.look)) for model in models]
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
@@ -101,28 +97,6 @@ def _refuse_irregular(file: Path) -> None:
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():
         raise InputError(f"{file} is no regular file", "put its bytes into a file first")
-
-
-def _facts(intake: Intake, model: Path, config: Path | None) -> GraphFacts:
-    if model.suffix == ".ort":
-        return inspect_ort(model, config)
-    loaded = load_onnx(model)
-    for at in external_files(loaded, model):
-        intake.look(model.parent / at)
-    found = inspect_model(loaded, model)
-    _refuse_unusable(loaded, model)
-    return found
-
-
-def _refuse_unusable(loaded: Any, model: Path) -> None:
-    """InputError for what neither ONNX's checker nor ONNX Runtime takes; each knows operators that the other does not."""
-    try:
-        check_model(loaded, model)
-    except InputError as error:
-        try:
-            load_session(model, name=model.name)
-        except RegError:
-            raise error from None
 
 
 def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
@@ -174,35 +148,6 @@ def _artifact(
     return DraftArtifact(
         chosen, precision or facts.precision, path, tuple(sidecars), fields=graph_fields(facts, chosen)
     )
-
-
-def default_format(facts: GraphFacts) -> str:
-    """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
-    if facts.ort_format is not None:
-        return "ort"
-    return f"onnx-{facts.precision}" if facts.precision in ("int8", "int4") else "onnx"
-
-
-def check_format(format: str, facts: GraphFacts, path: str) -> None:
-    """InputError where the file contradicts what a format name promises."""
-    found = default_format(facts)
-    wrong_container = (found == "ort") != format.startswith("ort")
-    claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
-    if wrong_container or (claims is not None and found != "ort" and not found.endswith(claims)):
-        raise InputError(
-            f"{path} is not {format}: the file itself says {found}", "leave --format out, or correct it"
-        )
-    if format.endswith("-android"):
-        _check_android(facts, path)
-
-
-def _check_android(facts: GraphFacts, path: str) -> None:
-    try:
-        check_contract(facts, path, class_count(facts) or 0)
-    except ConversionError as error:
-        raise InputError(
-            error.message, "leave --format out to register the model without this promise"
-        ) from error
 
 
 def graph_fields(facts: GraphFacts, format: str) -> dict[str, Any]:

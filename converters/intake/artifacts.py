@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.inspection.mobile import android_warnings
 from onnxreg.converters.inspection.operator_config import OPERATOR_CONFIG
-from onnxreg.converters.intake.claims import claimed_verdict
+from onnxreg.converters.intake.claims import claimed_refusal, claimed_verdict
 from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.intake.judging import check_android, check_format, read_model
 from onnxreg.converters.roles import role_of
 from onnxreg.converters.scrub import scrub
 from onnxreg.schema.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
@@ -28,6 +29,9 @@ CONFIG_VERDICTS = (
     "recall_delta_path",
 )
 """The keys of config.json that repeat a verdict."""
+EXPORT_AGAIN = (
+    "export the model again; to register single files without this promise: reg add FILE... --name NAME"
+)
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _DROPPED = frozenset(
@@ -137,11 +141,24 @@ def inspect_all(root: Path, located: Sequence[Located]) -> dict[str, GraphFacts]
     for item in located:
         config = next((root / file.path for file in item.sidecars if file.role == "operator-config"), None)
         for path in (item.main, *(file.path for file in item.sidecars)):
-            if path.endswith(".ort"):
-                facts[path] = inspect_ort(root / path, config)
-            elif path.endswith(".onnx"):
-                facts[path] = inspect_onnx(root / path)
+            if path.endswith((".ort", ".onnx")):
+                facts[path] = read_model(root / path, config)
     return facts
+
+
+def check_formats(manifest: ManifestV1, located: Sequence[Located], facts: Mapping[str, GraphFacts]) -> None:
+    """InputError where a file does not keep what its format promises, or the android profile of the directory."""
+    android = _is_android(manifest)
+    for item in located:
+        if item.main not in facts:
+            continue
+        check_format(item.claim.format, facts[item.main], item.main, EXPORT_AGAIN)
+        if android and item.claim.format in _ANDROID:
+            check_android(facts[item.main], item.main, EXPORT_AGAIN)
+
+
+def _is_android(manifest: ManifestV1) -> bool:
+    return any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
 
 
 def make_artifacts(
@@ -154,7 +171,7 @@ def make_artifacts(
 ) -> Iterator[DraftArtifact]:
     """Take every file into the workspace and describe each artifact by what was read from it."""
     bases = {item.main for item in located} & {base}
-    android = any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
+    android = _is_android(manifest)
     for item in located:
         found = facts.get(item.main)
         sidecars = {file.path: file for file in (*item.sidecars, *_external(item, facts))}
@@ -168,11 +185,19 @@ def make_artifacts(
             item.main,
             tuple(sidecars.values()),
             parent=next(iter(bases - {item.main}), None) if found else None,
-            verdict=Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED,
+            verdict=_verdict(manifest, item.claim, claimed, root),
             fields=_fields(
                 item.claim, claimed, found, intake, root, android and item.claim.format in _ANDROID
             ),
         )
+
+
+def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
+    """Without evidence a claim counts against the artifact, never for it."""
+    refusal = claimed_refusal(manifest, claim, root)
+    if refusal:
+        return Verdict("refused", reasons=(refusal,))
+    return Verdict("unknown", reasons=(NO_EVIDENCE,)) if claimed else NOT_EVALUATED
 
 
 def _external(item: Located, facts: Mapping[str, GraphFacts]) -> Iterator[DraftFile]:

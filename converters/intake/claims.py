@@ -1,13 +1,16 @@
 """What a version 1 manifest claims, beside what was found."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.evaluation.rule import LIMIT
 from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.scrub import read_json
 from onnxreg.schema.manifest_v1 import ArtifactV1, ManifestV1
 
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
@@ -57,7 +60,40 @@ def claimed_verdict(manifest: ManifestV1, artifact: ArtifactV1) -> dict[str, Any
     """
     own = artifact.metadata.to_json() if artifact.metadata else {}
     wide = manifest.to_json() if artifact.format == "onnx-int8" else {}
-    return {key: (own | wide)[key] for key in _VERDICT if (own | wide).get(key) is not None}
+    return {key: (wide | own)[key] for key in _VERDICT if (wide | own).get(key) is not None}
+
+
+def claimed_refusal(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> str:
+    """Why version 1 says that an artifact is not certified; "" where it does not say so.
+
+    Any of its claims may say so: that of the artifact, of the manifest, of its report, of config.json.
+    """
+    for claims in _verdicts(manifest, artifact, root):
+        delta, limit = claims.get("quant_recall_delta"), claims.get("certification_limit", LIMIT)
+        certified, exceeds = (
+            claims.get("certified"),
+            _is_number(delta) and _is_number(limit) and not delta < limit,
+        )
+        if certified is False or exceeds:
+            loss = f", quant_recall_delta {delta}" if _is_number(delta) else ""
+            return f"refused, as claimed by the source (format version 1: certified {json.dumps(certified)}{loss})"
+    return ""
+
+
+def _verdicts(manifest: ManifestV1, artifact: ArtifactV1, root: Path) -> Iterator[Mapping[str, Any]]:
+    """Every object that may say whether an artifact is certified."""
+    documents: list[Any] = [artifact.metadata.to_json() if artifact.metadata else {}]
+    if artifact.format == "onnx-int8":
+        paths = (manifest.recall_delta_path, manifest.config_path)
+        documents += [manifest.to_json(), *(read_json(root / path) for path in paths if path is not None)]
+    for document in documents:
+        if isinstance(document, dict):
+            inner = (document.get("quantization"), document.get("_onnx_quantization"))
+            yield from (item for item in (document, *inner) if isinstance(item, dict))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def segmenter_found(root: Path, manifest: ManifestV1) -> tuple[dict[str, Any], list[Difference]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.intake.artifacts import CONFIG_VERDICTS, make_artifacts
+from onnxreg.converters.intake.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
 from onnxreg.converters.intake.claims import Difference, artifact_differences, compare, segmenter_found
 from onnxreg.converters.intake.companions import check_labels, describe
 from onnxreg.converters.intake.files import Intake
@@ -33,8 +33,8 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     """Adopt a directory with a version 1 manifest.
 
     Contracts, operators, opsets, precisions and labels are read from the files again; the returned differences say
-    which claims they contradict. A certification claim becomes `unknown`, because nothing binds it to bytes; what
-    was claimed stays under `claimed` of the artifact. Absolute paths in JSON companions are scrubbed, and the
+    which claims they contradict. A claimed certification becomes `unknown`, because nothing binds it to bytes, and a
+    claimed refusal stays one; what was claimed stays under `claimed` of the artifact. Each file is judged as `reg add` judges it. Absolute paths in JSON companions are scrubbed, and the
     recipe says where. Files that the manifest does not name are left out and reported.
 
     Args:
@@ -50,6 +50,7 @@ def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
     intake = Intake(workspace, name)
     intake.look_below(directory)
     found = survey(directory)
+    check_formats(found.manifest, found.artifacts, found.facts)
     for file in found.companions:
         intake.take(directory / file.path, file.path, CONFIG_VERDICTS if file.role == "config" else ())
     described = describe(workspace, found.companions)

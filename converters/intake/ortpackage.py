@@ -5,11 +5,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters import golden
-from onnxreg.converters.inspection.facts import GraphFacts, inspect_onnx, inspect_ort
-from onnxreg.converters.intake.adopt import check_format, default_format, graph_fields
+from onnxreg.converters.inspection.facts import GraphFacts
+from onnxreg.converters.intake.adopt import graph_fields
 from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.companions import check_labels, describe
 from onnxreg.converters.intake.files import Intake
+from onnxreg.converters.intake.judging import check_format, default_format, read_model
 from onnxreg.converters.intake.packagefiles import Tree
 from onnxreg.converters.intake.packagesurvey import Build, PackageSurvey, Told, survey_package
 from onnxreg.converters.roles import role_of
@@ -152,13 +153,11 @@ def _role(path: str, main: str) -> str:
 
 
 def _facts(workspace: Path, main: str, sidecars: Iterable[DraftFile]) -> GraphFacts:
-    """What the graph says. InputError where it, or what is to be its golden vectors, cannot be read."""
+    """What the graph says. InputError where it, or what is to be its golden vectors, is not to be taken."""
     by_role = {file.role: workspace / file.path for file in sidecars}
     if golden.ROLE in by_role:
         golden.decode(by_role[golden.ROLE].read_bytes(), by_role[golden.ROLE].name)
-    if main.endswith(".ort"):
-        return inspect_ort(workspace / main, by_role.get("operator-config"))
-    return inspect_onnx(workspace / main)
+    return read_model(workspace / main, by_role.get("operator-config"))
 
 
 def _format(build: Build, facts: GraphFacts, main: str, differences: list[Difference]) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from onnxreg.converters.intake.adopt import adopt
 from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.openmed import import_openmed
 from onnxreg.converters.intake.weight_compare import compare_weights
@@ -132,6 +134,92 @@ def test_a_claimed_certification_becomes_unknown(export: Path, workspace: Path) 
     assert not {"certified", "quant_recall_delta", "_onnx_quantization"} & config.keys()
     assert Difference("certified", True, None) in differences
     assert ("claimed-report", "recall_delta.json") in [(entry.role, entry.path) for entry in manifest.files]
+
+
+@pytest.mark.parametrize(
+    ("file", "claims"),
+    [
+        (FILENAME, {"certified": False, "quant_recall_delta": 0.0769}),
+        (FILENAME, {"artifacts.2.metadata.certified": False}),
+        (FILENAME, {"quantization.certified": False}),
+        (FILENAME, {"quant_recall_delta": 0.0769}),
+        ("recall_delta.json", {"certified": False}),
+        ("config.json", {"certified": False}),
+    ],
+)
+def test_a_claimed_refusal_stays_one(
+    export: Path, workspace: Path, file: str, claims: dict[str, object]
+) -> None:
+    """Without evidence a claim is believed against an artifact, and never for it, wherever it is made."""
+    change(export, claims, file)
+    manifest = manifest_of(import_openmed(export, workspace, name="acme/bert")[0])
+    states = {artifact.path: artifact.certification.state for artifact in manifest.artifacts}
+    assert states.pop("model_int8.onnx") == "refused"
+    assert set(states.values()) == {"unknown"}
+    (reason,) = manifest.artifacts[2].certification.reasons
+    assert "as claimed by the source" in reason
+    assert manifest.artifacts[2].certification.evidence is None
+
+
+def dangling(model: onnx.ModelProto) -> None:
+    next(node for node in model.graph.node if node.input).input[0] = "nothing"
+
+
+def opset(version: int) -> Callable[[onnx.ModelProto], None]:
+    def set_version(model: onnx.ModelProto) -> None:
+        for item in model.opset_import:
+            if item.domain == "":
+                item.version = version
+
+    return set_version
+
+
+def static_batch(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+
+
+def dynamic_labels(model: onnx.ModelProto) -> None:
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_param = "labels"
+
+
+def other_axis(model: onnx.ModelProto) -> None:
+    model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "length"
+
+
+def unknown_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[-1].op_type = "Softmaxx"
+
+
+UNFIT: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
+    "a dangling input": (dangling, "is not valid"),
+    "an operator that nobody knows": (unknown_operator, "is not valid ONNX"),
+    "opset 17": (opset(17), "opset 17"),
+    "opset 19": (opset(19), "opset 19"),
+    "a static batch": (static_batch, "must have the dynamic axis 'batch'"),
+    "a dynamic number of labels": (dynamic_labels, "a dynamic number of labels"),
+    "another name of an axis": (other_axis, "must have the dynamic axis 'sequence'"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+@pytest.mark.parametrize("file", ["model.onnx", "model_fp16.onnx", "model_int8.onnx"])
+def test_what_add_refuses_is_not_imported(
+    export: Path, workspace: Path, tmp_path: Path, file: str, case: str
+) -> None:
+    """One judgement for both: each of these once came in as `onnx-android`."""
+    spoil, message = UNFIT[case]
+    model = onnx.load(export / file)
+    spoil(model)
+    onnx.save(model, export / file)
+    refused = refusal(export, workspace)
+    assert file in refused.message
+    other = tmp_path / "added"
+    other.mkdir()
+    if file != "model_int8.onnx":
+        assert message in refused.message
+        with pytest.raises(InputError) as caught:
+            adopt([export / file], other, name="acme/bert", format="onnx-android")
+        assert caught.value.message == refused.message
 
 
 def test_differences_name_field_claim_and_fact(export: Path, workspace: Path) -> None:
