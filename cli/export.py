@@ -181,6 +181,9 @@ def command(
         typed = Asked.of(source, **given)
         order = ordering.place(typed)
         again = None if request is None else ordering.repeatable(typed, request)
+        if eval_suite is not None:
+            for message in exporting.thin_evidence(eval_suite, min_gold_chars):
+                session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps(as_json) as report:
             published = exporting.publish(registry, order, asked, report, again)

@@ -111,6 +111,14 @@ def _publish_cached(
     return published
 
 
+def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
+    """What the user must know of an evaluation suite before its verdict is published."""
+    from onnxreg.converters.evaluation.rule import Floors, thin_evidence
+    from onnxreg.converters.evaluation.suite import load
+
+    return list(thin_evidence(load(suite), Floors().gold_chars if gold_chars is None else gold_chars))
+
+
 def check_options(given: Iterable[str], kind: str) -> None:
     """InputError for an option that this kind of export does not have."""
     for key in given:

@@ -1,10 +1,11 @@
 """Publishing on this machine: a draft's files into the store, then its manifest into the model's log."""
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from onnxreg.registry.backends.local import LocalRemote
@@ -53,7 +54,7 @@ class Adding:
         self.look(check_name(draft.name))
         with self.store.push() as push:
             known = KnownFiles(self.store.root / "local" / "known-files.json")
-            storing = _Storing(self.store, push, draft, known)
+            storing, reports = _Storing(self.store, push, draft, known), _reports(draft)
             manifest = draft.manifest(storing.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
@@ -62,7 +63,7 @@ class Adding:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            published = self._publish(push, manifest, data, storing.bring)
+            published = self._publish(push, manifest, data, storing.bring, reports)
         known.save()
         return published
 
@@ -77,7 +78,14 @@ class Adding:
         except NotFoundError:
             return None
 
-    def _publish(self, push: Push, manifest: Manifest, data: bytes, bring: Bring | None = None) -> Published:
+    def _publish(
+        self,
+        push: Push,
+        manifest: Manifest,
+        data: bytes,
+        bring: Bring | None = None,
+        reports: Mapping[Digest, bytes] = MappingProxyType({}),
+    ) -> Published:
         name, digest = manifest.name, Digest.of(data)
         version, new = FIRST, False  # until the ledger is known
         blobs = {digest, *refers_to(manifest)}
@@ -94,7 +102,7 @@ class Adding:
                 return None
             return blobs
 
-        commit(self.store, push, name, change, _InMemory({digest: data}), bring=bring)
+        commit(self.store, push, name, change, _InMemory({**reports, digest: data}), bring=bring)
         return Published(name, version, digest, manifest, data, new)
 
 
@@ -143,6 +151,14 @@ class _Storing:
             bool(self.push.has([file.digest]))
             and regular_size(self.store.blob_path(file.digest)) == file.size
         )
+
+
+def _reports(draft: Draft) -> dict[Digest, bytes]:
+    """The reports behind verdicts that refuse, read before the files are moved into the store."""
+    verdicts = [artifact.verdict for artifact in draft.artifacts]
+    paths = {each.report for each in verdicts if each.state == "refused" and each.report is not None}
+    found = [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
+    return {Digest.of(data): data for data in found}
 
 
 def _put(push: Push, path: Path) -> Descriptor:

@@ -30,8 +30,7 @@ def check_claims(
     events = [(line, _event(name, line)) for line in lines]
     _check_channels(name, known[0], found[0], events)
     _check_versions(name, known[1], found[1], events, since)
-    attests = [event for _, event in events if isinstance(event, Attest)]
-    _check_verdicts(name, found[1], refused, attests)
+    _check_verdicts(name, found[1], refused, events)
 
 
 def _event(name: str, line: Skimmed) -> Event:
@@ -97,22 +96,22 @@ def _check_yanks(name: str, found: Table, events: Events) -> None:
             raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
 
 
-def _check_verdicts(name: str, found: Table, refused: Collection[Digest], attests: Sequence[Attest]) -> None:
+def _check_verdicts(name: str, found: Table, refused: Collection[Digest], events: Events) -> None:
     """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
 
-    A refusal may also come before the version does (of a manifest that another registry published): then it is not in
-    the entry, and `refused` has it. A version that was dropped takes over no verdict, though the state line may still have it.
+    A refusal may also come before the version does (of a manifest that another registry published): then `refused` has
+    it, and the entry need not. A version that was dropped takes over no verdict, though the state line may still have it.
     """
     present = {
         version: entry for version, entry in found.items() if entry.get("gone", {}).get("how") != "dropped"
     }
-    for event in attests:
-        if event.artifact is None or event.state is None:
+    for line, event in events:
+        if not isinstance(event, Attest) or event.artifact is None or event.state is None:
             continue
-        if event.state == "refused" and event.artifact in refused:
-            continue
+        ahead = event.state == "refused" and event.artifact in refused
         for version, entry in present.items():
             said = entry.get("attested", {}).get(str(event.artifact))
             missing = said is None or (event.state == "refused" and said != event.state)
-            if entry["manifest"] == str(event.manifest) and missing:
+            about = entry["manifest"] == str(event.manifest)
+            if about and missing and not (ahead and line.seq < entry["seq"]):
                 raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", EXTENT)

@@ -97,12 +97,32 @@ def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
         if not artifacts:
             yield False, f"there is no {form}"
         for artifact in artifacts:
-            states = [each.state for each in candidate.later(artifact)]
+            later = candidate.later(artifact)
+            states = [each.state for each in later]
             stated = artifact.certification.state
             detail = f"{artifact.path} is {stated}"
             if states:
-                detail += f", a later evaluation says {worst(states)}"
+                state = worst(states)
+                suites = dict.fromkeys(each.suite.short for each in later if each.state == state)
+                detail += f", a later evaluation says {state} on suite {', '.join(suites)}"
             yield stated == "certified" and "refused" not in states, detail
+
+
+def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """Each suite certified each artifact, in the manifest or later, and refused none."""
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    for artifact in artifacts:
+        evidence = artifact.certification.evidence
+        verdicts = [(each.suite, each.state) for each in candidate.later(artifact)]
+        if evidence is not None and evidence.suite is not None:
+            verdicts.append((evidence.suite, artifact.certification.state))
+        for suite in map(Digest.parse, rule.suites):
+            states = {state for judge, state in verdicts if judge == suite}
+            passed = "certified" in states and "refused" not in states
+            detail = f"says {'certified' if passed else worst(states)}" if states else "never judged it"
+            yield passed, f"{artifact.path}: suite {suite.short} {detail}"
 
 
 def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
@@ -199,6 +219,7 @@ def _breaking(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 DEMANDS: dict[str, Demand] = {
     "certified": _certified,
     "signed_by": _signed_by,
+    "suites": _suites,
     "max_recall_loss": _max_recall_loss,
     "synthetic": _synthetic,
     "max_size": _max_size,

@@ -6,6 +6,7 @@ models = ["acme/*"]                    # shell patterns; default: every model
 certified = ["onnx-int8"]              # formats that must be there, and certified
 signed_by = ["release"]                # keys, by the reader's name for them or by id ...
 signatures = 1                         # ... so many of which must have signed (default: all)
+suites = ["sha256:..."]                # evaluation suites, each of which certified them and refused none
 max_recall_loss = 0.005
 loss_interval = true                   # the upper end of the loss's 95 % interval counts, not the point
 synthetic = false                      # the suite of a certificate says that it is not synthetic
@@ -22,6 +23,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from onnxreg.schema.device import Device
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.events import check_channel
 from onnxreg.schema.presets import preset
@@ -39,6 +41,7 @@ class Rule:
     certified: tuple[str, ...] = ()
     signed_by: tuple[str, ...] = ()
     signatures: int | None = None
+    suites: tuple[str, ...] = ()
     max_recall_loss: float | None = None
     loss_interval: bool = False
     synthetic: bool | None = None
@@ -124,6 +127,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "certified": _texts,
     "signed_by": _texts,
     "signatures": count,
+    "suites": lambda value: tuple(str(Digest.parse(suite)) for suite in _texts(value)),
     "max_recall_loss": share,
     "loss_interval": flag,
     "synthetic": flag,

@@ -5,14 +5,18 @@ finds itself, proves nothing either way, so it leaves the state unknown unless a
 that is proved refuses.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxreg.converters.evaluation.recall import LabelRecall
+from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.schema.errors import InputError
 
 RULE = "G4/point"
 LIMIT = 0.005
+SPANS = round(1 / LIMIT)
+"""With fewer gold spans of equal length, losing one is a loss of the limit or more."""
 LISTED = 20
 """Labels that one reason names."""
 
@@ -80,6 +84,26 @@ def decide(
         f"{floors.gold_chars} gold characters and a parent's recall above chance of at least {floors.parent_recall}"
     )
     return Decision("certified", (proof, *notes), gated, largest)
+
+
+def thin_evidence(suite: Suite, gold_chars: int) -> Iterator[str]:
+    """What a suite is too small for, by its gold alone: before anything is run, and before a verdict is on record."""
+    characters, spans = Counter[str](), Counter[str]()
+    for span in (span for fixture in suite.fixtures for span in fixture.spans):
+        characters[span.label] += span.end - span.start
+        spans[span.label] += 1
+    unjudged = sorted(label for label, found in characters.items() if found < gold_chars)
+    few = sorted(label for label, found in spans.items() if found < SPANS and label not in unjudged)
+    if unjudged:
+        yield (
+            f"the suite has fewer than {gold_chars} gold characters of {_list(unjudged)}: what they lose cannot be "
+            "judged, so nothing can be certified"
+        )
+    if few:
+        yield (
+            f"the suite has fewer than {SPANS} gold spans of {_list(few)}: one lost span refuses, and a published "
+            "refusal holds for these bytes in every version"
+        )
 
 
 def weakness(item: LabelRecall, floors: Floors) -> str | None:

@@ -14,6 +14,7 @@ from io import BytesIO
 
 from onnxreg.registry.blobs import fetcher, steady
 from onnxreg.registry.history.ledger import Ledger
+from onnxreg.registry.history.refusals import record_refusals
 from onnxreg.registry.layout import BlobKey
 from onnxreg.registry.signing.signer import line_signer
 from onnxreg.registry.storage import BlobReader, IndexFile, Notes, Push, Remote, Source
@@ -66,18 +67,24 @@ def commit(
 ) -> Ledger:
     """Apply `change` to the model's ledger and publish it with every blob that it refers to.
 
-    Returns the ledger as it is then. ConflictError where the change contradicts what is there; NotFoundError where a
-    blob is missing and nobody brings it.
+    Refusals that its manifests state are put on record with it. Returns the ledger as it is then. ConflictError where the
+    change contradicts what is there; NotFoundError where a blob is missing and nobody brings it.
     """
     intents: list[str] = []
     lost = LostRaceError("")
     try:
         for attempt in range(TRIES):
             ledger, index = load_own(remote, name, *more)
+            before = ledger.seq
             wanted = change(ledger)
             if wanted is None:
                 remote.confirm(name)
                 return ledger
+            if not ledger.mirrored:
+                statements = record_refusals(ledger, before)
+                for digest, statement in statements.items():
+                    push.put(BytesIO(statement), digest)
+                wanted = [*wanted, *statements]
             try:
                 if wanted or ledger.blobs:
                     intents.append(_announce(remote, push, name))

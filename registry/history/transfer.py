@@ -45,13 +45,16 @@ def missing_lines(
     destination.check_own()
     check_versions(source, destination, versions, restore, selection)
     chosen = {version: source.entries[version].manifest for version in versions}
-    present = {line.event_id for line in destination.skim()}
+    there = list(destination.skim())
+    present = {line.event_id for line in there}
+    stated = {_states(line) for line in there if line.kind == Attest.kind}
     held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
     found = (
         line
         for line in source.skim()
         if (line.manifest in held or _refuses(line))
         and (line.event_id not in present or line.kind == Publish.kind)
+        and not (line.kind == Attest.kind and _states(line) in stated)
     )
     lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
     moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
@@ -88,6 +91,12 @@ def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledge
             return manifest in (chosen.get(version), held and held.manifest)
         case _:
             return False
+
+
+def _states(line: Skimmed) -> tuple[str | None, ...]:
+    """What an `attest` says of which manifest: two registries may put the same on record, each with its own event."""
+    event = line.event()
+    return tuple(event.get(key) for key in ("manifest", "statement", "artifact", "state"))
 
 
 def _refuses(line: Skimmed) -> bool:

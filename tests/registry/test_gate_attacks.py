@@ -339,7 +339,8 @@ def test_a_signature_on_another_version(registry: Registry, trusting: Trusting) 
     trusting.trust()
     registry.set_policy(read_policy(SIGNED, "policy"))
     registry.sign(f"{NAME}:1.0.0", trusting.key)
-    signed = next(line.event for line in registry.log(NAME) if isinstance(line.event, Attest))
+    attests = (line.event for line in registry.log(NAME) if isinstance(line.event, Attest))
+    signed = next(event for event in attests if event.artifact is None)
     attacker = Attacker(registry)
     manifest = registry.get(f"{NAME}:1.1.0").digest
     attacker.append(

@@ -29,6 +29,7 @@ devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
 breaking = false
 """
 INT8 = Digest.of(b"int8")
+SUITE, FIELD = str(Digest.of(b"suite")), str(Digest.of(b"field"))
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -160,6 +161,20 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
         lambda: candidate(signers=(RELEASE,)),
         "fail",
     ),
+    "suite": ({"suites": [SUITE]}, candidate, "pass"),
+    "suite that never judged": ({"suites": [SUITE, FIELD]}, candidate, "fail"),
+    "two suites": ({"suites": [SUITE, FIELD]}, lambda: candidate(evaluations=later("certified")), "pass"),
+    "suite that proves nothing": (
+        {"suites": [FIELD]},
+        lambda: candidate(evaluations=later("unknown")),
+        "fail",
+    ),
+    "suite that refused once": (
+        {"suites": [FIELD]},
+        lambda: candidate(evaluations=later("certified") + later("refused")),
+        "fail",
+    ),
+    "suites of nothing": ({"suites": [SUITE], "certified": ["onnx"]}, candidate, "fail"),
     "loss": ({"max_recall_loss": 0.002}, candidate, "pass"),
     "too much loss": ({"max_recall_loss": 0.0019}, candidate, "fail"),
     "loss that is not known": (

@@ -1,7 +1,9 @@
 import pytest
 
 from onnxreg.converters.evaluation.recall import LabelRecall
-from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide
+from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide, thin_evidence
+from onnxreg.converters.evaluation.suite import Fixture, Span, Suite
+from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
 
@@ -124,3 +126,30 @@ def test_floors_that_would_let_everything_pass_are_refused(floors: dict[str, flo
 def test_a_floor_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(InputError):
         Floors(parent_recall=float("nan"))
+
+
+def suite_of(**spans: tuple[int, int]) -> Suite:
+    """A suite with so many spans of so many characters for each label, one a text."""
+    fixtures = [
+        Fixture("x" * length, (Span(0, length, name),))
+        for name, (count, length) in spans.items()
+        for _ in range(count)
+    ]
+    return Suite(Digest.of(b"suite"), tuple(fixtures))
+
+
+@pytest.mark.parametrize(
+    ("spans", "messages"),
+    [
+        ({"A": (200, 5)}, []),
+        ({"A": (200, 5), "B": (199, 5)}, ["fewer than 200 gold spans of B: one lost span refuses"]),
+        ({"A": (200, 5), "B": (19, 10)}, ["fewer than 200 gold characters of B"]),
+        ({"A": (30, 10), "B": (1, 3)}, ["gold characters of B", "gold spans of A"]),
+    ],
+)
+def test_a_suite_that_proves_little_is_known_before_it_is_used(
+    spans: dict[str, tuple[int, int]], messages: list[str]
+) -> None:
+    told = list(thin_evidence(suite_of(**spans), Floors().gold_chars))
+    assert len(told) == len(messages)
+    assert all(part in message for part, message in zip(messages, told, strict=True))
