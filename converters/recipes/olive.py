@@ -60,6 +60,8 @@ ENGINE = (
     "workflow_id",
 )
 """Keys that say how Olive itself runs."""
+CODE = ("model_script", "script_dir", "model_loader", "custom_task_class_name", "custom_task_class_module")
+"""Keys of an input model that name Python code."""
 STEP_KEYS = ("type", "config", "host", "evaluator")
 UNUSED = "not used"
 
@@ -116,6 +118,11 @@ def _input(model: Mapping[str, Any], what: str, notes: list[Note]) -> dict[str, 
         raise InputError(
             f"{what}: input_model is a {model.get('type')!r}; HfModel and OnnxModel are read here",
             "a PyTorchModel is loaded by a script: write a recipe whose task loads it (docs/recipes.md)",
+        )
+    if code := next((key for key in CODE if given.get(key) is not None), None):
+        raise InputError(
+            f"{what}: input_model: {code} names code, which a document cannot have run",
+            "write a recipe whose task loads it (docs/recipes.md)",
         )
     notes += [_note(f"input_model.{key}", None, UNUSED) for key in given]
     return found

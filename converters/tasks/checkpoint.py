@@ -18,6 +18,9 @@ from onnxreg.converters.toolchain import require
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
+ADAPTER = "adapter_config.json"
+"""Names another model, which transformers would load if peft is installed; no digest covers that."""
+
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
@@ -130,6 +133,11 @@ def _raw_config(directory: Path) -> dict[str, Any]:
 
 def _refuse_own_code(directory: Path, trusted: bool) -> None:
     """Code may run once it is trusted, and only from the checkpoint's own files, which its digest covers."""
+    if (directory / ADAPTER).is_file():
+        raise InputError(
+            f"the checkpoint has an {ADAPTER}: it is an adapter, whose model is elsewhere",
+            "merge it into its model, and save that",
+        )
     for name in (CONFIG, "tokenizer_config.json"):
         path = directory / name
         named = list(_code_named(read_json(path))) if path.is_file() else []

@@ -1,0 +1,243 @@
+"""Documents, checkpoints, graphs and packages that name code: scripts, tags of YAML, templates, shared libraries.
+
+What would run makes the file `ran`, and never does; what only names code and can do without it is read all the same.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+Reg = Callable[..., Any]
+GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
+INPUT = {"type": "OnnxModel", "model_path": "net.onnx"}
+PASS = {"type": "OnnxOpVersionConversion", "config": {"target_opset": 18}}
+SCRIPT = "open('ran', 'w').close()\n"
+CALL = "open('ran', 'w')"
+
+
+def olive(**changes: Any) -> dict[str, Any]:
+    return {"input_model": INPUT, "passes": {"up": PASS}, **changes}
+
+
+def with_pass(kind: str, **config: Any) -> dict[str, Any]:
+    return olive(passes={"a": {"type": kind, "config": config}})
+
+
+OLIVE: dict[str, tuple[dict[str, Any], int, str]] = {
+    "a model that a script loads": (olive(input_model={"type": "PyTorchModel", "model_loader": "load", "model_script": "evil.py"}), 2, "PyTorchModel"),
+    "a checkpoint with a script": (olive(input_model={"type": "HfModel", "model_path": "net", "model_script": "evil.py"}), 2, "input_model: model_script"),
+    "a graph with a script": (olive(input_model={**INPUT, "model_script": "evil.py"}), 2, "input_model: model_script"),
+    "a directory of scripts": (olive(input_model={**INPUT, "config": {"script_dir": "."}}), 2, "input_model: script_dir"),
+    "a loader": (olive(input_model={**INPUT, "model_loader": "evil:load"}), 2, "input_model: model_loader"),
+    "a task of its own": (olive(input_model={**INPUT, "custom_task_class_module": "evil"}), 2, "input_model: custom_task_class_module"),
+    "a script of a pass": (with_pass("OrtTransformersOptimization", user_script="evil.py"), 2, "user_script"),
+    "a directory of a pass": (with_pass("OrtTransformersOptimization", script_dir="."), 2, "script_dir"),
+    "a script of quantization": (with_pass("OnnxDynamicQuantization", user_script="evil.py"), 2, "user_script"),
+    "a pass that is a function": (with_pass("evil:build"), 2, "evil:build"),
+    "a pass that is a file": (with_pass("./evil.py"), 2, "./evil.py"),
+    "calibration by a script": (with_pass("OnnxStaticQuantization", data_config="evil"), 2, "OnnxStaticQuantization"),
+    "data by a script": (olive(data_configs=[{"name": "d", "user_script": "evil.py", "type": "Evil"}]), 0, ""),
+    "an evaluator by a script": (olive(evaluators={"e": {"user_script": "evil.py", "metrics": []}}), 0, ""),
+    "a Python of its own": (olive(systems={"s": {"type": "PythonEnvironment", "python_environment_path": "."}}), 0, ""),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The working directory, with a graph, a script, and an interpreter of a stranger's."""
+    onnx.save(onnx.parser.parse_model(GRAPH), tmp_path / "net.onnx")
+    for name in ("evil.py", "sitecustomize.py"):
+        (tmp_path / name).write_text(SCRIPT)
+    (tmp_path / "python").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "python").chmod(0o755)
+    return tmp_path
+
+
+def check(done: Any, status: int, said: str) -> None:
+    assert done.status == status, done.err
+    assert "Traceback" not in done.err
+    assert said in done.err
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("case", OLIVE)
+def test_scripts_of_olive(reg: Reg, here: Path, case: str) -> None:
+    document, status, said = OLIVE[case]
+    (here / "olive.json").write_text(json.dumps(document))
+    check(reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x"), status, said)
+
+
+YAML = {
+    "a call": f"!!python/object/apply:builtins.eval [\"{CALL}\"]",
+    "a new object": "!!python/object/new:os.system ['touch ran']",
+    "a name": "!!python/name:os.system",
+    "a module": "!!python/module:evil",
+    "a tuple": "!!python/tuple [1, 2]",
+    "bytes": "!!binary aGVsbG8=",
+    "a tag of nobody's": "!evil {a: 1}",
+    "an alias": "[&a [x, x], *a, *a]",
+    "a merge": "{<<: {a: 1}, task: onnx}",
+    "a key twice": "{task: onnx, task: onnx}",
+    "many brackets": "[" * 5000,
+    "a date that there is not": "2026-99-99",
+    "two documents": "a: 1\n---\nb: 2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["--recipe", "--batch"])
+@pytest.mark.parametrize("case", YAML)
+def test_yaml(reg: Reg, here: Path, case: str, kind: str) -> None:
+    (here / "file.yaml").write_text(YAML[case])
+    name = ("--name", "acme/x") if kind == "--recipe" else ()
+    check(reg("--registry", "r", "export", kind, "file.yaml", *name), 2, "file.yaml")
+
+
+TEMPLATE = "{{ cycler.__init__.__globals__.os.system('touch ran') }}{{ ''.__class__.__mro__ }}"
+SELF = {
+    "AutoConfig": "evil.Config",
+    "AutoModel": "evil.Model",
+    "AutoModelForTokenClassification": "evil.Model",
+}
+CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
+    "code of its own": ({"config.json": {"auto_map": SELF}}, 2, "pass --trust-remote-code"),
+    "code of another repository": ({"config.json": {"auto_map": {"AutoConfig": "evil/x--evil.Config"}}}, 2, "--trust-remote-code"),
+    "code of its tokenizer": ({"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["evil.T", None]}}}, 2, "--trust-remote-code"),
+    "code deep inside": ({"config.json": {"text_config": {"a": [{"auto_map": SELF}]}}}, 2, "--trust-remote-code"),
+    "trust in itself": ({"config.json": {"auto_map": SELF, "trust_remote_code": True}}, 2, "--trust-remote-code"),
+    "an adapter of another model": ({"adapter_config.json": {"base_model_name_or_path": "evil", "peft_type": "LORA"}}, 2, "adapter"),
+    "a kernel of the hub": ({"config.json": {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}}, 0, ""),
+    "a template": ({"tokenizer_config.json": {"chat_template": TEMPLATE}}, 0, ""),
+    "templates by name": ({"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}]}}, 0, ""),
+    "a class of its tokenizer": ({"tokenizer_config.json": {"tokenizer_class": "evil.Tokenizer"}}, 0, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_checkpoints(reg: Reg, bert: Path, here: Path, case: str) -> None:
+    changes, status, said = CHECKPOINTS[case]
+    place = Path(shutil.copytree(bert, here / "checkpoint"))
+    for file, change in changes.items():
+        before = json.loads((place / file).read_text()) if (place / file).exists() else {}
+        (place / file).write_text(json.dumps({**before, **change}))
+    shutil.copy(here / "evil.py", place)
+    words = (place, "--task", "token-classification", "--name", "acme/x")
+    done = reg("--registry", "r", "export", *words)
+    if status == 0 and done.status == 2:
+        assert "could not be" in done.err
+        status = 2
+    check(done, status, said)
+
+
+def library(target: Path) -> None:
+    """A shared library that makes `ran` as soon as it is loaded."""
+    source = target.with_suffix(".c")
+    source.write_text(
+        '#include <fcntl.h>\n__attribute__((constructor)) void load(void) { open("ran", O_CREAT, 0600); }\n'
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
+    source.unlink()
+
+
+def custom(graph: onnx.ModelProto) -> None:
+    graph.opset_import.add(domain="evil", version=1)
+    graph.graph.node[0].domain, graph.graph.node[0].op_type = "evil", "MatMul"
+
+
+def with_metadata(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
+    return lambda graph: graph.metadata_props.add(key=key, value=value)
+
+
+def external(location: str) -> Callable[[onnx.ModelProto], None]:
+    def change(graph: onnx.ModelProto) -> None:
+        weights = graph.graph.initializer[0]
+        weights.ClearField("float_data")
+        weights.ClearField("raw_data")
+        weights.data_location = onnx.TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value=location)
+
+    return change
+
+
+CONFIG = json.dumps(
+    {"session_options": {"session.custom_ops_library": "./evil.so", "custom_ops_library": "./evil.so"}}
+)
+GRAPHS: dict[str, tuple[Callable[[onnx.ModelProto], None], int | None]] = {
+    "an operator of a library": (custom, None),
+    "settings of a session": (with_metadata("ort_config", CONFIG), 0),
+    "a library by name": (with_metadata("custom_ops_library", "./evil.so"), 0),
+    "a Python operator": (with_metadata("python_op", "evil:build"), 0),
+    "weights of the system": (external("/etc/hostname"), 2),
+    "weights above": (external("../secret.bin"), 2),
+    "weights by a link": (external("link.bin"), 2),
+    "weights that are a pipe": (external("pipe"), 2),
+    "weights that are a directory": (external("."), 2),
+    "weights by a URL": (external("http://127.0.0.1:1/w.bin"), 2),
+    "weights without a name": (external(""), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["add", "export"])
+@pytest.mark.parametrize("case", GRAPHS)
+def test_graphs(reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch, case: str, verb: str) -> None:
+    """`reg add` only reads a graph: an operator that nobody knows is none of its business."""
+    change, status = GRAPHS[case]
+    place = here / "graph"
+    place.mkdir()
+    graph = onnx.parser.parse_model(GRAPH)
+    change(graph)
+    (place / "model.onnx").write_bytes(graph.SerializeToString())
+    (here / "secret.bin").write_bytes(bytes(16))
+    (place / "link.bin").symlink_to(here / "secret.bin")
+    os.mkfifo(place / "pipe")
+    library(place / "evil.so")
+    shutil.copy(place / "evil.so", here)
+    (here / "recipe.json").write_text(
+        json.dumps({"task": "onnx", "steps": [{"name": "a", "pass": PASS["type"], "params": PASS["config"]}]})
+    )
+    how = ("--recipe", "recipe.json") if verb == "export" else ()
+    done = reg("--registry", "r", verb, place / "model.onnx", *how, "--name", "acme/x")
+    wanted = status if status is not None else 7 if verb == "export" else 0
+    check(done, wanted, "")
+
+
+PACKAGES: dict[str, dict[str, Any]] = {
+    "a library of the session": {"session_options": {"custom_ops_library": "evil.so"}},
+    "a library by its path": {"session_options": {"session.custom_ops_library": "/tmp/evil.so"}},
+    "a library of the provider": {"provider_options": {"library_path": "./evil.so"}},
+    "a library above": {"provider_options": {"backend_path": "../../evil.so"}},
+    "a context of the provider": {"session_options": {"ep.context_file_path": "../../evil.so"}},
+    "a profile to write": {"session_options": {"enable_profiling": "ran"}},
+    "a graph to write": {"session_options": {"session.optimized_model_filepath": "ran"}},
+    "a model that is the library": {"model_file": "evil.so"},
+    "a model above": {"model_file": "../../net.onnx"},
+    "a model of the system": {"model_file": "/etc/hostname"},
+}
+
+
+@pytest.mark.parametrize("case", PACKAGES)
+def test_model_packages(reg: Reg, here: Path, case: str) -> None:
+    """What a package says of sessions and providers is kept as its claim; nothing of it is loaded, by `reg run` neither."""
+    assert reg("--registry", "r", "add", "net.onnx", "--name", "acme/n").status == 0
+    assert reg("--registry", "r", "package", "acme/n", "pkg").status == 0
+    manifest = json.loads(Path("pkg/manifest.json").read_text())
+    del manifest["additional_metadata"]
+    Path("pkg/manifest.json").write_text(json.dumps(manifest))
+    component = Path("pkg/model/component.json")
+    value = json.loads(component.read_text())
+    value["variants"]["onnx-float32"]["executor_info"]["ort"] |= PACKAGES[case]
+    component.write_text(json.dumps(value))
+    library(Path("pkg/model/onnx-float32/evil.so"))
+    shutil.copy("pkg/model/onnx-float32/evil.so", here)
+    done = reg("--registry", "r", "import", "pkg", "--name", "acme/p")
+    check(done, 2 if "model_file" in PACKAGES[case] else 0, "")
+    if done.status == 0:
+        Path("x.json").write_text('{"x": [[1, 2]]}')
+        check(reg("--registry", "r", "run", "acme/p", "--input", "x.json"), 0, "")
