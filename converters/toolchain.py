@@ -1,6 +1,7 @@
 """The tools that shape exported bytes, by name and version, without anything of the one machine."""
 
 import platform
+import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
@@ -54,14 +55,16 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
     return {name: _version(name) for name in names}
 
 
-def distribution_of(module: str) -> tuple[str, str]:
-    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own."""
-    names = sorted(set(packages_distributions().get(module.partition(".")[0], ())))
-    found = package_versions(names)
-    name = next((name for name in names if found[name] is not None), None)
-    if name is None:
+def distribution_of(module: str) -> tuple[str, str] | None:
+    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own.
+
+    None for a module that no distribution brought.
+    """
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
         return "python", platform.python_version()
-    return name, str(found[name]).partition("+")[0]
+    found = package_versions(sorted(set(packages_distributions().get(top, ()))))
+    return next(((name, each.partition("+")[0]) for name, each in found.items() if each is not None), None)
 
 
 def _version(name: str) -> str | None:

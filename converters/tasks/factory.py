@@ -57,7 +57,7 @@ class Factory:
     def code(self) -> Code:
         """The record of it in a manifest."""
         if self.label is None:
-            distribution, version = distribution_of(self.module)
+            distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
         digests = {name: digest_file(path) for name, path in self.files.items()}
         single = next(iter(digests.values())) if len(digests) == 1 else None
@@ -141,7 +141,7 @@ def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
     if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise NotFoundError(f"there is no Python module {module}", HINT)
     file = Path(spec.origin)
-    if is_installed(file):
+    if is_installed(file) and distribution_of(module) is not None:
         return Factory(module, function, file, places, False, {})
     folders = [Path(folder) for folder in root.submodule_search_locations or ()]
     found = {

@@ -1,8 +1,10 @@
 """Imports of code that was named: what its digest does not cover is refused before any of it runs."""
 
 import sys
+import sysconfig
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -44,11 +46,19 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file is of Python itself or of a package that was installed: such do not change under a version."""
-    path = path.resolve()
-    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
-        return True
-    return any(path.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))
+    """Whether a file is of Python itself or of a package that was installed: such do not change under a version.
+
+    A folder that is merely called `site-packages` holds nothing that is installed.
+    """
+    return any(path.resolve().is_relative_to(root) for root in _roots())
+
+
+@cache
+def _roots() -> tuple[Path, ...]:
+    """Where Python and its packages are, before any factory's places are looked in."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    more = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    return tuple({Path(path).resolve() for path in (*own, *more)})
 
 
 class _Guard:
@@ -56,6 +66,7 @@ class _Guard:
 
     def __init__(self, what: str, covered: Collection[Path]) -> None:
         self.what, self.covered = what, covered
+        _roots()
         self.refused: set[str] = set()
 
     def find_spec(

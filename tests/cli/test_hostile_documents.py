@@ -32,7 +32,7 @@ def with_pass(kind: str, **config: Any) -> dict[str, Any]:
 
 
 OLIVE: dict[str, tuple[dict[str, Any], int, str]] = {
-    "a model that a script loads": (olive(input_model={"type": "PyTorchModel", "model_loader": "load", "model_script": "evil.py"}), 2, "PyTorchModel"),
+    "a model that a script loads": (olive(input_model={"type": "PyTorchModel", "model_path": "net", "model_loader": "load", "model_script": "evil.py"}), 2, "PyTorchModel"),
     "a checkpoint with a script": (olive(input_model={"type": "HfModel", "model_path": "net", "model_script": "evil.py"}), 2, "input_model: model_script"),
     "a graph with a script": (olive(input_model={**INPUT, "model_script": "evil.py"}), 2, "input_model: model_script"),
     "a directory of scripts": (olive(input_model={**INPUT, "config": {"script_dir": "."}}), 2, "input_model: script_dir"),

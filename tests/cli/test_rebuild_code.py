@@ -71,7 +71,7 @@ def code_digest(folder: Path, factory: str) -> dict[str, Digest]:
     if module.startswith("kit"):
         files = {path.relative_to(folder).as_posix(): path for path in (folder / "kit").rglob("*.py")}
         return {f"code/{name}": digest_file(path) for name, path in files.items()}
-    distribution, version = distribution_of(module)
+    distribution, version = distribution_of(module) or ("", "")
     record = {"name": factory, "distribution": distribution, "version": version}
     return {f"code/{factory}": Digest.of(canonical.encode(record))}
 
@@ -346,6 +346,44 @@ def test_a_typed_source_is_the_file_here_and_not_one_beside_the_recipe(
     done = reg("export", "net.py:build", "--recipe", "sent/source.json", "--json")
     assert (done.status, "raised SystemExit at net.py:2" in done.error["message"]) == (7, True), done.err
     assert not marker.exists()
+
+
+def test_an_installed_function_is_bound_by_its_distribution(
+    reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setenv("REG_HOME", "home")
+    torch.save(torch.nn.Linear(8, 2).state_dict(), tmp_path / "best.pth")
+    options = {"input": [1, 8, 8], "arguments": {"in_features": 8, "out_features": 2}}
+    steps = [{"name": "a", "pass": "OnnxConversion"}]
+    write(
+        tmp_path / "r.json", json.dumps({"task": "image-classification", "options": options, "steps": steps})
+    )
+    words = ("export", "torch.nn:Linear", "--recipe", "r.json", "--checkpoint", "best.pth", "--name", NAME)
+    made = reg(*words, "--json")
+    assert made.status == 0, made.err
+    code = made.json["manifest"]["recipe"]["code"]
+    version = torch.__version__.partition("+")[0]
+    assert code == {"name": "torch.nn:Linear", "distribution": "torch", "version": version}
+    again = ("rebuild", NAME, "--source", ".", "--json")
+    assert reg(*again).error["hint"] == "read it, then pass --allow-code torch.nn:Linear"
+    assert reg(*again, "--allow-code", "torch.nn:Linear").status == 0
+    monkeypatch.setattr("onnxreg.converters.tasks.factory.distribution_of", lambda module: ("torch", "9.9"))
+    other = reg(*again, "--allow-code", "torch.nn:Linear")
+    assert other.status == 2
+    told = f"was made by torch.nn:Linear of torch {version}, here it is torch.nn:Linear of torch 9.9"
+    assert told in other.error["message"]
+
+
+def test_a_folder_that_is_called_site_packages_is_not_installed(
+    tmp_path: Path, evil: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.converters.tasks import factory
+
+    write(tmp_path / "site-packages" / "kit_under_test.py", evil)
+    found = factory.find("kit_under_test:build", tmp_path / "site-packages")
+    assert (found.label, found.code.distribution) == ("kit_under_test.py", None)
 
 
 UNCOVERED: dict[str, Callable[[Path, str], None]] = {
