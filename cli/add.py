@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewName, NewVersion
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
@@ -37,11 +36,11 @@ def command(
     """
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
-    with needs("onnx", "reg add"):
-        from onnxreg.converters.intake.adopt import adopt
+    from onnxreg.converters.intake.confinement import Child
 
+    with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
-            draft = adopt(files, workspace, name=name, format=format, precision=precision)
+            draft, _ = child.add(files, workspace, name=name, format=format, precision=precision)
             published = registry.add(draft, asked)
     announce(session, published, as_json)

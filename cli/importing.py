@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import Json, NewName, NewVersion
 from onnxreg.cli.output import table
 from onnxreg.cli.published import announce
@@ -37,14 +36,12 @@ def command(
     """
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)
-    with needs("onnx", "reg import"):
-        from onnxreg.converters.intake.openmed import import_openmed
-        from onnxreg.converters.intake.ortpackage import import_package, is_package
+    from onnxreg.converters.intake.confinement import Child
 
+    with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
-            adopt = import_package if is_package(directory) else import_openmed
-            draft, differences = adopt(directory, workspace, name=name)
+            draft, differences = child.take(directory, workspace, name=name)
             published = registry.add(draft, asked)
     found = [{"path": item.path, "claimed": item.claimed, "found": item.found} for item in differences]
     announce(session, published, as_json, differences=found)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.inspection.expansion import subgraphs
+from onnxreg.converters.inspection.opening import opening
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.paths import check_path
 
@@ -24,6 +25,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
             found[location] = max(found.get(location, 0), start + length)
     for location, end in found.items():
         _check_file(path, location, end)
+        opening(path.parent / location)
     return tuple(sorted(found))
 
 

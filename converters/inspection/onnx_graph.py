@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxreg.converters.inspection.elements import ELEMENTS
 from onnxreg.converters.inspection.expansion import check_expansion, subgraphs
+from onnxreg.converters.inspection.opening import opening
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
 from onnxreg.converters.inspection.weightless import without_weights
 from onnxreg.schema.errors import InputError, first_line, missing_extra
@@ -22,6 +23,7 @@ def load_onnx(path: Path) -> Any:
         from google.protobuf.message import DecodeError
     except ImportError as error:
         raise missing_extra("onnx", "onnx", "reading an ONNX file") from error
+    opening(path)
     try:
         data = path.read_bytes()
     except OSError as error:

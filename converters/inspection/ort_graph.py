@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from onnxreg.converters.inspection.elements import ELEMENTS
+from onnxreg.converters.inspection.opening import opening
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
 from onnxreg.converters.inspection.ort_bindings import register_bindings
 from onnxreg.schema.errors import InputError, missing_extra
@@ -49,6 +50,7 @@ def load_ort(path: Path) -> Any:
         from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
     except ImportError as error:
         raise missing_extra("onnxruntime", "onnx", "reading an .ort file") from error
+    opening(path)
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

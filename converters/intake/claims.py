@@ -2,30 +2,19 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.evaluation.rule import LIMIT
 from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.intake.difference import Difference
 from onnxreg.converters.scrub import read_json
 from onnxreg.schema.manifest_v1 import ArtifactV1, ManifestV1
 
+LIMIT = 0.005
+"""The loss of recall from which on OpenMed refuses, where it states no other."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files say.
-
-    `found` is None where nothing stands behind the claim; `claimed` is None where a fact was not claimed.
-    """
-
-    path: str
-    claimed: Any
-    found: Any
 
 
 def artifact_differences(artifact: ArtifactV1, facts: GraphFacts, at: str) -> list[Difference]:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.intake.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
-from onnxreg.converters.intake.claims import Difference, artifact_differences, compare, segmenter_found
+from onnxreg.converters.intake.claims import artifact_differences, compare, segmenter_found
 from onnxreg.converters.intake.companions import check_labels, describe
+from onnxreg.converters.intake.difference import Difference
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.intake.survey import Survey, survey
 from onnxreg.converters.scrub import scrub

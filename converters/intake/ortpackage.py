@@ -7,8 +7,8 @@ from typing import Any
 from onnxreg.converters import golden
 from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.intake.adopt import graph_fields
-from onnxreg.converters.intake.claims import Difference
 from onnxreg.converters.intake.companions import check_labels, describe
+from onnxreg.converters.intake.difference import Difference
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.intake.judging import check_format, default_format, read_model
 from onnxreg.converters.intake.packagefiles import Tree

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.android import AndroidOptions
-from onnxreg.converters.intake.claims import Difference
+from onnxreg.converters.intake.confinement import Child
+from onnxreg.converters.intake.difference import Difference
 from onnxreg.registry import Registry
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConversionError
@@ -187,12 +188,12 @@ def test_a_missing_library_names_its_extra(
 def test_import_lists_the_differences(
     reg: Reg, monkeypatch: pytest.MonkeyPatch, draft: Callable[..., Any]
 ) -> None:
-    def import_openmed(directory: Path, workspace: Path, *, name: str) -> Any:
+    def take(_: Child, directory: Path, workspace: Path, *, name: str) -> Any:
         assert directory == Path("openmed")
         found = [Difference("artifacts.0.precision", "fp16", "float32"), Difference("certified", True, None)]
         return draft(workspace / "made", name), found
 
-    monkeypatch.setattr("onnxreg.converters.intake.openmed.import_openmed", import_openmed)
+    monkeypatch.setattr(Child, "take", take)
     words = ("--registry", "r", "import", "openmed", "--name", "acme/x", "--version", "2.0.0")
     value = reg(*words, "--json").json
     assert value["ref"] == "acme/x:2.0.0"

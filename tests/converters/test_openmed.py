@@ -19,7 +19,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxreg.converters.intake.adopt import adopt
-from onnxreg.converters.intake.claims import Difference
+from onnxreg.converters.intake.difference import Difference
 from onnxreg.converters.intake.openmed import import_openmed
 from onnxreg.converters.intake.weight_compare import compare_weights
 from onnxreg.schema.descriptor import Descriptor

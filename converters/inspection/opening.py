@@ -1,0 +1,26 @@
+"""Telling a listener which file is about to be read: whoever watches this process can then name it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+Listener = Callable[[Path], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Show `listener` every file that is opened inside, before it is read."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def opening(path: Path) -> None:
+    """A model file, or its external data, is about to be read."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(path)

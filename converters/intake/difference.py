@@ -1,0 +1,16 @@
+"""A claim that the files do not bear out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the version 1 manifest (`artifacts.2.metadata.operators`), its claim, and what the files say.
+
+    `found` is None where nothing stands behind the claim; `claimed` is None where a fact was not claimed.
+    """
+
+    path: str
+    claimed: Any
+    found: Any

@@ -1,0 +1,16 @@
+"""`reg import`: a directory of whatever kind."""
+
+from pathlib import Path
+
+from onnxreg.converters.intake.difference import Difference
+from onnxreg.schema.draft import Draft
+
+
+def import_directory(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
+    """Adopt what OpenMed wrote, or a model package of ONNX Runtime; see their modules."""
+    from onnxreg.converters.intake.openmed import import_openmed
+    from onnxreg.converters.intake.ortpackage import import_package, is_package
+
+    if is_package(directory):
+        return import_package(directory, workspace, name=name)
+    return import_openmed(directory, workspace, name=name)

@@ -1,0 +1,123 @@
+"""`reg add` and `reg import` read model files in a process of their own, which is bounded and can be interrupted."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.converters.intake import confinement
+from onnxreg.converters.intake.confinement import Child, resident
+from onnxreg.schema.errors import InputError
+
+Reg = Callable[..., Any]
+BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
+ADD = ("--registry", "r", "add", "model.onnx", "--name", "acme/m")
+IMPORT = ("--registry", "r", "import", "export", "--name", "acme/m")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path) -> None:
+    shutil.copy(BERT / "model.onnx", tmp_path)
+    shutil.copytree(BERT, tmp_path / "export")
+
+
+@pytest.mark.parametrize("words", [ADD, IMPORT])
+def test_a_file_that_takes_too_much_memory(
+    reg: Reg, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(confinement, "MEMORY", 2**20)
+    done = reg(*words)
+    assert done.status == 2
+    assert done.err.startswith("error: ")
+    assert "takes more than 0.0 GiB of memory" in done.err
+    assert not Path("r").exists()
+
+
+def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "SECONDS", 0.0)
+    done = reg(*ADD)
+    assert done.status == 2
+    assert "takes more than 0 seconds" in done.err
+
+
+def test_the_limits_count_the_size_of_the_files_and_name_the_one_that_is_read() -> None:
+    with Child() as child:
+        child._reading, child._size = "large.onnx", 10**9
+        child._check()
+        child._deadline = 0
+        with pytest.raises(InputError, match=r"^large\.onnx: reading it takes more than 110 seconds"):
+            child._check()
+
+
+def test_a_reader_that_dies_is_an_error(tmp_path: Path) -> None:
+    with Child() as child:
+        child._process.send_signal(signal.SIGSEGV)
+        with pytest.raises(InputError, match=r"the process that read it ended \(signal 11\)"):
+            child.add([tmp_path / "model.onnx"], tmp_path, name="m", format=None, precision=None)
+
+
+def test_nothing_of_the_reader_is_left() -> None:
+    with Child() as child:
+        pid = child._process.pid
+        assert resident(pid) > 0
+    assert resident(pid) == 0
+
+
+def test_ctrl_c_ends_the_command_and_its_reader(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    values = [f"v{index}" for index in range(60_000)]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(values)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (values[0], values[-1])]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "model.onnx")
+    command = subprocess.Popen(
+        [sys.executable, "-m", "onnxreg.cli", *ADD], stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    while not children.read_text() and command.poll() is None:
+        os.sched_yield()
+    (reader,) = map(int, children.read_text().split())
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate()
+    assert command.returncode == 130, said
+    assert b"interrupted" in said and b"Traceback" not in said
+    assert resident(reader) == 0
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".ort", ".json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_is_no_file(reg: Reg, suffix: str, kind: str) -> None:
+    path = Path(f"hostile{suffix}")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    done = reg(*ADD, path)
+    assert done.status == 2
+    assert f"{path} is no regular file" in done.err
+    path.replace(f"export/{path}")
+    if suffix == ".ort":
+        Path("export/model.ort").unlink()
+        Path("export", path).replace("export/model.ort")
+        done = reg(*IMPORT)
+        assert done.status == 2
+        assert "model.ort" in done.err
+
+
+def test_a_refusal_that_the_source_claims_is_never_preferred(reg: Reg) -> None:
+    path = Path("export/openmed-onnx.json")
+    text = path.read_text()
+    assert '"certified": true' in text
+    path.write_text(text.replace('"certified": true', '"certified": false'))
+    assert reg(*IMPORT).status == 0
+    shown = reg("--registry", "r", "show", "acme/m").out
+    assert "as claimed by the source" in shown
+    answer = reg("--registry", "r", "resolve", "acme/m", "--json").json
+    assert answer["artifact"]["path"] != "model_int8.onnx"
