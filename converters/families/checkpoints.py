@@ -91,15 +91,15 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
 
 
 def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     try:
         with safe_open(path, "numpy") as file:
             notes = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return tensors, {key: json.loads(notes[key]) for key in ("classes", "rows") if key in notes}
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise InputError(f"{name}: {path.name} is no safetensors file", HINT) from error
+    except Exception as error:
+        raise InputError(f"{name}: {path.name} is no safetensors file of plain floats", HINT) from error
 
 
 def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -114,6 +114,9 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
         raise InputError(f"{name}: {path.name} is no state dict", HINT)
+    for key, value in state.items():
+        if not value.is_floating_point() or value.layout != torch.strided or value.is_meta:
+            raise InputError(f"{name}: {key} is no plain tensor of floats: {value.dtype}", HINT)
     return {key: value.detach().float().numpy() for key, value in state.items()}, found
 
 
