@@ -7,7 +7,7 @@ from typing import Any
 from onnxreg.converters import golden
 from onnxreg.converters.arrays import read_arrays
 from onnxreg.converters.ort_errors import with_reason
-from onnxreg.converters.runtime import load_session, numpy_type, silent_run
+from onnxreg.converters.runtime import load_session, numpy_type, run_session, silent_run
 from onnxreg.schema import canonical
 from onnxreg.schema.errors import ConversionError, HostError, InputError, NotFoundError
 
@@ -28,15 +28,12 @@ class Runnable:
             raise HostError(error.message, hint) from error
         self._name = path.name
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
-        self._outputs = [item.name for item in self._session.get_outputs()]
 
     def run(self, feeds: golden.Tensors) -> dict[str, Any]:
         """The outputs by name. InputError where the graph takes other inputs, or does not run on these."""
         self._check_names(feeds)
         try:
-            return dict(
-                zip(self._outputs, self._session.run(self._outputs, dict(feeds), silent_run()), strict=True)
-            )
+            return run_session(self._session, feeds, silent_run())
         except Exception as error:
             raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 

@@ -56,6 +56,10 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
                 raise ValueError(f"target_opset is above {NEWEST}: add use_dynamo_exporter: auto, or true")
             return self
 
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self._taken: dict[str, str] = {}
+
     def requires(self, subject: TorchModel) -> None:
         if not subject.inputs:
             raise InputError("OnnxConversion: no example input was given")
@@ -72,7 +76,7 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
         asked = self.params.use_dynamo_exporter
         if asked == "auto":
             return self._choose(subject)
-        self._taken: dict[str, str] = {"exporter": EXPORTERS[asked][0]}
+        self._taken = {"exporter": EXPORTERS[asked][0]}
         return self._export(subject, EXPORTERS[asked][1])
 
     def _export(self, subject: TorchModel, export: Export) -> Any:
@@ -82,9 +86,15 @@ class OnnxConversion(base.Pass[TorchModel, Any]):
     def ensures(self, before: Mapping[str, Any], after: Any) -> dict[str, Any]:
         opset = graph.default_opset(after)
         if opset != self.params.target_opset:
+            refused = "".join(
+                f"; {name.removesuffix('_refused')}: {why}"
+                for name, why in self._taken.items()
+                if name != "exporter"
+            )
             raise ConversionError(
-                f"asked for opset {self.params.target_opset}, the exporter gave {opset}",
-                "the dynamo exporter begins at 18: convert down with OnnxOpVersionConversion",
+                f"asked for opset {self.params.target_opset}, the exporter gave {opset}{refused}",
+                "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
+                f"OnnxOpVersionConversion with target_opset: {self.params.target_opset}",
             )
         for what, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
             if (names := [value.name for value in values]) != before[what]:

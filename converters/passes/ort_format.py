@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from onnxreg.converters.passes import base, ortfile
 from onnxreg.converters.passes.quiet import quiet
-from onnxreg.converters.runtime import load_session, session_options
+from onnxreg.converters.runtime import load_session, run_session, session_options
 from onnxreg.converters.scrub import scrub_config
 from onnxreg.schema.errors import ConversionError, HostError
 
@@ -118,4 +118,4 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
 
 def _outputs(path: Path, feed: Mapping[str, Any]) -> list[bytes]:
-    return [output.tobytes() for output in load_session(path).run(None, dict(feed))]
+    return [output.tobytes() for output in run_session(load_session(path), feed).values()]

@@ -10,7 +10,7 @@ from typing import Any
 from onnxreg.converters.inspection.external import tensors
 from onnxreg.converters.passes import base, model, samples
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.runtime import numpy_type
+from onnxreg.converters.runtime import numpy_type, run_session
 from onnxreg.schema.errors import ConversionError, first_line
 from onnxreg.schema.recipe import Step
 
@@ -76,11 +76,10 @@ def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
     """
     import numpy as np
 
-    names = [item.name for item in session.get_outputs()]
     types = {item.name: numpy_type(item.type) for item in session.get_inputs()}
     try:
         given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
-        return dict(zip(names, session.run(names, given), strict=True))
+        return run_session(session, given)
     except Exception as error:
         raise ConversionError(f"{what} does not run in ONNX Runtime: {first_line(error)}") from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.arrays import read_rows
 from onnxreg.converters.inspection.onnx_graph import graph_inputs
-from onnxreg.converters.runtime import numpy_type
+from onnxreg.converters.runtime import BFLOAT16_NUMBER, numpy_type
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
 
@@ -144,7 +144,8 @@ def _draw(value: Any, shape: list[int], bounds: Mapping[str, int], generator: An
 
     if not value.type.HasField("tensor_type"):
         raise InputError(f"the input {value.name} is no tensor: give sample inputs")
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    number = value.type.tensor_type.elem_type
+    dtype = np.dtype("float32") if number == BFLOAT16_NUMBER else onnx.helper.tensor_dtype_to_np_dtype(number)
     if np.issubdtype(dtype, np.floating):
         return generator.normal(size=shape).astype(dtype)
     if np.issubdtype(dtype, np.integer) and value.name in bounds:

@@ -11,8 +11,11 @@ from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.set_order import sorted_sets
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime import one_torch_thread
-from onnxreg.schema.errors import ConversionError, first_line
+from onnxreg.converters.toolchain import require
+from onnxreg.schema.errors import ConversionError, first_line, missing_extra
 
+EXPORTER_PACKAGES = ("onnx", "onnxscript", "onnx_ir")
+"""Packages that PyTorch imports once it exports."""
 Export = Callable[[TorchModel, int, bool, bool], Any]
 """Of a module, to an opset, with dynamic axes or not, constants folded or not."""
 
@@ -40,7 +43,11 @@ def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: boo
 
 
 def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
-    """Export with `torch.export`, which always folds; what it writes about the machine and the source code is dropped."""
+    """Export with `torch.export`, which always folds; what it writes about the machine and the source code is dropped.
+
+    Raises HostError if onnxscript is not installed.
+    """
+    require("onnxscript")
     axes = tuple(subject.axes_of(name) for name in subject.inputs)
     options = {
         "input_names": list(subject.inputs),
@@ -84,6 +91,8 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
         ):
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
+        if missing := _missing_package(error):
+            raise missing_extra(missing, "export", "PyTorch's exporter") from error
         raise ConversionError(
             f"PyTorch could not export the model: {_root_cause(error)}",
             "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
@@ -118,6 +127,17 @@ def _state_sizes(exported: Any, subject: TorchModel) -> None:
 
 def _root_cause(error: BaseException) -> str:
     """What went wrong first: the new exporter wraps it in an explanation of its own."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return first_line(error, 300)
+    return first_line(_causes(error)[-1], 300)
+
+
+def _missing_package(error: BaseException) -> str | None:
+    """The package of the export extra whose lack made the exporter fail."""
+    names = (str(each.name).partition(".")[0] for each in _causes(error) if isinstance(each, ImportError))
+    return next((name for name in names if name in EXPORTER_PACKAGES), None)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    line = [error]
+    while (cause := line[-1].__cause__) is not None:
+        line.append(cause)
+    return line

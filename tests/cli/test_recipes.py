@@ -341,6 +341,18 @@ def test_a_step_that_was_skipped_is_made_once_its_package_is_back(
         assert export(reg, "m.onnx", "ort.yaml", "--json").out == healed.out
 
 
+def test_a_graph_of_bfloat16_is_exported_proven_and_run(reg: Reg, here: Path) -> None:
+    cast = "  - {name: io, pass: OnnxIODataTypeConverter, params: {name_pattern: .*, source_dtype: 1, target_dtype: 16}}\n"
+    (here / "bf16.yaml").write_text(TASK + cast)
+    done = export(reg, "m.onnx", "bf16.yaml", "--json")
+    assert done.status == 0, done.err
+    (artifact,) = done.json["manifest"]["artifacts"]
+    assert {
+        each["dtype"] for each in (*artifact["metadata"]["inputs"], *artifact["metadata"]["outputs"])
+    } == {"bfloat16"}
+    assert reg("--registry", "r", "run", "acme/x", "--self-test").status == 0
+
+
 def test_a_size_is_on_record_to_the_byte(reg: Reg, here: Path) -> None:
     model = mlp()
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(1_000_003, np.uint8), "more"))

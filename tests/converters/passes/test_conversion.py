@@ -1,5 +1,6 @@
 """`OnnxConversion` on small torch modules."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion, agreement
 from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.errors import ConversionError, HostError, InputError
 
 
 class Toy(torch.nn.Module):
@@ -124,6 +125,36 @@ def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error() -> None:
     subject = TorchModel(torch.nn.LayerNorm(4), {"input": torch.ones(2, 3, 4)})
     with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18"):
         run("fp32", OnnxConversion(use_dynamo_exporter=True, target_opset=14), subject)
+
+
+def test_why_torchscript_did_not_is_said_with_the_opset_that_dynamo_gave() -> None:
+    subject = plain(branches=True)
+    subject.module.inner = torch.nn.LayerNorm(4)
+    with pytest.raises(
+        ConversionError, match="asked for opset 14, the exporter gave 18; torchscript: "
+    ) as caught:
+        run("fp32", OnnxConversion(use_dynamo_exporter="auto", target_opset=14), subject)
+    assert "on samples of another size" in caught.value.message
+    assert "OnnxOpVersionConversion with target_opset: 14" in caught.value.hint
+
+
+@pytest.mark.parametrize("dynamo", [True, "auto"])
+def test_the_package_that_the_dynamo_exporter_needs_is_named(
+    dynamo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(HostError, match="needs onnxscript, which is not installed") as caught:
+        run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain(branches=True))
+    assert "onnxreg[export]" in caught.value.hint
+
+
+def test_an_import_that_fails_within_the_exporter_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def export(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("wrapped") from ModuleNotFoundError("no", name="onnx_ir.passes")
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(HostError, match="needs onnx_ir"):
+        run("fp32", OnnxConversion(), plain())
 
 
 @pytest.mark.parametrize(

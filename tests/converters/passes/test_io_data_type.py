@@ -15,7 +15,7 @@ from onnxreg.schema.errors import ConversionError, InputError
 
 ROUNDING = 1e-2
 """ONNX Runtime has no float16 addition on the CPU; between two of its operators it leaves rounding out."""
-FLOAT, INT32, INT64, FLOAT16, DOUBLE = 1, 6, 7, 10, 11
+FLOAT, INT32, INT64, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 10, 11, 16
 
 
 def model() -> Any:
@@ -50,6 +50,16 @@ def test_everything_by_pattern_and_an_output_that_is_read_inside_too() -> None:
     assert set(public_types(after).values()) == {INT64, FLOAT}
     assert all(node.name.startswith("Cast_") for node in after.graph.node if node.op_type == "Cast")
     assert all(entry["max_abs_diff"] < ROUNDING for entry in step.result["parity"]["outputs"].values())
+
+
+@pytest.mark.parametrize(("source", "pattern"), [(FLOAT16, ".*"), (FLOAT16, "bias"), (FLOAT16, "logits")])
+def test_bfloat16(source: int, pattern: str) -> None:
+    work = OnnxIODataTypeConverter(name_pattern=pattern, source_dtype=source, target_dtype=BFLOAT16)
+    after, step = proof.run("io", work, model())
+    assert {public_types(after)[name] for name in step.result["converted"]} == {BFLOAT16}
+    assert all(each["cosine"] > 0.9999 for each in step.result["parity"]["outputs"].values())
+    back, _ = proof.run("back", OnnxIODataTypeConverter(name_pattern=".*", source_dtype=BFLOAT16), after)
+    assert BFLOAT16 not in public_types(back).values()
 
 
 def test_integers() -> None:
