@@ -170,7 +170,7 @@ def command(
     asked = None if version is None else Version.parse(version)
     request = None if no_cache else Request.of(source, **given)
     if output is not None:
-        session.check_target(output)
+        output = session.check_target(output)
     elif request is not None and show_known(session, request, asked, as_json):
         return
     with needs("export", "reg export"):

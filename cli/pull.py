@@ -91,7 +91,7 @@ def command(
     from onnxreg.registry.history.holdings import Selection
 
     if output is not None:
-        session.check_target(output)
+        output = session.check_target(output)
     registry = session.open(create=None)
     watch, channels = Stopwatch(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))

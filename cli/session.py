@@ -116,12 +116,18 @@ class Session:
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
-    def check_target(self, directory: Path) -> None:
-        """InputError where writing a version there would destroy something else; asked before the work begins."""
+    def check_target(self, directory: Path) -> Path:
+        """The folder that a version written there goes into: `exports/` of a run directory, else that directory.
+
+        InputError where that would destroy something else; asked before the work begins.
+        """
         from onnxreg.registry.home import default_root
         from onnxreg.registry.moving.materialize import check_target
+        from onnxreg.registry.moving.rundir import folder_in
 
-        check_target(directory, self.registry or default_root())
+        folder = folder_in(directory)
+        check_target(folder, self.registry or default_root())
+        return folder
 
     def say(self, *lines: str) -> None:
         """Lines for people, on stdout."""

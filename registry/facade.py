@@ -29,6 +29,7 @@ from onnxreg.registry.home import default_root
 from onnxreg.registry.moving import pushed
 from onnxreg.registry.moving.copying import Progress, Transferred
 from onnxreg.registry.moving.materialize import check_target, materialize
+from onnxreg.registry.moving.rundir import folder_in
 from onnxreg.registry.moving.sending import Sent
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import IndexFile, Remote, Source
@@ -527,7 +528,11 @@ class Registry:
         return Exchange(self.store, self.heads, self.actor, restore)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> Published:
-        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole."""
+        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole.
+
+        In a run directory (`moving.rundir`) they go into its `exports/`.
+        """
+        output = folder_in(output)
         check_target(output, self.store.root)
         published = self.get(ref)
         materialize(self.store, published.manifest, published.data, output, progress, published.held)

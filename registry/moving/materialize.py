@@ -17,6 +17,7 @@ from onnxreg.registry.backends.staging import staging
 from onnxreg.registry.disk import Disk, host_errors
 from onnxreg.registry.history.holdings import Held, held_files
 from onnxreg.registry.moving.copying import Metered, Progress, run_parallel
+from onnxreg.registry.moving.rundir import check_apart, prefix_in
 from onnxreg.registry.storage import BlobReader
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.manifest import FILENAME, FileEntry, Manifest
@@ -32,7 +33,8 @@ def exported(directory: Path) -> set[str]:
         manifest = Manifest.decode((directory / FILENAME).read_bytes())
     except (OSError, InputError):
         return set()
-    return {FILENAME, *(entry.path for entry in manifest.all_files())}
+    prefix = prefix_in(directory)
+    return {FILENAME, *(entry.path.removeprefix(prefix) for entry in manifest.all_files())}
 
 
 def check_target(
@@ -90,11 +92,14 @@ def materialize(
 ) -> None:
     """Write the files of a manifest that are held, and the manifest's own bytes `data`, into `target`.
 
-    An earlier export there is replaced as a whole. IntegrityError where a blob is damaged: then the target is as it
+    An earlier export there is replaced as a whole. In `exports/` of a run directory (`rundir`) paths are without that
+    beginning. IntegrityError where a blob is damaged: then the target is as it
     was before. What a killed run left beside the target is removed.
     """
+    prefix, files = prefix_in(target.resolve()), list(held_files(manifest, held))
+    check_apart({entry.path for entry in files}, prefix)
     with replacing(target) as fresh:
-        fill(store, held_files(manifest, held), fresh, progress or Progress())
+        fill(store, files, fresh, progress or Progress(), prefix)
         (fresh / FILENAME).write_bytes(data)
 
 
@@ -110,14 +115,19 @@ def replacing(target: Path) -> Iterator[Path]:
             _swap(fresh, place)
 
 
-def fill(store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress) -> None:
-    """Write files into a directory, several at a time. IntegrityError where a blob is damaged."""
+def fill(
+    store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
+) -> None:
+    """Write files into a directory, several at a time, without a beginning of their paths.
+
+    IntegrityError where a blob is damaged.
+    """
     entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
     stop = threading.Event()
 
     def write(entry: FileEntry) -> None:
-        path = directory / entry.path
+        path = directory / entry.path.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = progress.file(entry.path, entry.size)
         with file as moved, store.open_blob(entry.digest) as source, path.open("xb") as sink:

@@ -101,6 +101,32 @@ def nothing_left(project: Path) -> bool:
     return not models and not scratch
 
 
+def test_an_export_into_its_run_directory_lands_in_exports(export: Reg, reg: Reg, project: Path) -> None:
+    run = project / "outputs" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "best_net.pth").write_bytes((project / "best.pth").read_bytes())
+    (run / "config.yaml").write_text("kept")
+    assert export({"quantize": True, "quantization_type": "uint8"}).status == 0
+    words = (
+        "export",
+        "net.py:build",
+        "--checkpoint",
+        run / "checkpoints" / "best_net.pth",
+        "--recipe",
+        "orchard.yaml",
+    )
+    for _ in range(2):
+        done = reg(*words, "--output", run, "--json")
+        assert (done.status, done.json["output"]) == (0, str(run / "exports")), done.err
+    files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    assert {FP32, QUANTIZED, "exports/openmed-onnx.json", "checkpoints/best_net.pth", "config.yaml"} <= files
+    assert not any(path.startswith("exports/exports") for path in files)
+    (run / "exports" / "mine.txt").write_text("kept")
+    refused = reg(*words, "--output", run)
+    assert refused.status == 2 and "holds mine.txt, which no earlier export wrote" in refused.err
+    assert reg("pull", "acme/digits", str(project / "home"), "--output", run).status == 2
+
+
 def test_twelve_fields_to_two_files(export: Reg, reg: Reg, project: Path) -> None:
     done = export(
         {"quantize": True, "quantization_type": "uint8", "opset_version": 17, "validation_samples": 4}
