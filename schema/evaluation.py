@@ -8,7 +8,6 @@ Two documents say it: the `recall_delta.json` that an export writes, and a short
 `checks` are those of a manifest. The loss is the check `quant_recall_delta`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -120,8 +119,3 @@ def read_statement(payload: bytes) -> Evaluation | None:
     if value.get("subject") != [{"digest": {"sha256": found.artifact.hex}}]:
         raise InputError("a signed evaluation is about another subject than its report")
     return found
-
-
-def worst(states: Iterable[str]) -> str:
-    """Of several verdicts on the same bytes: a refusal wins."""
-    return max(states, key=STATES.index)

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from onnxreg.schema.diff import diff
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.evaluation import LOSS, Evaluation, worst
+from onnxreg.schema.evaluation import LOSS, Evaluation
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.operators import Need, read_operator_set
 from onnxreg.schema.policy import Rule
-from onnxreg.schema.query import Requirement, judge
+from onnxreg.schema.query import Requirement, judge, worst
 from onnxreg.schema.summary import VersionSummary, operator_set, summarize
 
 Passed = Literal["pass", "fail"]

@@ -13,7 +13,7 @@ from onnxreg.schema.claims import check_claims
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import EXTENT, ForkError, InputError, IntegrityError
 from onnxreg.schema.logline import Skimmed
-from onnxreg.schema.reading import count, items, mapping, required, text
+from onnxreg.schema.reading import count, items, mapping, optional, required, text
 from onnxreg.schema.state import SEGMENT, State
 
 REMEMBERED = 256
@@ -105,6 +105,37 @@ class Known:
     places: Mapping[str, int] = field(default_factory=dict)
     policy: str = ""
     gates: Mapping[str, str] = field(default_factory=dict)
+    tombstones: tuple[str, ...] | None = None
+    refused: tuple[str, ...] = ()
+    summaries: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the whole state is remembered."""
+        return self.tombstones is not None
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return self.sealed[:-1]
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What a state says, as far as this build knows it."""
+        return self.channels, self.versions, self.sealed, self.tombstones, self.refused, self.summaries
+
+    def state_json(self) -> dict[str, Any]:
+        """The remembered state as a state line has it, without summaries."""
+        return {
+            "seq": self.seq,
+            "head": str(self.head),
+            "channels": dict(self.channels),
+            "versions": dict(self.versions),
+            "summaries": {},
+            "segments": list(self.segments),
+            "tombstones": list(self.tombstones or ()),
+            "refused": list(self.refused),
+            **({"catalog": self.sealed[-1]} if self.sealed else {}),
+        }
 
     @property
     def head(self) -> Digest:
@@ -134,6 +165,16 @@ class Known:
             "sealed": list(self.sealed),
             "places": dict(self.places),
             "gates": dict(self.gates),
+            **self._state_fields(),
+        }
+
+    def _state_fields(self) -> dict[str, Any]:
+        if self.tombstones is None:
+            return {}
+        return {
+            "tombstones": list(self.tombstones),
+            "refused": list(self.refused),
+            "summaries": dict(self.summaries),
         }
 
     @classmethod
@@ -154,6 +195,9 @@ class Known:
             {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
             text(found.get("policy", "")),
             {channel: text(proof) for channel, proof in mapping(found.get("gates", {})).items()},
+            optional(found.get("tombstones"), lambda blobs: items(blobs, text)),
+            items(found.get("refused", []), text),
+            {version: text(digest) for version, digest in mapping(found.get("summaries", {})).items()},
         )
 
 
@@ -209,11 +253,17 @@ def compare(known: Known | None, seen: Seen, sealed: Sealed) -> Known | Behind:
             )
         if before != state.head:
             raise fork(state.registry, name, state.seq, state.head, before)
+        _learn(None, seen, seen.lines)
         return Behind(known.seq - state.seq)
     there, lines = seen.since(known.seq, sealed)
     if there != known.head:
         raise fork(state.registry, name, known.seq, there, known.head)
-    return _learn(known, seen, lines)
+    found = _learn(known, seen, lines)
+    if known.has_state and known.seq == found.seq and known.facts != found.facts:
+        raise IntegrityError(
+            f"the log of {name} is as it was, and its state is not", reset_hint(state.registry, name)
+        )
+    return found
 
 
 def reset_hint(registry: str, name: str) -> str:
@@ -254,11 +304,16 @@ def _learn(known: Known | None, seen: Seen, lines: Sequence[Skimmed]) -> Known:
         {version: _files(state, version) for version in state.summaries},
         _sealed(state),
         places,
+        tombstones=tuple(map(str, state.tombstones)),
+        refused=tuple(map(str, state.refused)),
+        summaries={version: _summary(state, version) for version in state.summaries},
     )
 
 
 ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
 """What a summary says of an artifact that no later build says otherwise."""
+SUMMARY = (*ARTIFACT, "files", "opset", "ort_format", "operators", "providers", "recall")
+"""What every build says of an artifact in a summary."""
 
 
 def _files(state: State, version: str) -> str:
@@ -269,6 +324,14 @@ def _files(state: State, version: str) -> str:
     return Digest.of(said.encode()).hex
 
 
+def _summary(state: State, version: str) -> str:
+    """All that every build says of a version in its summary."""
+    summary = mapping(state.summaries[version])
+    artifacts = [[item.get(key) for key in SUMMARY] for item in items(summary.get("artifacts", []), mapping)]
+    facts = [summary.get(key) for key in ("manifest", "size", "files", "task", "family", "license")]
+    return Digest.of(json.dumps([facts, artifacts], sort_keys=True).encode()).hex
+
+
 def _sealed(state: State) -> tuple[str, ...]:
     return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
 
@@ -276,14 +339,12 @@ def _sealed(state: State) -> tuple[str, ...]:
 def _check_unchanged(known: Known, state: State) -> None:
     """IntegrityError where what follows from a manifest, or from lines that were sealed before, is not as it was."""
     for version, entry in state.versions.items():
-        before = known.files.get(str(version))
-        same = known.versions.get(str(version), {}).get("manifest") == str(entry.manifest)
-        if (
-            before is not None
-            and same
-            and str(version) in state.summaries
-            and _files(state, str(version)) != before
-        ):
+        key = str(version)
+        same = known.versions.get(key, {}).get("manifest") == str(entry.manifest)
+        if not same or key not in state.summaries:
+            continue
+        is_changed = known.files.get(key, _files(state, key)) != _files(state, key)
+        if is_changed or known.summaries.get(key, _summary(state, key)) != _summary(state, key):
             raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
     sealed, segments = _sealed(state), known.sealed[:-1]
     unchanged = sealed[: len(segments)] == segments

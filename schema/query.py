@@ -4,7 +4,7 @@ A query is a list of requirements, tested in order; a device adds its own (`devi
 not meet is why it is rejected. `docs/resolve.md` is the specification.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 STATES = ("certified", "unknown", "refused")
 """From best to worst; a refused artifact is chosen only where nothing else of its version answers."""
+
+
+def worst(states: Iterable[str]) -> str:
+    """Of several verdicts on the same bytes: a refusal wins."""
+    return max(states, key=STATES.index)
+
 
 PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats where the query names none; formats that are not listed come last, by name."""

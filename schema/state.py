@@ -6,13 +6,14 @@
 `versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all that were
 sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
 catalog's older entry of it does not count. `newest` lists the
-newest usable versions, by SemVer precedence. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
+newest usable versions, by SemVer precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
 each. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
 evaluation refused: in every version that has these bytes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from onnxreg.schema import canonical
@@ -149,7 +150,7 @@ class Channel(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """The decoded state line. Summaries stay JSON until they are asked for, and are read once."""
 
@@ -160,7 +161,6 @@ class State:
     channels: dict[str, Channel]
     versions: dict[Version, Entry]
     catalog: Digest | None
-    newest: tuple[Version, ...]
     summaries: dict[str, Any]
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
@@ -202,7 +202,6 @@ class State:
             {check_tag(tag): Channel.read(channel) for tag, channel in channels.items()},
             read_entries(required(value, "versions")),
             optional(value.get("catalog"), Digest.parse),
-            items(required(value, "newest"), lambda version: Version.parse(text(version))),
             mapping(required(value, "summaries")),
             items(required(value, "segments"), Digest.parse),
             items(value.get("tombstones", []), Digest.parse),
@@ -220,6 +219,11 @@ class State:
         if version not in self._read:
             self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
         return self._read[version]
+
+    @cached_property
+    def newest(self) -> tuple[Version, ...]:
+        """The newest usable versions. They follow from `versions`, which always holds them."""
+        return newest_of(self.versions)
 
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""

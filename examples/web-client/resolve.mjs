@@ -22,6 +22,7 @@ import { parse } from './where.mjs'
  */
 
 const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
+const RELEASES = 4
 const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where']
 
 /**
@@ -58,9 +59,16 @@ export async function resolve(state, { tag = null, query = {}, device = null } =
   return answer
 }
 
-/** The versions that a name without a tag may mean, newest first. @param {Json} state @returns {string[]} */
-function releases(state) {
-  return state.newest.filter((/** @type {string} */ version) => !isPrerelease(version))
+/**
+ * The versions that a name without a tag may mean, newest first. `newest` of the state is not read: it follows.
+ * @param {Json} state
+ * @returns {string[]}
+ */
+function releases({ versions }) {
+  return Object.keys(versions)
+    .filter((version) => !versions[version].gone && !versions[version].yanks && !isPrerelease(version))
+    .sort((a, b) => precedence(b, a) || versions[b].seq - versions[a].seq)
+    .slice(0, RELEASES)
 }
 
 /** The version of a tag, whose files are there. @param {Json} state @param {string} tag @returns {string} */

@@ -6,6 +6,7 @@
  */
 
 import { sha256 } from './blobs.mjs'
+import { canonical } from './summary.mjs'
 import { count, digest, IntegrityError, InputError, items, mapping, text, version } from './values.mjs'
 
 /** @typedef {import('./values.mjs').Json} Json */
@@ -47,6 +48,9 @@ export async function checkContinues(seen, { state, lines }, document) {
   const known = lines.some(({ seq }) => seq === seen.seq) ? lines : await sealed(state, seen.seq, document)
   if (known.find(({ seq }) => seq === seen.seq)?.head !== seen.head) {
     throw new IntegrityError(`${state.name}: line ${seen.seq} is not the one that was there before`)
+  }
+  if (state.seq === seen.seq && said(state) !== said(seen)) {
+    throw new IntegrityError(`${state.name}: the log is as it was, and its state is not`)
   }
 }
 
@@ -102,13 +106,23 @@ export function decode(bytes) {
   }
 }
 
+/**
+ * What a state line says, as far as this client reads it: two of these are equal where the lines are those of one log.
+ * @param {Json} state
+ */
+function said({ registry, name, seq, head, channels, versions, summaries, segments, catalog, refused }) {
+  return canonical({
+    ...{ registry, name, seq, head, channels, versions, summaries, segments },
+    ...{ catalog: catalog ?? null, refused: refused ?? [] },
+  })
+}
+
 /** The parts that resolving relies on are what they should be. @param {Json} state @param {string} name */
 function readState(state, name) {
   try {
     text(state.registry)
     count(state.seq)
     digest(state.head)
-    items(state.newest, version)
     items(state.segments, digest)
     Object.values(mapping(state.channels)).forEach((channel) => version(channel.version))
     Object.entries(mapping(state.versions)).forEach(([tag, entry]) => version(tag) && digest(entry.manifest))

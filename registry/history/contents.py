@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, InputError
-from onnxreg.schema.evaluation import worst
 from onnxreg.schema.events import (
     Attest,
     Drop,
@@ -23,6 +22,7 @@ from onnxreg.schema.events import (
     Unyank,
     Yank,
 )
+from onnxreg.schema.query import worst
 from onnxreg.schema.state import Channel, Entry, Gone
 from onnxreg.schema.version import Version
 

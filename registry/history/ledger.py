@@ -22,7 +22,6 @@ from onnxreg.registry.history.indexfile import (
     split_segment,
 )
 from onnxreg.registry.lookup import read_catalog
-from onnxreg.registry.manifests import read_manifest
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import ConflictError, IntegrityError
@@ -172,8 +171,7 @@ class Ledger(Contents):
 
     def state(self) -> State:
         """What the state line must say now; reads the manifests whose summaries it did not hold before."""
-        newest = newest_of(self.entries)
-        shown = {*newest, *(channel.version for channel in self.channels.values())}
+        shown = {*newest_of(self.entries), *(channel.version for channel in self.channels.values())}
         return State(
             self.registry,
             self.name,
@@ -182,7 +180,6 @@ class Ledger(Contents):
             self.channels,
             {**{version: self.entries[version] for version in shown}, **self.recent},
             self.catalog,
-            newest,
             {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
             tuple(self.segments),
             tuple(self.tombstones),
@@ -193,6 +190,8 @@ class Ledger(Contents):
         held = self.summaries.get(str(version))
         if isinstance(held, dict) and held.get("manifest") == str(entry.manifest):
             return held
+        from onnxreg.registry.manifests import read_manifest
+
         data = self.fetch(entry.manifest)
         return summarize(read_manifest(data, entry.manifest, self.name), entry.manifest, len(data))
 

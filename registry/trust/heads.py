@@ -7,9 +7,10 @@ but for a moment too short to matter: what is lost then is one observation, neve
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,6 +116,7 @@ class Heads:
                 raise IntegrityError(what, EXTENT) from error
 
     def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
+        from onnxreg.registry.trust.states import check_state
         from onnxreg.schema.heads import Behind, Seen, compare
 
         where, registry_id = _place(place), place.registry_id
@@ -133,7 +135,9 @@ class Heads:
         went_back = known is not None and seq < known.places.get(where, 0)
         if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
             raise _back(place, name, seq, known.places[where])
-        found = compare(known, seen, lambda number: _segment(place, seen.state.segments[number]))
+        sealed = partial(_sealed, place, seen.state.segments)
+        found = compare(known, seen, sealed)
+        check_state(None if isinstance(found, Behind) else known, seen, partial(read_blob, place), sealed)
         if isinstance(found, Behind):
             assert known is not None
             self._behind(place, name, known, seq, found)
@@ -259,8 +263,8 @@ def _place(place: Source) -> str:
     return os.path.abspath(root) if isinstance(root, Path) else place.url  # noqa: PTH100
 
 
-def _segment(place: Source, digest: Digest) -> list[bytes]:
-    return read_blob(place, digest).removesuffix(b"\n").split(b"\n")
+def _sealed(place: Source, segments: Sequence[Digest], number: int) -> list[bytes]:
+    return read_blob(place, segments[number]).removesuffix(b"\n").split(b"\n")
 
 
 def _back(place: Source, name: str, seq: int, known: int) -> IntegrityError:

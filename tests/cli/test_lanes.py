@@ -145,6 +145,8 @@ def test_whatever_is_not_recognised_goes_to_typer(words: list[str]) -> None:
     ],
 )
 def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None:
+    """From the second call on: at the first contact with a model its log is replayed."""
+    loaded(words, home)
     assert not loaded(words, home) & set(HEAVY)
 
 
@@ -182,6 +184,7 @@ JUDGES = (
 
 def test_a_trust_file_that_demands_nothing_of_a_model_costs_its_reading(home: Path, own_user: Path) -> None:
     words = ["resolve", "acme/pii:stable", "--json"]
+    loaded(words, home)
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text('[[require]]\nmodels = ["other/*"]\nlines = true\nversions = true\n')
     assert not loaded(words, home) & {*HEAVY, *JUDGES} - {"tomllib"}
@@ -190,6 +193,7 @@ def test_a_trust_file_that_demands_nothing_of_a_model_costs_its_reading(home: Pa
 def test_a_policy_of_other_channels_costs_its_reading(home: Path) -> None:
     registry = Registry(home)
     words = ["resolve", "acme/pii:stable", "--json"]
+    loaded(words, home)
     for rule in ('channel = "beta"', 'channel = "stable"\nmodels = ["other/*"]'):
         registry.set_policy(read_policy(f"[[rule]]\n{rule}\nbreaking = false\n".encode(), "policy"))
         assert not loaded(words, home) & {*HEAVY, *JUDGES}

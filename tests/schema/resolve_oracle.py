@@ -44,12 +44,21 @@ WHERE: dict[str, Callable[[Json, Json, str, Json], bool]] = {
 
 
 def order(version: str) -> tuple[Any, ...]:
-    numbers, _, pre = version.partition("-")
+    numbers, _, pre = version.partition("+")[0].partition("-")
     return (*map(int, numbers.split(".")), pre == "", pre)
 
 
+def releases(state: Json) -> list[str]:
+    """The four newest that are neither yanked nor gone, whatever the state says of them."""
+    entries = state["versions"]
+    found = [
+        v for v in entries if not {"yanks", "gone"} & entries[v].keys() and "-" not in v.partition("+")[0]
+    ]
+    return sorted(found, key=lambda v: (order(v), entries[v]["seq"]), reverse=True)[:4]
+
+
 def newest(state: Json) -> str | None:
-    found = [version for version in state["newest"] if "-" not in version]
+    found = releases(state)
     return found[0] if found else None
 
 
@@ -65,7 +74,7 @@ def expected(vector: Json, states: Json, sets: Json) -> Json:
     state, query, device, tag = states[vector["state"]], vector["query"], vector["device"], vector["tag"]
     entries = state["versions"]
     if tag is None:
-        candidates = [version for version in state["newest"] if "-" not in version]
+        candidates = releases(state)
     else:
         version = state["channels"][tag]["version"] if tag in state["channels"] else tag
         if version not in entries or "yanks" in entries[version] or "gone" in entries[version]:

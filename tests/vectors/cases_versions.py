@@ -230,6 +230,27 @@ def evaluated_later() -> list[Json]:
     ]
 
 
+def derived() -> list[Json]:
+    """`newest` is not believed: the releases follow from `versions`."""
+    release = ([onnx("model.onnx", opset=18)], COMPANIONS)
+    versions = dict.fromkeys(("1.0.0", "1.1.0", "1.2.0-rc.1", "1.1.0+b"), release)
+    lies = {
+        "is in another order": ["1.0.0", "1.1.0", "1.1.0+b", "1.2.0-rc.1"],
+        "is short": ["1.0.0"],
+        "is empty": [],
+        "names what is not there": ["9.0.0"],
+        "is of another type": "1.0.0",
+    }
+    found = []
+    for lie, newest in lies.items():
+        line = STATES.many(f"newest {lie}", versions, [*versions])
+        STATES.lines[line]["newest"] = newest
+        found.append(vector(f"newest {lie}", line, "1.1.0+b/model.onnx", ["1.2.0-rc.1 prerelease"]))
+    line = STATES.many("newest is absent", versions, [*versions])
+    del STATES.lines[line]["newest"]
+    return [*found, vector("newest is absent", line, "1.1.0+b/model.onnx", ["1.2.0-rc.1 prerelease"])]
+
+
 def documents() -> list[Json]:
     """Queries that say nothing."""
     line = STATES.one("plain", onnx("model.onnx"))
@@ -255,4 +276,4 @@ def documents() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*fallback(), *withheld(), *holdings(), *evaluated_later(), *documents()]
+    return [*fallback(), *withheld(), *holdings(), *evaluated_later(), *derived(), *documents()]
