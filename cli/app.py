@@ -63,7 +63,7 @@ GROUPS: dict[str, Group] = {
     "trust": (
         OTHERS,
         "Whose signatures count for you, and what you saw of registries.",
-        {"show": "show", "add": "add", "revoke": "revoke", "reset": "reset"},
+        {"show": "show", "add": "add", "require": "require", "revoke": "revoke", "reset": "reset"},
     ),
 }
 """Verbs with verbs of their own: panel, help, commands and their functions."""

@@ -12,6 +12,7 @@ EXAMPLES = (
     "reg trust show",
     "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
     "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
+    "reg trust require 'acme/*' --lines --versions --key release-2026",
     "reg trust revoke release-2025 --reason 'laptop stolen'",
     "reg trust reset origin acme/pii-small",
     "reg trust reset ./share",
@@ -24,7 +25,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """Show the trusted keys, what must be signed, and of which registries a head is known.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry, lines, since,
-    versions, keys}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
+    versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
     """
     from onnxreg.registry.home import trust_file
     from onnxreg.registry.trust.reading import load_trust
@@ -75,6 +76,40 @@ def add(
     session: Session = context.obj
     path = add_key(name, key, models or ())
     session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
+
+
+def require(
+    context: typer.Context,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names or patterns of models; default: every model.", metavar="[NAME]..."),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line of their logs is signed.")] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="Every version that is resolved, pulled or run is signed.")
+    ] = False,
+    keys: Annotated[
+        list[str] | None, typer.Option("--key", help="By this key, by your name for it; may be repeated.")
+    ] = None,
+    from_now: Annotated[
+        bool,
+        typer.Option(
+            "--from-now", help="Lines up to the heads that you know now need no signature; with --lines."
+        ),
+    ] = False,
+) -> None:
+    """Demand signatures. What is not signed so is refused (exit status 4).
+
+    With --from-now the last known line of each log is written down with its digest: a log without that very line is refused.
+    """
+    from onnxreg.registry.trust.editing import add_requirement
+
+    session: Session = context.obj
+    path, known = add_requirement(
+        models or (), session.heads(), lines=lines, versions=versions, keys=keys or (), from_now=from_now
+    )
+    since = f"; {output.counted(known, 'known log')} from the next line on" if from_now else ""
+    session.say(f"{path} demands signatures of {', '.join(models or ('every model',))}{since}")
 
 
 def revoke(

@@ -61,10 +61,11 @@ _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg k
 
 
 def decode_base64(text: object, what: str) -> bytes:
-    """Strict base64. InputError, naming `what`, for anything else."""
+    """Canonical base64 (RFC 4648, sections 3.5 and 4), so that bytes have one text. InputError, naming `what`, for anything else."""
     try:
-        if isinstance(text, str):
-            return b64decode(text, validate=True)
+        data = b64decode(text, validate=True) if isinstance(text, str) else None
     except (Error, ValueError):
-        pass
+        data = None
+    if data is not None and b64encode(data).decode() == text:
+        return data
     raise InputError(f"{what} is not base64")

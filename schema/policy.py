@@ -16,7 +16,6 @@ devices = ["ort-android-1.23"]         # presets, or device documents: each must
 breaking = false                       # nothing breaks an app that ran what the channel held before
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,6 +29,7 @@ from onnxreg.schema.presets import preset
 from onnxreg.schema.query import share
 from onnxreg.schema.reading import count, flag, items, mapping, required, text
 from onnxreg.schema.sizes import size
+from onnxreg.schema.tomlfile import read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,11 @@ def _numbered(number: int, value: Any) -> Rule:
 
 def read_policy(data: bytes, what: str) -> Policy:
     """Read a policy file. InputError, naming the file and the rule, where it is none."""
+    value = read_toml(data, what)
     try:
-        value = tomllib.loads(data.decode())
         unknown = value.keys() - {"rule"}
         if unknown:
             raise InputError(f"{min(unknown)[:40]!r} is no word of a policy", "it is a list of [[rule]]")
         return Policy.read(value.get("rule", []))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{what} is not TOML: {error}") from error
     except InputError as error:
         raise InputError(f"{what}: {error.message}", error.hint) from error

@@ -14,12 +14,12 @@ until = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
 models = ["acme/*"]
 registry = "<id>"                    # default: every registry
 lines = true                         # every line of the log is signed ...
-since = 1                            # ... from this one on
+since = 1                            # ... from this one on, or ...
+after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
 versions = true                      # every version that is pulled or resolved is signed
 keys = ["release"]                   # default: any trusted key
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,11 +30,15 @@ from onnxreg.schema.errors import InputError
 from onnxreg.schema.keys import PublicKey
 from onnxreg.schema.reading import count, flag, items, mapping, optional, required, text
 from onnxreg.schema.ref import POLICY_LOG, check_registry_id
+from onnxreg.schema.tomlfile import read_toml
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The last line of a log up to which a revoked key still counts, and that line's digest: so none can be slipped in."""
+    """A line of a log, and its digest: so none can be slipped in before it.
+
+    Up to there a revoked key still counts, or nothing needs to be signed.
+    """
 
     registry: str
     model: str
@@ -66,7 +70,10 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What must be signed of some models. `keys` are names; none means any trusted key."""
+    """What must be signed of some models. `keys` are names; none means any trusted key.
+
+    Lines must be signed from line `since` on; of the logs in `after`, those after that line.
+    """
 
     models: tuple[str, ...]
     registry: str | None = None
@@ -74,6 +81,11 @@ class Requirement:
     since: int = 1
     versions: bool = False
     keys: tuple[str, ...] = ()
+    after: tuple[Until, ...] = ()
+
+    def anchor(self, registry: str, model: str) -> Until | None:
+        """The line of a log up to which no line needs to be signed, if the file names one."""
+        return next((each for each in self.after if (each.registry, each.model) == (registry, model)), None)
 
 
 @dataclass(frozen=True)
@@ -106,8 +118,8 @@ class Trust:
 
 def read_trust(data: bytes, what: str) -> Trust:
     """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
+    value = read_toml(data, what)
     try:
-        value = tomllib.loads(data.decode())
         _only(value, "keys", "revoked", "require")
         revoked = dict(items(value.get("revoked", []), _revocation))
         keys = [
@@ -119,8 +131,6 @@ def read_trust(data: bytes, what: str) -> Trust:
         if len(by_id) < len(keys):
             raise InputError("one key stands there under two names")
         return Trust(by_id, items(value.get("require", []), lambda each: _requirement(each, keys)))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{what} is not TOML: {error}") from error
     except InputError as error:
         raise InputError(f"{what}: {error.message}", error.hint) from error
 
@@ -149,7 +159,7 @@ def _until(value: Any) -> Until:
 
 def _requirement(value: Any, keys: list[TrustedKey]) -> Requirement:
     found = mapping(value)
-    _only(found, "models", "registry", "lines", "since", "versions", "keys")
+    _only(found, "models", "registry", "lines", "since", "versions", "keys", "after")
     requirement = Requirement(
         items(found.get("models", ["*"]), text),
         optional(found.get("registry"), _registry),
@@ -157,6 +167,7 @@ def _requirement(value: Any, keys: list[TrustedKey]) -> Requirement:
         count(found.get("since", 1)),
         flag(found.get("versions", False)),
         items(found.get("keys", []), text),
+        items(found.get("after", []), _until),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:

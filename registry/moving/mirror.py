@@ -24,6 +24,8 @@ from onnxreg.registry.moving.planning import Wish
 from onnxreg.registry.moving.sending import Order, Skipped, listing, send
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.storage import Remote
+from onnxreg.registry.trust.policy import check_copied, enforce_policies
+from onnxreg.registry.trust.reading import load_trust
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import (
     ConflictError,
@@ -32,7 +34,9 @@ from onnxreg.schema.errors import (
     RemoteError,
 )
 from onnxreg.schema.events import Drop, Expire, Purge
+from onnxreg.schema.ref import POLICY_LOG
 from onnxreg.schema.state import Entry
+from onnxreg.schema.trustfile import Trust
 from onnxreg.schema.version import Version
 
 
@@ -124,6 +128,8 @@ def open_both(known: Remotes, source: str, destination: str, new_id: bool = Fals
 
 
 def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: Progress) -> None:
+    trust = load_trust()
+    _check_policies(source, trust)
     copy_policies(source, destination)
     plans: list[_Plan] = []
     buried: set[Digest] = set()
@@ -131,12 +137,12 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
         report.models += 1
         with listing(name, report.skipped):
             buried.update(lookup.read_state(source, name).tombstones)
-            plans += _plan(source, destination, name)
+            plans += _plan(source, destination, name, trust)
     if plans:
         unfinished.begin(destination, source.url)
     for plan in plans:
         with listing(plan.name, report.skipped):
-            done = copy(source, destination, Wish(plan.name, plan.versions), progress)
+            done = copy(source, destination, Wish(plan.name, plan.versions), progress, known=plan.checked)
             report.count(done, len(plan.versions) - plan.held)
     if not report.skipped:
         unfinished.end(destination)
@@ -146,28 +152,42 @@ def _verbatim(source: Remote, destination: Remote, report: Mirrored, progress: P
 
 @dataclass(frozen=True)
 class _Plan:
-    """A model of which lines are missing there: the versions it will have, how many of them are there by now."""
+    """A model of which lines are missing there: the versions it will have, how many of them are there by now.
+
+    `checked` is its ledger, if the trust file was asked about it: no other one is copied then.
+    """
 
     name: str
     versions: list[Version]
     held: int
     gives_up: bool
+    checked: Ledger | None = None
 
 
-def _plan(source: Remote, destination: Remote, name: str) -> Iterator[_Plan]:
-    """Nothing where the copy is whole, or ahead. ForkError where neither log is the beginning of the other."""
+def _check_policies(source: Remote, trust: Trust) -> None:
+    """IntegrityError if the log of policies is not signed as the trust file demands."""
+    index = source.read_index(POLICY_LOG) if trust.required(source.registry_id, POLICY_LOG) else None
+    if index is not None:
+        enforce_policies(trust, source.registry_id, index)
+
+
+def _plan(source: Remote, destination: Remote, name: str, trust: Trust) -> Iterator[_Plan]:
+    """Nothing where the copy is whole, or ahead. ForkError where neither log is the beginning of the other; IntegrityError as
+    `check_copied`."""
     indexes = [place.read_index(name) for place in (source, destination)]
     if indexes[0] is not None and indexes[1] is not None and indexes[0].data == indexes[1].data:
         return
     ours, theirs = load(source, name)[0], load(destination, name, source)[0]
     lines = missing_lines(ours, theirs, ())
     if lines:
+        check_copied(ours, trust)
         versions = [version for version, _ in present_versions(ours)]
         held = sum(version in theirs.entries and theirs.entries[version].gone is None for version in versions)
         gives_up = any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
             _holds_less(ours.entries[version], theirs.entries.get(version)) for version in versions
         )
-        yield _Plan(name, versions, held, gives_up)
+        checked = ours if trust.concerns(ours.registry, name) else None
+        yield _Plan(name, versions, held, gives_up, checked)
 
 
 def _holds_less(ours: Entry, theirs: Entry | None) -> bool:
@@ -202,9 +222,14 @@ def _by_version(
             with suppress(HostError):
                 pushed.record_all(source, ours, versions, destination.registry_id)
 
-    carried = carried_by(source)
+    carried, trust = carried_by(source), load_trust()
+
+    def choose(ours: Ledger) -> Collection[Version]:
+        check_copied(ours, trust)
+        return ours.entries if carried is None else sorted(carried.get(ours.name, ()))
+
     order = Order(
-        lambda ours: ours.entries if carried is None else sorted(carried.get(ours.name, ())),
+        choose,
         lambda ours: sorted(ours.channels) if channels else (),
         remember,
         actor,

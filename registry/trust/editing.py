@@ -1,8 +1,9 @@
 """Changes to the trust file. Entries are appended, so that what a person wrote there stays as it is."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from onnxreg.registry.disk import host_errors, replace_file
@@ -21,7 +22,7 @@ def add_key(name: str, key: str, models: Collection[str]) -> Path:
     if held is not None:
         raise ConflictError(f"{trust_file()} has key {held.name} already", "edit the file to change it")
     lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
-    lines += [f"models = [{', '.join(map(_toml, models))}]"] if models else []
+    lines += [f"models = {_texts(models)}"] if models else []
     return _append(lines)
 
 
@@ -33,15 +34,43 @@ def revoke_key(name: str, reason: str, heads: Heads) -> tuple[Path, int]:
     if held.revoked is not None:
         raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}", "nothing is left to do")
     lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
-    lines += [f"reason = {_toml(reason)}", "until = ["]
-    untils = []
+    known = _known_lines(heads, held.covers)
+    return _append([*lines, f"reason = {_toml(reason)}", "until = [", *known, "]"]), len(known)
+
+
+def add_requirement(
+    models: Collection[str],
+    heads: Heads,
+    *,
+    lines: bool = False,
+    versions: bool = False,
+    keys: Collection[str] = (),
+    from_now: bool = False,
+) -> tuple[Path, int]:
+    """Demand signatures of models. With `from_now` the lines of logs that are known now need none; returns how many logs.
+
+    InputError if it demands nothing, or names a key that is not trusted.
+    """
+    words = [f"models = {_texts(models)}"] if models else []
+    words += [f"{word} = true" for word, is_set in (("lines", lines), ("versions", versions)) if is_set]
+    words += [f"keys = {_texts(keys)}"] if keys else []
+    known: list[str] = []
+    if lines and from_now:
+        known = _known_lines(heads, lambda name: any(fnmatchcase(name, each) for each in models or ("*",)))
+        words += ["after = [", *known, "]"]
+    return _append(["[[require]]", *words]), len(known)
+
+
+def _known_lines(heads: Heads, covers: Callable[[str], bool]) -> list[str]:
+    """The last known line of each log of these models, as items of a TOML array."""
+    found = []
     for registry in heads.registries():
-        for model in filter(held.covers, heads.names(registry)):
+        for model in filter(covers, heads.names(registry)):
             known = heads.known(registry, model)
             if known is not None:
                 where = f'registry = "{registry}", model = "{model}"'
-                untils.append(f'  {{{where}, seq = {known.seq}, head = "{known.head}"}},')
-    return _append([*lines, *untils, "]"]), len(untils)
+                found.append(f'  {{{where}, seq = {known.seq}, head = "{known.head}"}},')
+    return found
 
 
 def _append(lines: Collection[str]) -> Path:
@@ -53,6 +82,10 @@ def _append(lines: Collection[str]) -> Path:
         read_trust(after.encode(), str(path))
         replace_file(path, after.encode())
     return path
+
+
+def _texts(texts: Collection[str]) -> str:
+    return f"[{', '.join(map(_toml, texts))}]"
 
 
 def _toml(text: str) -> str:

@@ -1,6 +1,6 @@
 """The reader's trust file applied to a model: what must be signed is, and no signature of a known key is wrong."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from onnxreg.registry.history.commit import load, read_ledger
 from onnxreg.registry.history.indexfile import read_line
@@ -43,18 +43,38 @@ def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
     """IntegrityError at the first line whose signature is wrong or missing."""
+    judged = list(judge_lines(trust, registry, name, lines))
     needs = [each for each in trust.required(registry, name) if each.lines]
-    for line, verdict in judge_lines(trust, registry, name, lines):
+    exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
+    for line, verdict in judged:
         if verdict.status == "invalid":
             raise IntegrityError(
                 f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", HINT
             )
         for need in needs:
-            if line.seq >= need.since and not _counts(verdict, need):
+            if line.seq > exempt[need] and not _counts(verdict, need):
                 raise IntegrityError(
                     f"line {line.seq} of {name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
                     HINT,
                 )
+
+
+def _exempt(need: Requirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
+    """How many lines of a log need no signature. IntegrityError if it is not the log whose line the trust file names.
+
+    Without such a line the last line must be signed: it covers all before it.
+    """
+    anchor = need.anchor(registry, name)
+    if anchor is None:
+        return min(need.since, len(lines)) - 1
+    there = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
+    if there != anchor.head:
+        which = "has no such line" if there is None else f"has {there.short}... there"
+        raise IntegrityError(
+            f"{name} is not the log that the trust file names: line {anchor.seq} must be {anchor.head.short}..., it {which}",
+            HINT,
+        )
+    return anchor.seq
 
 
 def audit_head(place: Source, heads: Heads, name: str, index: IndexFile) -> Iterator[tuple[str, str]]:
@@ -95,6 +115,13 @@ def unsigned(trust: Trust, ledger: Ledger, found: Collection[Signed]) -> list[Ve
     }
     usable = (version for version, entry in ledger.entries.items() if entry.usable)
     return [version for version in usable if any(version not in signed for signed in good.values())]
+
+
+def check_copied(ledger: Ledger, trust: Trust) -> None:
+    """IntegrityError if a log, or a version of it, is not signed as the trust file demands: asked before it is copied."""
+    if trust.concerns(ledger.registry, ledger.name):
+        for _, problem in audit_signatures(trust, ledger):
+            raise IntegrityError(f"{ledger.name} is not copied: {problem}", HINT)
 
 
 def _check_head(place: Source, heads: Heads, name: str, index: IndexFile) -> None:

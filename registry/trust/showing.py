@@ -29,6 +29,10 @@ def requirements_json(trust: Trust) -> list[dict[str, Any]]:
             "since": each.since,
             "versions": each.versions,
             "keys": list(each.keys),
+            "after": [
+                {"registry": line.registry, "model": line.model, "seq": line.seq, "head": str(line.head)}
+                for line in each.after
+            ],
         }
         for each in trust.requirements
     ]
