@@ -18,6 +18,7 @@ EXAMPLES = (
     "reg policy show --all",
     "reg policy set policy.toml --reason 'after the review of March'",
     "reg policy set policy.toml --dry-run",
+    "reg policy set policy.toml --replace",
 )
 
 
@@ -98,34 +99,51 @@ def set_policy(
     ] = None,
     reason: Reason = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say which channels it would stop, and set nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Say which channels it would stop and what it would loosen; set nothing."
+        ),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set it even if it demands less than the policy in force.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Put a policy in force. The one before stays on record; channels keep what they hold, if it meets the new one.
 
+    What it demands less of than the one before is listed on stderr, and refused (exit status 5) without --replace.
+
     Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
     file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is their count, seq the number of the new line,
-    null where nothing was set.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, before, after}]};
+    rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one is no
+    longer governed.
     """
     from onnxreg.registry.disk import read_given
+    from onnxreg.schema.weaker import weaker
 
     session: Session = context.obj
     policy = read_policy(read_given(file), str(file))
     registry, place = session.with_remote(remote)
+    less = weaker(registry.policies(place).policy, policy)
+    for loss in less if replace or dry_run else ():
+        session.warn(f"loosens: {output.printable(str(loss))}")
     stopped = registry.stopped_by(policy, place)
     for each in stopped:
         session.warn(f"stops: {output.printable(each.why)}")
-    line = None if dry_run else registry.set_policy(policy, reason, place)
+    line = None if dry_run else registry.set_policy(policy, reason, place, replace)
     if line is not None and line.sig is None:
         session.warn(
             "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
         )
     if as_json:
-        value = {"rules": len(policy.rules), "seq": line and line.seq}
-        output.write_json({**value, "stopped": [each.to_json() for each in stopped]})
+        value: dict[str, Any] = {"rules": len(policy.rules), "seq": line and line.seq}
+        value |= {
+            "stopped": [each.to_json() for each in stopped],
+            "weaker": [each.to_json() for each in less],
+        }
+        output.write_json(value)
     elif dry_run:
         session.say(f"it would stop {output.counted(len(stopped), 'channel')}")
     elif line is None:

@@ -199,15 +199,22 @@ class Registry:
         attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
 
     def set_policy(
-        self, policy: GatePolicy, reason: str | None = None, remote: Remote | None = None
+        self,
+        policy: GatePolicy,
+        reason: str | None = None,
+        remote: Remote | None = None,
+        replace: bool = True,
     ) -> LogLine | None:
-        """Put a policy in force; None where just that one is. See `policies.set_policy`."""
+        """Put a policy in force; None where just that one is. Without `replace` a laxer one is a ConflictError.
+
+        See `policies.set_policy`.
+        """
         from onnxreg.registry.gates.policies import set_policy
 
         place = remote or self.store
         seen = Watched(place, self.heads)
         seen.read_index(POLICY_LOG)
-        line = set_policy(place, policy, self.actor, reason)
+        line = set_policy(place, policy, self.actor, reason, replace)
         seen.read_index(POLICY_LOG)
         return line
 

@@ -22,7 +22,10 @@ from onnxreg.schema.linesig import SignLine, sign_line
 from onnxreg.schema.logline import LogLine, genesis
 from onnxreg.schema.policy import Policy
 from onnxreg.schema.ref import POLICY_LOG
+from onnxreg.schema.weaker import weaker
 
+WEAKER_SHOWN = 5
+"""So many laxer demands an error names."""
 HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
 
 
@@ -85,11 +88,11 @@ def read_policies(place: Source) -> PolicyLog:
 
 
 def set_policy(
-    place: Remote, policy: Policy, actor: str | None = None, reason: str | None = None
+    place: Remote, policy: Policy, actor: str | None = None, reason: str | None = None, replace: bool = True
 ) -> LogLine | None:
     """Put a policy in force; the new line, None where just that policy is in force.
 
-    ConflictError in a mirror, and where somebody else sets one meanwhile: then look at theirs first.
+    ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror, and where somebody else sets one meanwhile: then look at theirs first.
     """
     if place.is_mirror:
         raise mirror_error(place.registry_id)
@@ -97,11 +100,25 @@ def set_policy(
     log = PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
     if log.lines and log.policy == policy:
         return None
+    if not replace:
+        _refuse_weaker(log, policy)
     signer = line_signer()
     sign = partial(sign_line, place.registry_id, signer) if signer else None
     longer = with_policy(log, policy, actor, reason, sign)
     _publish(place, longer, index)
     return longer.lines[-1]
+
+
+def _refuse_weaker(log: PolicyLog, policy: Policy) -> None:
+    less = weaker(log.policy, policy)
+    if less:
+        event = log.lines[-1].event
+        raise ConflictError(
+            f"policy {len(log.lines)}, set by {event.actor or 'somebody'} on {event.time[:10]}, demands more: "
+            + "; ".join(map(str, less[:WEAKER_SHOWN]))
+            + (f"; and {len(less) - WEAKER_SHOWN} more" if len(less) > WEAKER_SHOWN else ""),
+            "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
+        )
 
 
 def with_policy(

@@ -39,7 +39,7 @@ def test_a_policy_is_set_and_shown(reg: Reg, tmp_path: Path) -> None:
     assert shown.keys() == {"line", "seq", "time", "actor", "reason", "rules"}
     assert (shown["seq"], shown["reason"], shown["rules"][0]["channel"]) == (1, "review", "stable")
     (tmp_path / "laxer.toml").write_bytes(b'[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\n')
-    assert reg(*new, "set", "laxer.toml").status == 0
+    assert reg(*new, "set", "laxer.toml", "--replace").status == 0
     every = reg(*new, "show", "--all", "--json").json["policies"]
     assert every[0] == shown and [each["rules"][0]["channel"] for each in every] == ["stable", "beta"]
     assert reg(*new, "show", "--all").out.count("[[rule]]") == 2
@@ -225,7 +225,7 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
     (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
     monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "mine.toml"))
     registry.sign(f"{NAME}:1.0.0", release)
-    reg("policy", "set", "policy.toml")
+    reg("policy", "set", "policy.toml", "--replace")
     assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
     reg("archive", "create", "site.onnxreg", f"{NAME}:1.0.0")
     verify = ("archive", "verify", "site.onnxreg", "--json", "--trust")
@@ -256,20 +256,48 @@ def test_a_policy_says_first_what_it_stops(reg: Reg, registry: Registry, tmp_pat
     assert "licenses" in found["stable"]["why"] and "without a promotion" in found["beta"]["why"]
     assert registry.policies() == before
     assert reg("policy", "set", "new.toml", "--dry-run").out == "it would stop 2 channels\n"
-    done = reg("policy", "set", "new.toml")
+    done = reg("policy", "set", "new.toml", "--replace")
     assert done.err.count("stops: ") == 2 and "policy 2 is in force" in done.out
     for channel, each in found.items():
         refused = reg("resolve", f"{NAME}:{channel}")
         assert refused.status == 8 and each["why"] in refused.err
     (tmp_path / "mild.toml").write_text(rule.format("stable", "Apache-2.0"))
-    assert reg("policy", "set", "mild.toml", "--json").json == {"rules": 1, "seq": 3, "stopped": []}
+    done = reg("policy", "set", "mild.toml", "--json", "--replace")
+    assert {key: done.json[key] for key in ("rules", "seq", "stopped")} == {
+        "rules": 1,
+        "seq": 3,
+        "stopped": [],
+    }
     assert reg("resolve", STABLE).status == 0
+
+
+def test_a_laxer_policy_asks_for_replace(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    """What a colleague demands is not replaced without a word; a stricter policy needs none."""
+    rule = '[[rule]]\nchannel = "{}"\nlicenses = [{}]\n'
+    strict = rule.format("stable", '"MIT"') + rule.format("beta", '"MIT"')
+    (tmp_path / "strict.toml").write_text(strict)
+    assert reg("policy", "set", "strict.toml", "--replace").status == 0
+    before = registry.policies()
+    (tmp_path / "lax.toml").write_text(rule.format("stable", '"MIT", "GPL-3.0"'))
+    refused = reg("policy", "set", "lax.toml")
+    assert refused.status == 5 and "--replace" in refused.err
+    assert "beta of * is no longer governed" in refused.err and "licenses was" in refused.err
+    assert registry.policies() == before
+    dry = reg("policy", "set", "lax.toml", "--dry-run", "--json")
+    assert (dry.status, [each["demand"] for each in dry.json["weaker"]]) == (0, ["licenses", "channel"])
+    (tmp_path / "stricter.toml").write_text(strict + rule.format("edge", '"MIT"'))
+    assert reg("policy", "set", "stricter.toml", "--json").json["weaker"] == []
+    done = reg("policy", "set", "lax.toml", "--replace")
+    assert done.status == 0 and done.err.count("loosens: ") == 3
+    assert len(registry.policies().lines) == len(before.lines) + 2
+    (tmp_path / "none.toml").write_text("")
+    assert reg("policy", "set", "none.toml").status == 5
 
 
 def test_a_model_that_cannot_be_read_bars_no_policy(reg: Reg, registry: Registry, tmp_path: Path) -> None:
     (registry.store.root / "index" / f"{NAME}.jsonl").write_text("damaged\n")
     (tmp_path / "new.toml").write_text('[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n')
-    done = reg("policy", "set", "new.toml", "--json")
+    done = reg("policy", "set", "new.toml", "--json", "--replace")
     assert (done.status, done.json["seq"]) == (0, 2)
     assert [each["channel"] for each in done.json["stopped"]] == [None]
 
@@ -337,12 +365,12 @@ def test_what_is_said_of_files_that_are_none(reg: Reg, registry: Registry) -> No
 
 def test_a_policy_line_without_a_signature_is_warned_of(reg: Reg, registry: Registry) -> None:
     Path("p.toml").write_text('[[rule]]\nchannel = "beta"\ncertified = ["onnx-int8"]\nlicenses = ["MIT"]\n')
-    assert "not signed" in reg("policy", "set", "p.toml").err
+    assert "not signed" in reg("policy", "set", "p.toml", "--replace").err
 
 
 def test_a_key_that_the_trust_file_lacks_is_said(reg: Reg, registry: Registry) -> None:
     Path("p.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
-    assert reg("policy", "set", "p.toml").status == 0
+    assert reg("policy", "set", "p.toml", "--replace").status == 0
     refused = reg("promote", f"{NAME}:1.0.0", "stable")
     assert refused.status == 8 and "your trust file has no key release: reg trust add" in refused.out
 

@@ -174,8 +174,10 @@ def governed(world: World) -> None:
     world.patch.setenv("ONNXREG_KEY_PASSPHRASE", "a passphrase")
     public = Keystore().new("release", "ed25519")
     assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
-    stricter = '[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n'
-    (world.scratch / "stricter.toml").write_text(stricter)
+    page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
+    policy = page.partition("```toml policy.toml\n")[2].partition("```")[0]
+    further = '[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n'
+    (world.scratch / "stricter.toml").write_text(policy + further)
 
 
 def _judged(root: Path, version: str) -> Draft:
