@@ -94,6 +94,13 @@ def _keeps_loss(old: Rule, rules: Sequence[Rule]) -> bool:
     )
 
 
+def _keeps_suites(old: Rule, rules: Sequence[Rule]) -> bool:
+    """Each suite is asked about at least the artifacts that the old rule looks at."""
+    return all(
+        any(suite in rule.suites and _looks_at_as_much(rule, old) for rule in rules) for suite in old.suites
+    )
+
+
 def _looks_at_as_much(rule: Rule, old: Rule) -> bool:
     """Loss and suite are those of the `certified` formats, or of all artifacts where none is named."""
     return {*rule.certified} >= {*old.certified} if old.certified else not rule.certified
@@ -116,6 +123,7 @@ def _keeps_all(key: str) -> Callable[[Rule, Sequence[Rule]], bool]:
 _KEEPS: dict[str, Callable[[Rule, Sequence[Rule]], bool]] = {
     "certified": _keeps_all("certified"),
     "signed_by": _keeps_signatures,
+    "suites": _keeps_suites,
     "max_recall_loss": _keeps_loss,
     "synthetic": lambda old, rules: any(
         rule.synthetic is False and _looks_at_as_much(rule, old) for rule in rules
@@ -127,4 +135,4 @@ _KEEPS: dict[str, Callable[[Rule, Sequence[Rule]], bool]] = {
     "devices": _keeps_all("devices"),
     "breaking": lambda old, rules: any(rule.breaking is False for rule in rules),
 }
-"""For each demand whether some rules that cover the same models keep it."""
+"""For each demand (`signatures` goes with `signed_by`, `loss_interval` with `max_recall_loss`) whether some rules that cover the same models keep it."""

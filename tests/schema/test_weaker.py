@@ -2,8 +2,9 @@
 
 import pytest
 
+from onnxreg.schema import gate
 from onnxreg.schema.policy import Policy, read_policy
-from onnxreg.schema.weaker import weaker
+from onnxreg.schema.weaker import _KEEPS, weaker
 
 
 def policy(*rules: str) -> Policy:
@@ -15,6 +16,7 @@ models = ["acme/*", "lab/x"]
 certified = ["onnx-int8"]
 signed_by = ["a", "b", "c"]
 signatures = 2
+suites = ["sha256:1111111111111111111111111111111111111111111111111111111111111111"]
 max_recall_loss = 0.01
 loss_interval = true
 synthetic = false
@@ -60,15 +62,16 @@ WEAKER = {
     "a pattern that only looks wider": ([OLD.replace('"acme/*"', '"acme/?"')], ["channel"]),
     "no certificate": (
         [OLD.replace('certified = ["onnx-int8"]\n', "")],
-        ["certified", "max_recall_loss", "synthetic"],
+        ["certified", "suites", "max_recall_loss", "synthetic"],
     ),
     "another format": (
         [OLD.replace('["onnx-int8"]', '["ort"]')],
-        ["certified", "max_recall_loss", "synthetic"],
+        ["certified", "suites", "max_recall_loss", "synthetic"],
     ),
     "no signature": ([OLD.replace('signed_by = ["a", "b", "c"]\nsignatures = 2\n', "")], ["signed_by"]),
     "one signature": ([OLD.replace("signatures = 2", "signatures = 1")], ["signed_by"]),
     "a further key": ([OLD.replace('["a", "b", "c"]', '["a", "b", "c", "d"]')], ["signed_by"]),
+    "another suite": ([OLD.replace("sha256:1", "sha256:2")], ["suites"]),
     "more loss": ([OLD.replace("0.01", "0.02")], ["max_recall_loss"]),
     "the point instead of the interval": ([OLD.replace("loss_interval = true\n", "")], ["max_recall_loss"]),
     "synthetic suites": ([OLD.replace("synthetic = false\n", "")], ["synthetic"]),
@@ -93,3 +96,8 @@ def test_what_is_laxer_is_named(case: str) -> None:
 def test_a_first_policy_loosens_nothing() -> None:
     assert weaker(Policy(), policy(OLD)) == []
     assert weaker(Policy(), Policy()) == []
+
+
+def test_every_demand_of_a_rule_is_compared() -> None:
+    words = gate.DEMANDS.keys() | {"breaking"}
+    assert words <= _KEEPS.keys()
