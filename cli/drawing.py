@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich import progress as bars
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.constrain import Constrain
 from rich.live import Live
+from rich.text import Text
 
 from onnxreg.cli import output
+from onnxreg.registry.backends import waiting
 from onnxreg.registry.moving.copying import WORKERS, Progress
 
 BESIDE = 46
@@ -35,7 +37,7 @@ class Drawn(Progress):
             expand=True,
         )
         self._task = self._all.add_task(_fit(what, self._room), total=None)
-        self.lines = Constrain(Group(self._files, self._all), width - len(CONTROL_C))
+        self.lines = Constrain(Group(self._files, self._all, Waiting()), width - len(CONTROL_C))
 
     def plan(self, files: int, size: int) -> None:
         self._planned += size
@@ -64,6 +66,15 @@ class Drawn(Progress):
 
     def _moved(self, count: int) -> None:
         self._all.advance(self._task, count)
+
+
+class Waiting:
+    """A line on the server that is waited for, if there is one."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = waiting.shown()
+        if shown:
+            yield Text(output.printable(shown), overflow="ellipsis", no_wrap=True)
 
 
 def _text() -> bars.TextColumn:

@@ -67,7 +67,15 @@ class Session:
             return Watched(own, self.heads()) if watched else own
         from onnxreg.registry.remotes import Remotes
 
+        self._tell_waiting()
         return Remotes.load(LocalRemote(root)).read(remote, offline, self._tell_age, self.heads())
+
+    def _tell_waiting(self) -> None:
+        """On a terminal, say which server does not answer."""
+        if not self.quiet and sys.stderr.isatty():
+            from onnxreg.registry.backends import waiting
+
+            waiting.tell = lambda text: print(output.printable(text), file=sys.stderr)
 
     def heads(self) -> "Heads":
         """The known heads of the user; what is told of them goes to stderr."""

@@ -114,35 +114,36 @@ class Exchange:
         check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
         tracked = Tracked(Watched(remote, self.heads), tracking)
+        with tracking.doubted(ref.name):
 
-        def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
-            found = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
-            ledger = read_ledger(tracked, ref.name, index, self.store)
-            return [found, *_holders(ledger, found, channels)], ledger, index
+            def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:
+                found = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
+                ledger = read_ledger(tracked, ref.name, index, self.store)
+                return [found, *_holders(ledger, found, channels)], ledger, index
 
-        versions, ledger, index = steady(tracked, ref.name, read)
-        ask = any(each.version not in self._versions(ref.name) for each in versions)
-        held = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
-        for each, found in [(ref, versions[0]), *held]:
-            belief.check_believed(tracked, each, found, index, self.heads, ask)
-        if not self.store.is_there:
-            self._begin(tracked, versions, selection)
-            if index is not None:
-                with suppress(RegError, OSError):
-                    tracking.keep(ref.name, index)
-        remotes.remember(source, remote)
-        wish = Wish(
-            ref.name,
-            [each.version for each in versions],
-            selection,
-            Channels(channels, self.actor),
-            self._restore,
-            actor=self.actor,
-        )
-        done = copy(tracked, self.store, wish, progress, known=ledger)
-        with suppress(HostError):
-            tracking.keep_log(ledger, relied_on(ledger))
-        return done
+            versions, ledger, index = steady(tracked, ref.name, read)
+            ask = any(each.version not in self._versions(ref.name) for each in versions)
+            held = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
+            for each, found in [(ref, versions[0]), *held]:
+                belief.check_believed(tracked, each, found, index, self.heads, ask)
+            if not self.store.is_there:
+                self._begin(tracked, versions, selection)
+                if index is not None:
+                    with suppress(RegError, OSError):
+                        tracking.keep(ref.name, index)
+            remotes.remember(source, remote)
+            wish = Wish(
+                ref.name,
+                [each.version for each in versions],
+                selection,
+                Channels(channels, self.actor),
+                self._restore,
+                actor=self.actor,
+            )
+            done = copy(tracked, self.store, wish, progress, known=ledger)
+            with suppress(HostError):
+                tracking.keep_log(ledger, relied_on(ledger))
+            return done
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
         tracked = Remotes.load(self.store).read(source, heads=self.heads)
@@ -156,7 +157,7 @@ class Exchange:
                     tracking.keep(name, index)
                 return state, ledger
 
-            with host_errors(f"remembering {name} in {self.store.root}", MACHINE):
+            with host_errors(f"remembering {name} in {self.store.root}", MACHINE), tracking.doubted(name):
                 state, ledger = steady(tracked, name, read)
                 tracking.keep_log(ledger, relied_on(ledger))
             return state

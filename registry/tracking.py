@@ -8,7 +8,7 @@ with the token that an index file had there, the next one is only sent where it 
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -22,7 +22,7 @@ from onnxreg.registry.lookup import state_of
 from onnxreg.registry.storage import IndexFile, Source
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -90,6 +90,20 @@ class Tracking:
         self._create()
         self.store.write_file(f"local/tokens/{name}.json", canonical.encode(token))
         self.store.write_file(index_path(name), index.data)
+
+    @contextmanager
+    def doubted(self, name: str) -> Iterator[None]:
+        """Where an IntegrityError is raised within, the index file is asked for anew the next time, not for changes only.
+
+        What a proxy spoilt once would else be taken for the remote's own for as long as that one does not change.
+        """
+        try:
+            yield
+        except IntegrityError:
+            with suppress(RegError, OSError):
+                if self.seen(name) is not None:
+                    self.store.write_file(f"local/tokens/{name}.json", canonical.encode({}))
+            raise
 
     def _create(self) -> None:
         self._home.refuse_link(self.store.root)

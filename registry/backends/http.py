@@ -13,21 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from functools import cached_property
 from io import BytesIO
-from ipaddress import ip_address
 from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
-from onnxreg.registry.backends import tokens
+from onnxreg.registry.backends import httpheaders, pace, tokens
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.registry.backends.ranges import Block, RangedReader, ReadAhead
 from onnxreg.registry.backends.readonly import ReadOnly
+from onnxreg.registry.backends.redirects import is_loopback
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.layout import index_path
-from onnxreg.registry.storage import MAX_DOCUMENT, IndexFile, UnlistedError
+from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT, IndexFile, UnlistedError
 from onnxreg.schema.errors import InputError, RemoteError, why
 
-TIMEOUT = 60
-"""Seconds without a byte after which a server counts as gone."""
 WORKERS = 8
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -54,7 +52,7 @@ class HttpStore(ReadOnly):
     def _opener(self) -> urllib.request.OpenerDirector:
         """What is on this machine is not asked through a proxy, which would see the token."""
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
-        return urllib.request.build_opener(tokens.SameOrigin, *direct)
+        return urllib.request.build_opener(tokens.SameOrigin, Plain, Secure, *direct)
 
     @cached_property
     def _token(self) -> dict[str, str]:
@@ -78,7 +76,7 @@ class HttpStore(ReadOnly):
                 f"{self.url}/{key} is a web page, and no file of a registry",
                 "check the URL; is there a login page or a proxy in between?",
             )
-        return bytes(data), headers.get("ETag", "")
+        return bytes(data), httpheaders.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         memory = self._ahead.memory()
@@ -93,8 +91,8 @@ class HttpStore(ReadOnly):
             first, headers = memory[:0], Message()
         if "Content-Range" not in headers:
             return BytesIO(first[start:])
-        size = int(headers["Content-Range"].rpartition("/")[2])
-        tag = headers.get("ETag", "")
+        size = self._size(key, headers, start, len(first))
+        tag = httpheaders.entity_tag(headers)
         same = {"If-Range": tag} if tag and not tag.startswith("W/") else {}
 
         def fetch(start: int, memory: memoryview) -> None:
@@ -105,6 +103,19 @@ class HttpStore(ReadOnly):
 
         block = Block(memory, len(first))
         return cast(BinaryIO, RangedReader(fetch, block, size, self._ahead, start))
+
+    def _size(self, key: str, headers: Message, start: int, count: int) -> int:
+        """The size of a file of which the bytes came that were asked for. RemoteError if others came."""
+        try:
+            first, end, size = httpheaders.content_range(headers["Content-Range"])
+        except ValueError as error:
+            raise _malformed(f"{self.url}/{key}", error) from None
+        if (first, end) != (start, start + count):
+            raise RemoteError(
+                f"{self.url}/{key} sends other bytes than those that were asked for",
+                "does the server honour Range?",
+            )
+        return size
 
     def has(self, keys: Iterable[str]) -> set[str]:
         wanted = list(keys)
@@ -148,7 +159,8 @@ class HttpStore(ReadOnly):
 
         def attempt() -> tuple[memoryview, Message]:
             try:
-                with self._opener.open(request, timeout=TIMEOUT) as answer:
+                with self._opener.open(request, timeout=pace.timeout()) as answer:
+                    httpheaders.check_framing(answer.headers)
                     return _body(answer, request.full_url, limit, memory), answer.headers
             except urllib.error.HTTPError as error:
                 with error:
@@ -163,8 +175,11 @@ class HttpStore(ReadOnly):
                     f"reading {request.full_url} failed: {why(reason)}",
                     _trust(reason) or "check the network and the URL",
                 ) from error
+            except ValueError as error:
+                raise _malformed(request.full_url, error) from error
 
-        return retrying(attempt, _is_passing)
+        with pace.reading():
+            return retrying(attempt, _is_passing, request.host)
 
 
 def _body(
@@ -177,15 +192,56 @@ def _body(
             f"{url} has {size:,} bytes where at most {limit:,} were asked for",
             "does the server honour Range?",
         )
-    data = memoryview(bytearray(size)) if memory is None else memory[:size]
-    end = 0
-    while end < size and (count := answer.readinto(data[end:])):
-        end += count
+    data = _arrived(answer, size) if memory is None else _filled(answer, memory[:size])
     if answer.length:
-        raise ConnectionError(f"{end:,} of {size:,} bytes arrived")
+        raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
     if answer.length is None and answer.read(1):
         raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
-    return data[:end]
+    return data
+
+
+def _arrived(answer: http.client.HTTPResponse, size: int) -> memoryview:
+    """The next bytes, in memory that grows with what arrives: a claimed length costs nothing."""
+    data = bytearray()
+    while len(data) < size and (part := answer.read(min(CHUNK, size - len(data)))):
+        data += part
+    return memoryview(data)
+
+
+def _filled(answer: http.client.HTTPResponse, memory: memoryview) -> memoryview:
+    end = 0
+    while end < len(memory) and (count := answer.readinto(memory[end:])):
+        end += count
+    return memory[:end]
+
+
+def _malformed(url: str, error: Exception) -> RemoteError:
+    return RemoteError(
+        f"{url}: the answer is malformed: {why(error)}"[:400],
+        "is there a proxy in between, or is the URL wrong?",
+    )
+
+
+class PlainConnection(http.client.HTTPConnection):
+    response_class = pace.MeteredResponse
+
+
+class SecureConnection(http.client.HTTPSConnection):
+    response_class = pace.MeteredResponse
+
+
+class Plain(urllib.request.HTTPHandler):
+    """Opens `http:` URLs; the answers are metered."""
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(PlainConnection, req)
+
+
+class Secure(urllib.request.HTTPSHandler):
+    """Opens `https:` URLs; the answers are metered."""
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(SecureConnection, req)
 
 
 def _is_passing(error: Exception) -> bool:
@@ -210,16 +266,9 @@ def check_url(url: str) -> str:
         )
     if parts.query or parts.fragment or not parts.hostname:
         raise InputError(f"not the URL of a registry: {url[:80]!r}", "write https://host/path")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise InputError("http:// shows and hands anybody on the way what is read", "write https://")
     return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class HttpRemote(ObjectRemote):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from logging import ERROR
 from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import urlsplit
 
 import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
@@ -25,6 +26,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     logging,
 )
 
+from onnxreg.registry.backends import pace
 from onnxreg.registry.backends.hubdownload import Download
 from onnxreg.registry.backends.huberrors import (
     StaleParentError,
@@ -35,6 +37,7 @@ from onnxreg.registry.backends.huberrors import (
     too_many,
     translated,
 )
+from onnxreg.registry.backends.hubmetered import guard
 from onnxreg.registry.backends.hubplace import Place
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.storage import CHUNK, MAX_DOCUMENT
@@ -77,6 +80,10 @@ class Hub:
         self._names: dict[str, Any] = {"repo_id": place.repo, "repo_type": place.repo_type}
         _quieten()
         _enlarge_blocks()
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.api.endpoint).netloc
 
     def file_url(self, path: str, revision: str | None = None) -> str:
         """Where a file is fetched by a client that knows nothing of registries."""
@@ -131,7 +138,8 @@ class Hub:
 
     def head(self) -> str:
         """The newest commit."""
-        info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
+        with pace.reading():
+            info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
         return str(info.sha)
 
     def get(self, path: str, revision: str, offset: int, known: bytes | None = None) -> httpx2.Response:
@@ -160,12 +168,13 @@ class Hub:
                 raise
             return response
 
-        return self._again(attempt)
+        with pace.reading():
+            return self._again(attempt)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[Entry]:
         """Those of these files and folders that a commit has. One request for a thousand."""
         found: list[Entry] = []
-        with self._errors("looking for files"):
+        with self._errors("looking for files"), pace.reading():
             for start in range(0, len(paths), MAX_PATHS):
                 part = list(paths[start : start + MAX_PATHS])
                 answer = self._again(
@@ -176,7 +185,7 @@ class Hub:
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[Entry]:
         """Everything in a folder of a commit; nothing where there is no such folder."""
-        with self._errors("listing files"):
+        with self._errors("listing files"), pace.reading():
             try:
                 answer = self.api.list_repo_tree(
                     path_in_repo=folder or None, recursive=recursive, revision=revision, **self._names
@@ -251,7 +260,7 @@ class Hub:
         ) from error
 
     def _again(self, attempt: Callable[[], Result]) -> Result:
-        return retrying(attempt, is_passing)
+        return retrying(attempt, is_passing, self.host)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -266,7 +275,8 @@ class Hub:
 
 
 def _bound(client: httpx2.Client) -> None:
-    """Wait no longer for a Hub that is silent; the client itself would wait for ever."""
+    """Wait no longer for a Hub that is silent or slow; the client itself would wait for ever."""
+    guard(client)
     if client.timeout == httpx2.Timeout(None):
         client.timeout = httpx2.Timeout(LONGEST_SILENCE)
 

@@ -3,14 +3,15 @@
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from email.message import Message
 from typing import Any
 
 import httpx2
 from huggingface_hub import constants
 
+from onnxreg.registry.backends import httpheaders, pace
 from onnxreg.registry.backends.huberrors import UnnamedCommitError
 from onnxreg.registry.backends.retrying import retrying
-from onnxreg.registry.storage import CHUNK
 
 Ask = Callable[[str, int, bytes | None], httpx2.Response]
 """Begins to receive the file at a revision, from an offset on; nothing of it where it is known. See `hubclient.Hub.get`."""
@@ -53,7 +54,12 @@ class Download(io.RawIOBase):
 
     def _received(self) -> Iterator[bytes]:
         """The bytes from the offset on. A Hub that ignores the range sends all of them."""
-        blocks = self._response.iter_raw(CHUNK)
+        blocks = self._response.iter_raw()
+        httpheaders.check_framing(_message(self._response))
+        if self._response.status_code == 206:
+            first, _, _ = httpheaders.content_range(self._response.headers.get("Content-Range", ""))
+            if first != self._offset:
+                raise ValueError("another range than the one that was asked for")
         return _without_first(blocks, self._offset) if self._response.status_code == 200 else blocks
 
     def readable(self) -> bool:
@@ -61,8 +67,8 @@ class Download(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            with self._errors():
-                self._block = memoryview(retrying(self._next, self._resumed))
+            with self._errors(), pace.reading():
+                self._block = memoryview(retrying(self._next, self._resumed, self._response.url.host))
         target = memoryview(buffer).cast("B")
         piece = self._block[: len(target)]
         target[: len(piece)] = piece
@@ -70,6 +76,7 @@ class Download(io.RawIOBase):
         return len(piece)
 
     def _next(self) -> bytes:
+        """The next bytes: some 64 KiB, as they arrive."""
         block = next(self._blocks, b"")
         self._offset += len(block)
         return block
@@ -87,6 +94,13 @@ class Download(io.RawIOBase):
         if not self.closed:
             self._response.close()
         super().close()
+
+
+def _message(response: httpx2.Response) -> Message:
+    message = Message()
+    for name, value in response.headers.multi_items():
+        message[name] = value
+    return message
 
 
 def _without_first(blocks: Iterable[bytes], count: int) -> Iterator[bytes]:

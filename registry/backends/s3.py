@@ -231,7 +231,10 @@ class S3Store:
 
     def _keys(self, page: dict[str, Any]) -> Iterator[tuple[str, int]]:
         start = len(self._client.path(""))
-        return ((found["Key"][start:], int(found["Size"])) for found in page.get("Contents", ()))
+        for found in page.get("Contents", ()):
+            if "Key" not in found or not isinstance(found.get("Size"), int):
+                raise self._no_answer()
+            yield found["Key"][start:], found["Size"]
 
     def _pages(self, prefix: str) -> Iterator[dict[str, Any]]:
         wanted = {"Prefix": self._client.path(prefix)}
@@ -242,7 +245,10 @@ class S3Store:
             yield answer
             if not answer.get("IsTruncated"):
                 return
-            wanted["ContinuationToken"] = answer["NextContinuationToken"]
+            token = answer.get("NextContinuationToken")
+            if not token or token == wanted.get("ContinuationToken"):
+                raise self._no_answer()
+            wanted["ContinuationToken"] = token
 
     def _tag(self, answer: dict[str, Any]) -> str:
         """The object's ETag, which every answer of S3 about an object has."""

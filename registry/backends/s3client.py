@@ -6,12 +6,14 @@ are ours alone: what a 412 means depends on whether the request may have been do
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from onnxreg.registry.backends import httpheaders, pace
 from onnxreg.registry.backends.retrying import UnansweredError, retrying
 from onnxreg.registry.backends.sentfile import SentFile
 from onnxreg.registry.stopping import StoppedError, check_stop
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CONNECT_TIMEOUT, READ_TIMEOUT = 10, 60
+CONNECT_TIMEOUT = 10
 """Seconds."""
+READS = frozenset({"get_object", "head_object", "list_objects_v2"})
 CONNECTIONS = 32
 WHOLE = frozenset({"ETag", "Content-Length", "Content-Range"})
 """What an answer with a part of an object says of it."""
@@ -154,6 +157,11 @@ class S3Client:
     def url(self) -> str:
         return self.place.url
 
+    @property
+    def host(self) -> str:
+        """The server, as far as the URL names it."""
+        return urlsplit(self.place.option("endpoint") or "").netloc or f"s3://{self.place.bucket}"
+
     def path(self, key: str) -> str:
         return f"{self.place.prefix}/{key}" if self.place.prefix else key
 
@@ -170,7 +178,8 @@ class S3Client:
                 body.seek(0)
             return self.request(doing, operation, parameters)
 
-        return retrying(attempt, is_passing)
+        with pace.reading() if operation in READS else nullcontext():
+            return retrying(attempt, is_passing, self.host)
 
     def call_once(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Make a request, again only where the server said that it did not do it."""
@@ -178,7 +187,7 @@ class S3Client:
         def attempt() -> dict[str, Any]:
             return self.request(doing, operation, parameters)
 
-        return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing)
+        return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing, self.host)
 
     def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
@@ -205,12 +214,13 @@ class S3Client:
             with self._errors(doing):
                 answer = self._make("get_object", parameters)
                 with closing(answer["Body"]) as body:
-                    data = bytearray(self._allowed(answer["ContentLength"], limit))
-                    _fill(memoryview(data), body)
-                    body.readinto(bytearray(1))  # at the end, where botocore compares the checksum
+                    size = self._allowed(answer.get("ContentLength", 0), limit)
+                    data = _arrived(body, size, limit)
+                    self._allowed(len(data), limit)
                 return data, answer
 
-        return retrying(attempt, is_passing)
+        with pace.reading():
+            return retrying(attempt, is_passing, self.host)
 
     def read_range(self, doing: str, key: str, start: int, memory: memoryview, tag: str = "") -> Range:
         """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
@@ -225,24 +235,50 @@ class S3Client:
                 if answer.status_code != 206 or not answer.headers.keys() >= WHOLE:
                     return None
                 count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
+                size = self._size(doing, answer.headers["Content-Range"], start, count)
                 _fill(
                     memory[:count], body._fp
                 )  # urllib3's own `readinto` makes copies, and then lets go itself
                 body.release_conn()
-            return Range(count, answer.headers["ETag"], _total(answer.headers["Content-Range"]))
+            return Range(count, answer.headers["ETag"], size)
 
-        return self._try_bare(doing, attempt) or self._read_plainly(doing, key, memory, wanted, tag)
+        with pace.reading():
+            return self._try_bare(doing, attempt) or self._read_plainly(
+                doing, key, memory, start, wanted, tag
+            )
 
     def _read_plainly(
-        self, doing: str, key: str, memory: memoryview, wanted: dict[str, str], tag: str
+        self, doing: str, key: str, memory: memoryview, start: int, wanted: dict[str, str], tag: str
     ) -> Range:
         condition = {"IfMatch": tag} if tag else {}
         data, answer = self.read(doing, len(memory), Key=key, **wanted, **condition)
+        if "ContentRange" in answer:
+            size = self._size(doing, answer["ContentRange"], start, len(data))
+        elif start:
+            raise RemoteError(f"{doing} at {self.url} failed: the server does not honour Range")
+        else:
+            size = len(data)
         memory[: len(data)] = data
-        return Range(len(data), answer.get("ETag", ""), _total(answer.get("ContentRange", f"/{len(data)}")))
+        return Range(len(data), answer.get("ETag", ""), size)
+
+    def _size(self, doing: str, content_range: str, start: int, count: int) -> int:
+        """The size of an object of which the bytes came that were asked for. RemoteError if others came."""
+        try:
+            first, end, size = httpheaders.content_range(content_range)
+        except ValueError as error:
+            raise self._malformed(doing, error) from None
+        if (first, end) != (start, start + count):
+            raise RemoteError(f"{doing} at {self.url} gave other bytes than those that were asked for")
+        return size
+
+    def _malformed(self, doing: str, error: Exception) -> RemoteError:
+        return RemoteError(
+            f"{doing} at {self.url} failed: the answer is malformed: {_one_line(error)}",
+            "is there a proxy in between?",
+        )
 
     def _allowed(self, size: int, limit: int) -> int:
-        if size > limit:
+        if not 0 <= size <= limit:
             raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
         return size
 
@@ -271,7 +307,11 @@ class S3Client:
             if isinstance(stopped := error.__context__, StoppedError):
                 raise stopped from None
             raise self._translated(doing, error) from error
-        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError, ValueError) as error:
+        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError) as error:
+            raise self._translated(doing, error) from error
+        except (ValueError, KeyError, TypeError) as error:
+            if "_boto" in vars(self):
+                raise self._malformed(doing, error) from error
             raise self._translated(doing, error) from error
 
     def _translated(self, doing: str, error: BaseException) -> RegError:
@@ -313,11 +353,13 @@ class S3Client:
         from botocore import UNSIGNED
         from botocore.config import Config
 
+        from onnxreg.registry.backends.s3metered import meter
+
         place = self.place
         style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
         config = Config(
             connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=READ_TIMEOUT,
+            read_timeout=pace.timeout(),
             max_pool_connections=CONNECTIONS,
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
@@ -328,6 +370,7 @@ class S3Client:
         client = self._session.create_client(
             "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
         )
+        meter(client)
         client.meta.events.register("before-call.s3.GetObject", self._learn)
         return client
 
@@ -368,6 +411,20 @@ def _fill(memory: memoryview, stream: Any) -> None:
         raise ConnectionError(f"{end:,} of {len(memory):,} bytes arrived")
 
 
+def _arrived(body: Any, size: int, limit: int) -> bytearray:
+    """The bytes of an answer, as many as it promised, in memory that grows with what arrives.
+
+    The last read meets the end, where botocore compares the checksum.
+    """
+    data = bytearray()
+    while len(data) <= limit and (part := body.read(CHUNK)):
+        check_stop()
+        data += part
+    if len(data) < size:
+        raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
+    return data
+
+
 def is_passing(error: Exception) -> bool:
     """Whether a request that failed so may succeed the next time."""
     return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.passing)
@@ -386,11 +443,6 @@ def _mistakes() -> tuple[type[Exception], ...]:
         boto.ProfileNotFound,
         boto.ValidationError,
     )
-
-
-def _total(content_range: str) -> int:
-    """The object's size, of which `bytes 0-9/1000` are a part."""
-    return int(content_range.rpartition("/")[2])
 
 
 def _one_line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.parse import SplitResult, urlsplit
 
+from onnxreg.registry.backends import redirects
 from onnxreg.schema.errors import InputError
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -35,22 +36,23 @@ def bearer(url: str) -> dict[str, str]:
 
 
 class SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Takes the token along where a server redirects within itself, and nowhere else."""
+    """Follows a redirect that keeps the rules, and takes the token along only if it stays within the server."""
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        found = super().redirect_request(req, fp, code, msg, headers, newurl)
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> Any:
+        fp.close()
+        hops: int = getattr(req, "hops", 0)
+        redirects.check_hops(req.full_url, hops)
+        url = redirects.target(req.full_url, headers.get("Location"))
+        found: Any = self.redirect_request(req, fp, code, msg, headers, url)
+        found.hops = hops + 1
         token: Any = req.unredirected_hdrs.get("Authorization")
-        if found is not None and token and _origin(found.full_url) == _origin(req.full_url):
+        if token and _origin(found.full_url) == _origin(req.full_url):
             found.add_unredirected_header("Authorization", token)
-        return found
+        return self.parent.open(found, timeout=req.timeout)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

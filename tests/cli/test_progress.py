@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from onnxreg.cli.drawing import Drawn
+from onnxreg.registry.backends import waiting
 
 
 def lines(drawn: Drawn, width: int) -> list[str]:
@@ -35,6 +36,17 @@ def test_the_files_under_way_and_the_whole(width: int) -> None:
     assert len(lines(drawn, width)) == 1
     moved(50_000_000)  # what was only read while it had a line of its own is sent now
     assert "80.0/1,000.0 MB" in lines(drawn, width)[0] or "0.1/1.0 GB" in lines(drawn, width)[0]
+
+
+def test_the_server_that_is_waited_for() -> None:
+    drawn = Drawn("pulling", 60, 2)
+    with waiting.noted("minio.lab:9000") as request:
+        assert len(lines(drawn, 60)) == 1
+        request.failed(" (try 3 of 8: Connection refused)")
+        assert lines(drawn, 60)[1] == "waiting for minio.lab:9000, 0 s (try 3 of 8: Connection …"
+        waiting.arrived(0)
+        assert lines(drawn, 60)[1].startswith("waiting for minio.lab:9000, ")
+    assert len(lines(drawn, 60)) == 1
 
 
 def test_not_more_lines_than_asked_for_and_every_byte_counts() -> None:

@@ -25,6 +25,56 @@ Also stalled: no answer until the proxy ends; faltering: truncated, but a second
 astray: 404, as a gateway answers whose way to the server is not set up."""
 
 
+Answer = tuple[int, list[tuple[str, str]], bytes]
+
+
+def _with(answer: Answer, data: bytes | None = None, status: int = 0, **changed: str) -> Answer:
+    """The answer with other bytes, another status, or other headers (`Content_Range`); an empty one is left out."""
+    named = {name.replace("_", "-").lower(): value for name, value in changed.items()}
+    if data is not None:
+        named.setdefault("content-length", str(len(data)))
+    headers = [(name, value) for name, value in answer[1] if name.lower() not in named]
+    headers += [(name, value) for name, value in named.items() if value]
+    return status or answer[0], headers, answer[2] if data is None else data
+
+
+def _redirect(location: str) -> Callable[[Answer], Answer]:
+    return lambda answer: _with(answer, b"", 302, Location=location)
+
+
+LIES: dict[str, Callable[[Answer], Answer]] = {
+    "short": lambda answer: _with(answer, answer[2][:-1]),
+    "long": lambda answer: _with(answer, answer[2] + b"x"),
+    "empty": lambda answer: _with(answer, b""),
+    "other bytes": lambda answer: _with(answer, bytes(len(answer[2]))),
+    "lying range": lambda answer: _with(answer, status=206, Content_Range="bytes 7-8/9"),
+    "malformed range": lambda answer: _with(answer, status=206, Content_Range="bytes x-y/z"),
+    "huge range": lambda answer: _with(answer, status=206, Content_Range=f"bytes 0-0/{'9' * 5000}"),
+    "no range": lambda answer: _with(answer, answer[2] + bytes(9), 200, Content_Range=""),
+    "negative length": lambda answer: _with(answer, Content_Length="-5"),
+    "huge length": lambda answer: _with(answer, Content_Length="60000000"),
+    "absurd length": lambda answer: _with(answer, Content_Length="9" * 5000),
+    "no number as length": lambda answer: _with(answer, Content_Length="many"),
+    "packed": lambda answer: _with(answer, b"\x1f\x8bnonsense", Content_Encoding="gzip"),
+    "odd tag": lambda answer: _with(answer, ETag='"\x01\xff'),
+    "wrong tag": lambda answer: _with(answer, ETag='"0"'),
+    "no tag": lambda answer: _with(answer, ETag=""),
+    "chunks of nonsense": lambda answer: _with(
+        answer, b"zz\r\nabc\r\n0\r\n\r\n", Transfer_Encoding="chunked", Content_Length=""
+    ),
+    "a negative chunk": lambda answer: _with(
+        answer, b"-5\r\nabc\r\n0\r\n\r\n", Transfer_Encoding="chunked", Content_Length=""
+    ),
+    "redirect without end": _redirect("/again"),
+    "redirect to nowhere": _redirect(""),
+    "redirect to a broken URL": _redirect("http://[::1"),
+    "redirect to a file": _redirect("file:///etc/passwd"),
+    "redirect to plain http": _redirect("http://192.0.2.1/x?secret=hunter2"),
+    "redirect with credentials": _redirect("https://me:hunter2@192.0.2.1/x"),
+}
+"""What a server may say that is not true, in one answer."""
+
+
 def at(number: int, fault: str, burst: float = 1) -> Plan:
     """A plan: this fault meets so many requests from the given one on."""
     count = itertools.count()
@@ -122,7 +172,13 @@ class Handler(BaseHTTPRequestHandler):
                 return self.break_off()
         if fault == "garbled" and body:
             body = garbled(body, proxy.spot)
+        if fault == "redirect without end":
+            return self.answer(*LIES[fault]((200, [], b"")))
         status, headers, data = self.ask(proxy, body)
+        if fault in LIES:
+            return self.answer(*LIES[fault]((status, headers, data)))
+        if fault in ("drip", "endless"):
+            return self.send_for_ever(status, headers, b"\n" if fault == "drip" else bytes(2**20))
         if fault == "lost":
             return self.break_off()
         if fault == "garbled" and self.command == "GET" and data:
@@ -156,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
         named = {name.lower() for name, _ in headers}
         for name, value in headers:
             self.send_header(name, value)
-        if "content-length" not in named and status != 304:
+        if not named & {"content-length", "transfer-encoding"} and status != 304:
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
@@ -165,6 +221,18 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             cast(Any, self.server).proxy.ended.wait(pause)
             self.break_off()
+
+    def send_for_ever(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+        """A body without a length: a byte now and then, or as much as is taken."""
+        ended = cast(Any, self.server).proxy.ended
+        self.close_connection = True
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() != "content-length":
+                self.send_header(name, value)
+        self.end_headers()
+        while not ended.wait(0.01 if len(data) == 1 else 0):
+            self.wfile.write(data)
 
     def refuse(self, status: int, code: str) -> None:
         data = f"<Error><Code>{code}</Code><Message>a bad day</Message></Error>".encode()
