@@ -81,6 +81,7 @@ def command(
         output.write_json(_as_json(path, lock, changes))
     else:
         _show(session, path, lock, changes, check)
+        session.say(*map(_elsewhere, lock.elsewhere(found)))
     if check and changes:
         raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
 
@@ -112,6 +113,10 @@ def _show(session: Session, path: Path, lock: Lock, changes: list[Change], check
         session.say(f"nothing changed: {path} is what the registry answers")
     elif not check:
         session.say(f"written to {path}")
+
+
+def _elsewhere(entry: Locked) -> str:
+    return f"{entry.name}: registry {entry.registry[:12]}... has the locked manifest too"
 
 
 def _row(entry: Locked) -> tuple[str, ...]:

@@ -11,23 +11,22 @@ from onnxreg.registry.backends.local import LocalRemote
 from onnxreg.registry.storage import Remote
 from onnxreg.schema.errors import InputError, missing_extra, why
 
-_MEMORY: dict[str, Remote] = {}
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
 
 
 def open_url(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> Remote:
-    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ..., `memory:NAME`) or path.
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ...) or path.
 
     `create` makes one where there is none, which may be a mirror of that with this id. `known_id` is the id that was
     there before: a place that asks for it in a request may take it on trust until it reads an index file.
     """
     scheme = _scheme(url)
     if scheme == "memory":
-        from onnxreg.registry.backends.memory import memory_remote
+        from onnxreg.registry.backends import memory
 
-        return _MEMORY.setdefault(url, memory_remote(mirror_of, url, mirror_of is not None))
+        return memory.open_shared(url, mirror_of)
     if scheme == "s3":
         from onnxreg.registry.backends.s3 import s3_remote
 
@@ -86,7 +85,11 @@ def check_scheme(url: str) -> None:
             from onnxreg.registry.backends.hubplace import Place as HubPlace
 
         HubPlace.parse(url)
-    elif scheme not in ("", "file", "memory") and len(scheme) > 1:
+    elif scheme == "memory":
+        from onnxreg.registry.backends import memory
+
+        memory.check_shared(url)
+    elif scheme not in ("", "file") and len(scheme) > 1:
         from onnxreg.registry.backends import filesystem
 
         if scheme not in filesystem.PROTOCOLS:

@@ -8,7 +8,7 @@ of the machine or the moment is in it: the same answers give the same bytes. `do
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -127,8 +127,26 @@ class Lock:
         return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
 
     def with_entries(self, entries: Iterable[Locked]) -> "Lock":
-        """These entries in place of older ones of the same models."""
-        return Lock.of({**self.models, **Lock.of(entries).models}.values())
+        """These entries in place of older ones of the same models.
+
+        An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
+        that was pushed has them everywhere.
+        """
+        found = {entry.name: self._kept(entry) for entry in entries}
+        return Lock.of({**self.models, **found}.values())
+
+    def elsewhere(self, entries: Iterable[Locked]) -> list[Locked]:
+        """Those of these answers that are locked as the answer of another registry."""
+        return [
+            entry
+            for entry in entries
+            if self.models[entry.name].registry != entry.registry and self._kept(entry) is not entry
+        ]
+
+    def _kept(self, entry: Locked) -> Locked:
+        before = self.models.get(entry.name)
+        same = before is not None and replace(entry, registry=before.registry) == before
+        return before if before is not None and same else entry
 
     def changes(self, before: "Lock") -> list[Change]:
         """What is other than in an earlier lock, by name."""

@@ -36,6 +36,9 @@ Places = Sequence[int]
 UNMEASURED = -1.0
 """Below every share."""
 
+MAX_CONDITIONS = 100
+"""Formats, and labels with a least recall, of a query document."""
+
 KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where")
 
 
@@ -77,8 +80,12 @@ class Query:
             if key not in KEYS:
                 raise InputError(f"a query has no {key[:40]!r}", f"its keys are {', '.join(KEYS)}")
         recalls = mapping(found.get("min_recall", {}))
+        formats = items(found.get("formats", []), text)
+        for key, given in (("formats", formats), ("min_recall", recalls)):
+            if len(given) > MAX_CONDITIONS:
+                raise InputError(f"{key} has more than {MAX_CONDITIONS} entries", "ask for fewer")
         return cls(
-            items(found.get("formats", []), text),
+            formats,
             optional(found.get("precision"), text),
             flag(found.get("certified", False)),
             optional(found.get("max_size"), size),

@@ -8,12 +8,12 @@ that are still in question, so that 10,000 candidates cost a few passes over lis
 """
 
 import operator
-import re
 from collections.abc import Callable, Sequence
-from fnmatch import translate
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from onnxreg.schema.budget import spend
+from onnxreg.schema.globs import matcher
 from onnxreg.schema.version import Version
 from onnxreg.schema.where_tree import (
     Among,
@@ -70,6 +70,7 @@ def selection(node: Node) -> Selection:
         values = columns(name)
         if isinstance(values, Same):
             return rows if passes(values.value) else ()
+        spend(len(rows))
         return [row for row in rows if passes(values[row])]
 
     return fitting
@@ -124,12 +125,8 @@ def _of_value(leaf: Leaf) -> Test:
 
 
 def _like(pattern: str) -> Test:
-    """Whether a text fits a pattern; the usual one, a beginning and a `*`, needs no regular expression."""
-    beginning = pattern.removesuffix("*")
-    if pattern != beginning and not {"*", "?"} & {*beginning}:
-        return lambda found: found is not None and found.startswith(beginning)
-    fits = re.compile(translate(pattern.replace("[", "[[]"))).match
-    return lambda found: found is not None and fits(found) is not None
+    fits = matcher(pattern)
+    return lambda found: found is not None and fits(found)
 
 
 def _compared(compare: Callable[[Any, Any], bool], literal: Literal) -> Test:

@@ -7,6 +7,9 @@ from typing import BinaryIO
 
 from onnxreg.registry.backends.objects import Known, ObjectRemote
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.errors import InputError
+
+_shared: dict[str, ObjectRemote | None] = {}
 
 
 class MemoryStore:
@@ -51,3 +54,26 @@ class MemoryStore:
 def memory_remote(registry_id: str | None = None, url: str = "memory:", mirror: bool = False) -> ObjectRemote:
     """A fresh registry in memory, which may be a mirror of that with this id."""
     return ObjectRemote.create(MemoryStore(url), registry_id, mirror)
+
+
+def share(url: str) -> str:
+    """Let a URL mean a registry in the memory of this process, and of no other: for tests. Returns the URL."""
+    _shared.setdefault(url, None)
+    return url
+
+
+def check_shared(url: str) -> None:
+    """InputError for a URL that was not shared: what is pushed there would be gone with the command."""
+    if url not in _shared:
+        raise InputError(
+            f"{url} is memory, which is lost when the command ends",
+            "name a directory, s3://bucket/prefix, hf://org/repo or another place that lasts",
+        )
+
+
+def open_shared(url: str, mirror_of: str | None = None) -> ObjectRemote:
+    """The registry that a shared URL means, made at the first call. InputError for a URL that was not shared."""
+    check_shared(url)
+    remote = _shared[url] or memory_remote(mirror_of, url, mirror_of is not None)
+    _shared[url] = remote
+    return remote

@@ -7,6 +7,7 @@ written down batch by batch, so that an interruption loses little and other proc
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import itemgetter
@@ -15,11 +16,17 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.registry.search.db import transaction
 from onnxreg.registry.search.sql import JSON, Condition
 from onnxreg.registry.storage import Source
+from onnxreg.schema.budget import current
 from onnxreg.schema.where_fields import FIELDS, Kind
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, Told
     from onnxreg.schema.where import Expression
+
+INSTRUCTIONS = 10_000
+"""Instructions of SQLite's machine between two looks at the budget."""
+PER_STEP = 100
+"""So many of them are a step."""
 
 COLUMNS = tuple(FIELDS)[1:]
 """Those of `candidates`, behind model, rank and position; the name is the model's."""
@@ -83,17 +90,43 @@ def _rows(model: int, found: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ..
             yield (model, rank, position, *(told[name] for name in COLUMNS))
 
 
+@contextmanager
+def bounded(database: sqlite3.Connection) -> Iterator[None]:
+    """Hold a question to the present budget, in which SQLite's own work counts. InputError if it is spent.
+
+    SQLite hides what a function raises, so that the budget is asked here.
+    """
+    budget = current()
+    if budget is None:
+        yield
+        return
+
+    def is_spent() -> bool:
+        budget.left -= INSTRUCTIONS // PER_STEP
+        return budget.is_spent
+
+    database.set_progress_handler(is_spent, INSTRUCTIONS)
+    try:
+        yield
+    except sqlite3.OperationalError:
+        if budget.is_spent:
+            raise budget.error() from None
+        raise
+    finally:
+        database.set_progress_handler(None, INSTRUCTIONS)
+
+
 def matching(
-    database: sqlite3.Connection, expression: "Expression | None", pattern: str
+    database: sqlite3.Connection, expression: "Expression | None", pattern: str, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The candidates that fit, by name, then version, then path."""
+    """The candidates that fit, by name, then version, then path; at most `limit`."""
     condition = None if expression is None else Condition(database, expression.tree)
     database.create_function("is_asked", 1, lambda name: fnmatchcase(name, pattern), deterministic=True)
     columns = ", ".join(f"candidates.{name}" for name in COLUMNS)
     rows = database.execute(
         f"SELECT name, {columns} FROM models CROSS JOIN candidates ON model = id "
         f"WHERE damage IS NULL AND is_asked(name) AND {'TRUE' if condition is None else condition.sql} "
-        "ORDER BY name, rank, position",
+        f"ORDER BY name, rank, position LIMIT {-1 if limit is None else limit}",
         [] if condition is None else condition.parameters,
     )
     return (_decoded(("name", *COLUMNS), row) for row in rows)

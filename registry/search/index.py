@@ -140,8 +140,11 @@ class SearchIndex:
         pattern: str,
         take: Callable[[Iterator[dict[str, Any]]], Answer],
         report: Callable[[str], None] = lambda step: None,
+        limit: int | None = None,
     ) -> tuple[Answer, list[str]]:
         """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
+
+        With a `limit` it gets no more of them, and memory does not grow with the others.
 
         Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
         `report` is told what takes long: the reading of manifests that were not read before.
@@ -150,7 +153,8 @@ class SearchIndex:
 
         def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
             damages = asking.fill(database, self._remote, pattern, report)
-            found = take(asking.matching(database, expression, pattern))
+            with asking.bounded(database):
+                found = take(asking.matching(database, expression, pattern, limit))
             return found, _damages(database, pattern) + damages
 
         return self._answer(ask)

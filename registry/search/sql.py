@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from onnxreg.schema import where_eval
+from onnxreg.schema.budget import spend
 from onnxreg.schema.version import Version
 from onnxreg.schema.where_tree import Among, And, Comparison, Flag, Leaf, Literal, Node, Not, Or
 
@@ -60,6 +61,7 @@ class Condition:
 
         @lru_cache(4096)
         def passes(found: Any) -> bool:
+            spend(1)
             return test(json.loads(found) if column in JSON else found)
 
         self._database.create_function(name, 1, passes, deterministic=True)

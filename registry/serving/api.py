@@ -2,10 +2,10 @@
 
 import asyncio
 import re
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from anyio.to_thread import run_sync
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -14,6 +14,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.search.index import SearchIndex
 from onnxreg.registry.serving.answers import JSON, HttpError, encode, of_bytes
+from onnxreg.registry.serving.crew import Crew
 from onnxreg.registry.serving.finding import Finder
 from onnxreg.registry.serving.kept import Kept
 from onnxreg.registry.serving.place import Place
@@ -28,6 +29,8 @@ ANSWERS = 32 * 2**20
 """Bytes of answers that are kept: those of some 20,000 questions."""
 LISTS = 4 * 2**20
 """Bytes of lists of models that are kept."""
+RESOLVERS = 4
+"""Threads that answer `resolve`."""
 PAGE = 1000
 """How many models are listed at a time."""
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
@@ -45,7 +48,8 @@ class Api:
         self._settings = settings
         self._limits = limits
         self._answers = Kept(place, ANSWERS)
-        self._finder = Finder(place, LISTS)
+        self._finder = Finder(place, LISTS, limits)
+        self._crew = Crew("resolve", RESOLVERS, limits.waiting, limits.steps)
 
     def routes(self) -> list[Route]:
         return [
@@ -75,7 +79,7 @@ class Api:
         body = await read_body(request, self._limits)
         rules = f"{base} {self._place.policy_token()} {trust_digest()} "
         key = sha256(rules.encode() + body).digest()
-        answer = self._answers.get(key) or await run_sync(self._resolve, base, body, key)
+        answer = self._answers.get(key) or await self._crew.run(partial(self._resolve, base, body, key))
         return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 
     def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:

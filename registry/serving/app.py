@@ -32,7 +32,7 @@ def application(
 ) -> ASGIApp:
     """The registry as an ASGI application. `log` takes a line for each request."""
     settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
-    pages = Pages(place, settings)
+    pages = Pages(place, settings, limits)
     app: ASGIApp = _router(routes(place, settings, limits, metrics, pages), pages)
     if settings.token is not None:
         app = Guarded(app, settings.token)
@@ -69,7 +69,7 @@ def routes(
     return [
         *Tree(place, shared=settings.token is None).routes(),
         *Api(place, settings, limits).routes(),
-        *(pages or Pages(place, settings)).routes(),
+        *(pages or Pages(place, settings, limits)).routes(),
         *own,
     ]
 

@@ -55,6 +55,13 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Take what arrived; of a head, never more than its limit at once, so that every byte of it counts."""
+        while data and not self.transport.is_closing():
+            size = len(data) if self._head is None else self._limits.head + 1 - self._head
+            self._receive(data[:size])
+            data = data[size:]
+
+    def _receive(self, data: bytes) -> None:
         if self._head is not None:
             self._head += len(data)
         super().data_received(data)

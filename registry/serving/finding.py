@@ -1,13 +1,13 @@
 """The search index behind a server: one thread, to which its database belongs."""
 
-import asyncio
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from onnxreg.registry.search.index import Revision, SearchIndex
+from onnxreg.registry.serving.crew import Crew
 from onnxreg.registry.serving.lru import Lru
 from onnxreg.registry.serving.place import Place
+from onnxreg.registry.serving.settings import Limits
 
 Answer = TypeVar("Answer")
 
@@ -18,15 +18,15 @@ class Finder:
     `bound`: bytes of answers that are kept while the index says the same.
     """
 
-    def __init__(self, place: Place, bound: int) -> None:
+    def __init__(self, place: Place, bound: int, limits: Limits) -> None:
         self._place = place
         self._search: SearchIndex | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self._crew = Crew("search", 1, limits.waiting, limits.steps)
         self._kept: Lru[tuple[Hashable, Revision], bytes] = Lru(bound)
 
     async def ask(self, question: Callable[[SearchIndex], Answer]) -> Answer:
         """What a question gets out of the index; questions wait for each other."""
-        return await asyncio.wrap_future(self._thread.submit(lambda: question(self._index())))
+        return await self._crew.run(lambda: question(self._index()))
 
     async def kept(self, asked: Hashable, question: Callable[[SearchIndex], bytes]) -> bytes:
         """As `ask`, where the answer follows from the index and from what was asked."""

@@ -6,7 +6,6 @@ entity tag is the digest of the page. A question is put to a search index of the
 
 import re
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -22,7 +21,7 @@ from onnxreg.registry.serving.finding import Finder
 from onnxreg.registry.serving.kept import Kept
 from onnxreg.registry.serving.place import Place
 from onnxreg.registry.serving.rendering import Rendering
-from onnxreg.registry.serving.settings import Settings
+from onnxreg.registry.serving.settings import Limits, Settings
 from onnxreg.registry.serving.snapshot import Snapshot, UnknownError
 from onnxreg.registry.serving.tree import FOREVER
 from onnxreg.registry.storage import IndexFile
@@ -50,10 +49,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Pages:
     """The pages of one registry."""
 
-    def __init__(self, place: Place, settings: Settings) -> None:
+    def __init__(self, place: Place, settings: Settings, limits: Limits) -> None:
         self._place = place
         self._rendering = Rendering(urlsplit(settings.url or "").path, place.registry_id)
-        self._finder = Finder(place, KEPT)
+        self._finder = Finder(place, KEPT, limits)
         self._kept = Kept(place, KEPT)
         self._forever = f"{'public' if settings.token is None else 'private'}, {FOREVER}"
 
@@ -128,7 +127,7 @@ class Pages:
         return await self._finder.ask(lambda search: self._search_page(search, asked, expression))
 
     def _search_page(self, search: SearchIndex, asked: str, expression: where.Expression) -> bytes:
-        found, damages = search.query(expression, "*", lambda rows: list(islice(rows, MATCHES + 1)))
+        found, damages = search.query(expression, "*", list, limit=MATCHES + 1)
         return self._rendering.page(
             "search.html",
             asked=asked,

@@ -23,6 +23,8 @@ class Limits:
 
     `head`, `body`: bytes of a request. `asking`: seconds for a request's head, and as many for its body. `idle`: seconds
     that a connection may rest between requests. `stalled`: seconds in which a reader must take one piece of a file.
+    `waiting`: questions of one kind (resolve, search, lists) that may wait for an answer. `steps`: tests of one value that
+    a question may take.
     """
 
     head: int = 32 * 1024
@@ -31,3 +33,5 @@ class Limits:
     idle: int = 30
     stalled: float = 60.0
     connections: int = 16_384
+    waiting: int = 64
+    steps: int = 1_000_000

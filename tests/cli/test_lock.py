@@ -53,6 +53,22 @@ def test_what_is_new_is_said_and_checked(reg: Reg, fleet: Registry) -> None:
     assert reg("lock", "--check").status == 0
 
 
+def test_a_version_that_was_pushed_since_is_the_same(reg: Reg, fleet: Registry, tmp_path: Path) -> None:
+    """The registry that answers is another one, the digests are not."""
+    assert reg("lock", MODEL).status == 0
+    before = LOCK.read_bytes()
+    there = tmp_path / "there"
+    fleet.push(f"{MODEL}:1.1.0", str(there))
+    for words in (["--check"], []):
+        done = reg("lock", *words, "--remote", there)
+        assert done.status == 0 and "nothing changed" in done.out
+        assert f"{MODEL}: registry {Registry(there).id[:12]}... has the locked manifest too" in done.out
+        assert LOCK.read_bytes() == before
+    assert reg("lock", "--check", "--remote", there, "--json").json["changes"] == []
+    LOCK.write_bytes(before.replace(locked()[0]["manifest"].encode(), b"sha256:" + b"0" * 64))
+    assert reg("lock", "--check", "--remote", there).status == 8
+
+
 def test_the_other_models_stay(reg: Reg, fleet: Registry, draft: Callable[..., Any], tmp_path: Path) -> None:
     fleet.add(draft(tmp_path / "w", name="tiny"))
     reg("lock", f"{MODEL}:stable")

@@ -12,7 +12,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.memory import MemoryStore
+from onnxreg.registry.backends.memory import MemoryStore, share
 from onnxreg.registry.backends.objects import ObjectRemote
 from onnxreg.registry.layout import BlobKey, blob_path
 from onnxreg.registry.opening import open_url
@@ -187,7 +187,7 @@ def test_mirror_of_a_fork_is_refused(reg: Reg, home: Path, copied: Path) -> None
 @pytest.fixture
 def bucket(reg: Reg) -> tuple[str, dict[str, bytes]]:
     """A registry in an object store to which everything here was pushed: its URL, and its objects."""
-    url = f"memory:{os.urandom(8).hex()}"
+    url = share(f"memory:{os.urandom(8).hex()}")
     for ref in ("acme/pii:0.1.0", "acme/pii:0.2.0", "tiny:0.1.0"):
         assert reg("push", ref, url).status == 0
     remote = open_url(url)

@@ -230,7 +230,7 @@ def test_an_interruption_leaves_no_local_scratch(registry: Registry) -> None:
 
 @pytest.mark.parametrize("url", ["memory:trial"])
 def test_what_is_only_read_cannot_be_tried(url: str) -> None:
-    with pytest.raises(InputError, match="nothing can be tried"):
+    with pytest.raises(InputError, match=r"nothing can be tried|lost when"):
         conformance.scratch_at(url)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.memory import memory_remote
+from onnxreg.registry.backends.memory import memory_remote, share
 from onnxreg.registry.history.channels import Channels
 from onnxreg.registry.history.commit import load
 from onnxreg.registry.history.decisions import Decisions
@@ -123,7 +123,7 @@ def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.
 
     monkeypatch.setattr("onnxreg.registry.moving.sending.copy", broken)
     with pytest.raises(HostError):
-        filled.push_many(to="memory:broken", every=True)
+        filled.push_many(to=share("memory:broken"), every=True)
     assert len(asked) == 1
 
 

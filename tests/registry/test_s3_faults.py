@@ -16,7 +16,7 @@ from faults import FAULTS, Proxy, at
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import retrying, s3client
+from onnxreg.registry.backends import retrying
 from onnxreg.registry.backends.s3 import s3_remote
 from onnxreg.registry.layout import blob_path
 from onnxreg.registry.testing import put
@@ -125,7 +125,7 @@ def test_a_pull_that_stalls_is_whole_or_invisible(
     number: int,
     burst: int,
 ) -> None:
-    monkeypatch.setattr(s3client, "READ_TIMEOUT", 0.5)
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
     monkeypatch.setattr(retrying, "TRIES", 3)
     behind.plan = at(number, fault, burst)
     check_pull(registry, delivered, behind)
@@ -254,7 +254,7 @@ def test_a_key_that_is_deleted_in_the_middle_of_a_push(
 def test_a_server_that_stalls_is_asked_again(
     there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3client, "READ_TIMEOUT", 0.5)
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
     remote = s3_remote(there, create=True)
     put(remote, b"blob")
     behind.plan = at(0, "stalled", burst=2)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
+from onnxreg.registry.backends.memory import share
 from onnxreg.registry.history.ledger import Ledger
 from onnxreg.registry.layout import blob_path
 from onnxreg.registry.moving.copying import copy
@@ -179,8 +181,24 @@ def test_which_remote_is_meant(registry: Registry, make_draft: MakeDraft, tmp_pa
 
 def test_memory_remotes(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
     registry.add(make_draft())
-    registry.push("acme/pii", "memory:here")
+    registry.push("acme/pii", share("memory:here"))
     assert other.pull("acme/pii", "memory:here").events == 1
+
+
+@pytest.mark.parametrize("url", ["memory://a/b", "memory:x", "memory:///", "MEMORY://a"])
+def test_a_place_that_does_not_last_is_refused(
+    registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[str], url: str
+) -> None:
+    registry.add(make_draft())
+    home = ["--registry", str(registry.store.root)]
+    for words in (
+        ["push", "acme/pii", url],
+        ["remote", "add", "x", url],
+        ["mirror", str(registry.store.root), url],
+    ):
+        assert main([*home, *words]) == 2
+        assert "lost when the command ends" in capfd.readouterr().err
+    assert not registry.remotes.urls and url not in registry.remotes.pins
 
 
 def test_a_directory_that_is_something_else_is_refused(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
-from regserve import Site, running
+from regserve import Site, read_answer, running
 
 from onnxreg.registry import Registry
 from onnxreg.registry.serving.metrics import BUCKETS, Metrics
@@ -129,3 +129,12 @@ def test_the_exposition_is_well_formed() -> None:
     assert all(sample.fullmatch(line) for line in lines if not line.startswith("#"))
     counts = [int(line.split()[-1]) for line in lines if "_bucket" in line]
     assert counts == [2, 3, *[3] * (len(BUCKETS) - 3), 5, 6]
+
+
+@pytest.mark.parametrize("brought", [(TOKEN, "wrong"), ("wrong", TOKEN), (TOKEN, TOKEN)])
+@pytest.mark.parametrize("path", ["/healthz", "/registry.json"])
+def test_two_tokens_are_refused(guarded: Site, brought: tuple[str, str], path: str) -> None:
+    fields = "".join(f"Authorization: Bearer {token}\r\n" for token in brought)
+    with guarded.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+        assert read_answer(connection).status == 400

@@ -1,14 +1,17 @@
 """Strangers: requests that are too large, too slow, too many or no requests at all."""
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +20,8 @@ from regserve import Site, read_answer, running, wait
 
 from onnxreg.registry import Registry
 from onnxreg.registry.layout import blob_path
+from onnxreg.registry.serving.answers import HttpError
+from onnxreg.registry.serving.crew import Crew
 from onnxreg.registry.serving.settings import Limits
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -115,6 +120,59 @@ def test_a_whole_head_that_is_too_long(strict: Site, head: str, length: int) -> 
     with strict.connect() as connection:
         connection.sendall(head.format("x" * length).encode())
         assert ended(connection).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("line", [b"a:b\r\n", b"a:" + b" " * 50 + b"\r\n", b"x:\r\n"])
+def test_every_byte_of_a_head_counts(site: Site, line: bytes) -> None:
+    """At the default limit of 32 KiB, and in one piece with what follows."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    limit = Limits().head
+    with site.connect() as connection:
+        connection.sendall(head + line * (60_000 // len(line)) + b"\r\n" + GET)
+        assert ended(connection).startswith(b"HTTP/1.1 431 ")
+    with site.connect() as connection:
+        connection.sendall(head + line * ((limit - len(head) - 2) // len(line)) + b"\r\n" + GET)
+        assert read_answer(connection).status == 200
+
+
+@pytest.mark.parametrize("key", ["formats", "min_recall"])
+def test_a_question_with_too_many_conditions(site: Site, key: str) -> None:
+    names = [f"format{number}" for number in range(10_000)]
+    answer = site.resolve({"ref": "tiny", key: names if key == "formats" else dict.fromkeys(names, 0.5)})
+    assert answer.status == 400
+    assert answer.error["message"] == f"{key} has more than 100 entries"
+
+
+def test_a_question_that_takes_too_many_steps(filled: Registry) -> None:
+    tests = " or ".join(["path ~ '*zq*'"] * 50)
+    with running(filled.store.root, None, Limits(steps=40)) as site:
+        answer = site.resolve({"ref": "acme/pii", "where": tests})
+        assert (answer.status, answer.error["message"]) == (400, "the question takes more than 40 steps")
+        page = site.get(f"/?q={quote(tests)}", Accept="text/html")
+        assert page.status == 400 and b"more than 40 steps" in page.body
+        assert site.resolve({"ref": "acme/pii", "where": "path ~ '*'"}).status == 200
+        assert site.get(f"/?q={quote('certified or not certified')}").status == 200
+
+
+def test_a_queue_has_an_end(site: Site) -> None:
+    """Who comes too late is told when to come again; the others are answered."""
+    started, release = threading.Event(), threading.Event()
+
+    def wait_for_release() -> None:
+        started.set()
+        release.wait(60)
+
+    async def ask() -> list[object]:
+        crew = Crew("test", 1, 2, 100)
+        running = [asyncio.ensure_future(crew.run(wait_for_release)) for _ in range(3)]
+        await asyncio.to_thread(started.wait, 60)
+        with pytest.raises(HttpError, match="too many questions") as refused:
+            await crew.run(wait_for_release)
+        release.set()
+        await asyncio.gather(*running)
+        return [refused.value.status_code, refused.value.headers, await crew.run(lambda: 7)]
+
+    assert asyncio.run(ask()) == [503, {"Retry-After": "2"}, 7]
 
 
 @pytest.mark.parametrize("drip", [b"X", b"\r\n", b"G"])

@@ -18,6 +18,7 @@ import pytest
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.archive import open_archive
+from onnxreg.registry.backends.memory import share
 from onnxreg.registry.history.decisions import Decisions
 from onnxreg.registry.moving.archiving import choose, create_archive
 from onnxreg.registry.opening import open_url
@@ -55,7 +56,7 @@ def published(registry: Registry, make_draft: MakeDraft) -> Registry:
 @pytest.mark.parametrize("events", [0, 61, 62, 63, 126, 200])
 @pytest.mark.parametrize("more", [1, 64, 130])
 def test_a_log_that_grew_is_followed_over_any_sealing(published: Registry, events: int, more: int) -> None:
-    url = f"memory:followed-{events}-{more}"
+    url = share(f"memory:followed-{events}-{more}")
     for version in ("0.1.0", "0.1.1"):
         published.push(f"{NAME}:{version}", url)
     place = published.remotes.open(url)
