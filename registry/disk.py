@@ -99,8 +99,10 @@ class Disk:
         import ctypes
 
         offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
-        if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets) and ctypes.get_errno() == errno.ENOSPC:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets):
+            number = ctypes.get_errno()
+            if number in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(number, os.strerror(number))
 
     def mkdir(self, path: Path) -> None:
         """A directory in one that exists; nothing happens where it is there."""
