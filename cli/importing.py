@@ -1,4 +1,4 @@
-"""`reg import`: adopting a directory that OpenMed's converter wrote, or a model package of ONNX Runtime."""
+"""`reg import`: adopting a directory that OpenMed's converter or `--output` wrote, or a model package of ONNX Runtime."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,14 @@ from onnxreg.schema.version import Version
 
 EXAMPLES = (
     "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
+    "reg import ./pulled --name acme/pii-small",
     "reg import ./pii-small.ortpackage --name acme/pii-small",
 )
 
 
 def command(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(help="What OpenMed wrote, or a model package.")],
+    directory: Annotated[Path, typer.Argument(help="What OpenMed or --output wrote, or a model package.")],
     name: NewName,
     version: NewVersion = None,
     as_json: Json = False,
@@ -29,6 +30,9 @@ def command(
 
     Or a model package of ONNX Runtime, known by its manifest.json (schema 1.0): every digest that it states is checked, each
     model file becomes an artifact, the files of shared assets are what all share. See docs/ort-packages.md.
+
+    Or what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the same manifest digest, and a file that was
+    changed is an integrity error.
 
     Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
 

@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.schema import manifest as doc
 from onnxreg.schema.descriptor import Descriptor
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.filestate import FileState
 
 
@@ -62,6 +62,7 @@ class Draft:
     `root` is the workspace; every file named below lies in it. `fields` are the manifest-level keys in their JSON
     form (task, family, source, recipe, labels, ...); name, formats, artifacts and files are filled in from the rest.
     `seen` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
+    `document` is the manifest of a version that was written out before: it describes the files, and is kept as it is.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Draft:
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     seen: Mapping[str, FileState] = field(default_factory=dict)
+    document: bytes | None = None
 
     def paths(self) -> list[str]:
         """Every file of the version, each once."""
@@ -80,8 +82,11 @@ class Draft:
         """The manifest of this draft, given the descriptor of every path.
 
         Raises InputError, naming the field, where the draft's facts do not make a valid manifest, and naming the
-        path where a file that the draft speaks of was not measured.
+        path where a file that the draft speaks of was not measured; IntegrityError where one is not the file that
+        `document` describes.
         """
+        if self.document is not None:
+            return _check_files(doc.Manifest.decode(self.document), measured)
         source = self.fields.get("source") or {}
         artifacts = [_artifact(artifact, measured, source.get("digest")) for artifact in self.artifacts]
         value = {
@@ -94,6 +99,17 @@ class Draft:
             "files": [_entry(companion, measured) for companion in self.companions],
         }
         return doc.Manifest.from_json(value, f"manifest of {self.name}")
+
+
+def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> doc.Manifest:
+    for entry in manifest.all_files():
+        found = _measured(entry.path, measured)
+        if (found.digest, found.size) != (entry.digest, entry.size):
+            raise IntegrityError(
+                f"{entry.path} is not the file that {doc.FILENAME} describes: its digest is {found.digest.short}...",
+                "pull the version again; to make a version of your own of these files use reg add",
+            )
+    return manifest
 
 
 def _measured(path: str, measured: Mapping[str, Descriptor]) -> Descriptor:

@@ -85,7 +85,7 @@ def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
     if any(file.name == FILENAME for file in rest):
         raise InputError(
             f"{FILENAME} is a manifest, not a companion",
-            "leave it out; a directory that OpenMed wrote is taken whole: reg import DIRECTORY --name NAME",
+            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
         )
 
 
@@ -93,6 +93,10 @@ def _refuse_irregular(file: Path) -> None:
     """NotFoundError for what is not there, InputError for a directory, a pipe or a device."""
     if not file.exists():
         raise NotFoundError(f"there is no file {file}", "check the path")
+    if (file / FILENAME).is_file():
+        raise InputError(
+            f"{file} is a directory", f"take it whole: reg import {quote(str(file))} --name NAME"
+        )
     if file.is_dir():
         raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
     if not file.is_file():

@@ -7,10 +7,13 @@ from onnxreg.schema.draft import Draft
 
 
 def import_directory(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
-    """Adopt what OpenMed wrote, or a model package of ONNX Runtime; see their modules."""
+    """Adopt what OpenMed wrote, what `--output` wrote, or a model package of ONNX Runtime; see their modules."""
     from onnxreg.converters.intake.openmed import import_openmed
     from onnxreg.converters.intake.ortpackage import import_package, is_package
+    from onnxreg.converters.intake.written import import_written, is_written
 
     if is_package(directory):
         return import_package(directory, workspace, name=name)
+    if is_written(directory):
+        return import_written(directory, workspace, name=name)
     return import_openmed(directory, workspace, name=name)

@@ -20,6 +20,7 @@ def encode(draft: Draft, differences: list[Difference]) -> dict[str, Any]:
         "companions": [asdict(file) for file in draft.companions],
         "fields": dict(draft.fields),
         "seen": {path: state.to_json() for path, state in draft.seen.items()},
+        "document": None if draft.document is None else draft.document.decode(),
         "differences": [asdict(difference) for difference in differences],
     }
 
@@ -46,6 +47,7 @@ def decode(value: Mapping[str, Any], workspace: Path) -> Outcome:
         _files(value["companions"]),
         value["fields"],
         {path: FileState.from_json(state) for path, state in value["seen"].items()},
+        None if value["document"] is None else value["document"].encode(),
     )
     return draft, [Difference(**item) for item in value["differences"]]
 

@@ -64,7 +64,7 @@ def _read_manifest(directory: Path) -> ManifestV1:
     if not isinstance(manifest, ManifestV1):
         raise InputError(
             f"{FILENAME} has format version 2: this directory comes from onnxreg",
-            f"push it from the registry it was pulled from: reg push REF REMOTE; as a version of yours, reg add its files without {FILENAME}",
+            "take it back with: reg import DIRECTORY --name NAME",
         )
     if not manifest.artifacts:
         raise InputError(f"{FILENAME} names no artifacts", "export the model again")
