@@ -16,6 +16,9 @@ from onnxreg.schema.recipe import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 OPTIONS = "options."
+IN_FOLDER = ", or the directory that it is in: --source DIR"
+WEIGHTS = frozenset({".ckpt", ".npz", ".pt", ".pth", ".safetensors"})
+"""Suffixes of the files that options name."""
 OF_THE_FILE = ("source", "name")
 """Keys of a recipe that say where it was run, and that a manifest never has."""
 
@@ -40,7 +43,7 @@ def with_data(
     if missing := next((name for name in digests if name not in given), None):
         raise InputError(
             f"{what} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
-            f"name that file or directory: --data {missing}=PATH",
+            f"name that file: --data {missing}=PATH{IN_FOLDER if missing.startswith(OPTIONS) else ''}",
         )
     if others := sorted(given.keys() - digests.keys()):
         known = ", ".join(digests) or "nothing"
@@ -71,16 +74,20 @@ def _in_folder(digests: Mapping[str, str], given: Mapping[str, Path], folder: Pa
     wanted = {
         name: digest for name, digest in digests.items() if name.startswith(OPTIONS) and name not in given
     }
-    if folder is None or not wanted:
-        return {}
-    files = {str(digest_file(path)): path for path in _visible_files(folder)}
-    return {name: files[digest] for name, digest in wanted.items() if digest in files}
+    found: dict[str, Path] = {}
+    for path in [] if folder is None else _visible_files(folder):
+        if found.keys() >= set(wanted.values()):
+            break
+        found.setdefault(str(digest_file(path)), path)
+    return {name: found[digest] for name, digest in wanted.items() if digest in found}
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield path
+def _visible_files(folder: Path) -> list[Path]:
+    """The files below a folder, weights and arrays first."""
+    names = (path.relative_to(folder) for path in folder.rglob("*"))
+    visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    ordered = sorted(visible, key=lambda name: (name.suffix not in WEIGHTS, name))
+    return [folder / name for name in ordered if (folder / name).is_file()]
 
 
 def check_code(recorded: Code | None, found: Code | None, what: str) -> None:

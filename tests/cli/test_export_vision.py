@@ -246,6 +246,9 @@ def test_a_run_directory_brings_its_best_checkpoint(export: Reg, reg: Reg, proje
     assert two.status == 0, two.err
     files = [[each["digest"] for each in done.json["manifest"]["artifacts"]] for done in (one, two)]
     assert files[0] == files[1]
+    again = reg("export", "run", "--recipe", "orchard.yaml", "--allow-code", "net.py")
+    assert (again.status, again.out.startswith("nothing new")) == (0, True)
+    assert reg("export", "run", "--recipe", "orchard.yaml").status == 2
 
 
 def test_two_heads_are_both_held_against_the_module(export: Reg, project: Path) -> None:
