@@ -51,7 +51,9 @@ class Factory:
     @property
     def label(self) -> str | None:
         """The name of its file in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
-        return next((name for name, path in self.files.items() if path == self.file), None)
+        if not self.files:
+            return None
+        return next((name for name, path in self.files.items() if path == self.file), self.file.name)
 
     @property
     def code(self) -> Code:
@@ -104,16 +106,11 @@ def find_recorded(name: str, folder: Path) -> Factory:
     if file.is_file():
         return _in_file(file.name, function, (str(folder.resolve()),))
     factory = _in_module(module, function, (str(folder.resolve()),))
-    if factory.label is not None and not file_in(factory, folder):
+    if factory.label is not None and not factory.file.resolve().is_relative_to(folder.resolve()):
         raise NotFoundError(
             f"there is no {module} in {folder}", "name the directory that holds it: --source DIR"
         )
     return factory
-
-
-def file_in(factory: Factory, folder: Path) -> bool:
-    """Whether a factory was found in a folder."""
-    return factory.file.resolve().is_relative_to(folder.resolve())
 
 
 def _parts(source: str) -> tuple[str, str]:
