@@ -7,11 +7,13 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from importlib.util import find_spec
 from pathlib import Path
 
-from onnxreg.schema.errors import missing_extra
+from onnxreg.schema.errors import HostError, first_line, missing_extra
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
 """Tools that some passes use: they stand in the recipes of these alone, and all shape what a cache holds."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
+EXTRA = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "safetensors", "tokenizers", "torch", "transformers")
+"""Modules that the extra `export` brings."""
 _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
@@ -30,6 +32,31 @@ def require(*modules: str) -> None:
     for module in modules:
         if find_spec(module) is None:
             raise missing_extra(module, "export", "exporting a checkpoint")
+
+
+def refuse_missing(error: BaseException, purpose: str) -> None:
+    """Raise HostError if the lack of a package is behind an error of a library, which it names."""
+    for each in _causes(error):
+        if isinstance(each, ModuleNotFoundError) and each.name:
+            module = each.name.partition(".")[0]
+            if module in EXTRA:
+                raise missing_extra(module, "export", purpose) from error
+            raise HostError(
+                f"{purpose} needs {module}, which is not installed", f"pip install {module}"
+            ) from error
+        if type(each) is ImportError and each.name is None:
+            reason = first_line(each, 300)
+            raise HostError(
+                f"{purpose} needs a package: {reason}", "install the package that it names"
+            ) from error
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error, what it was raised from, and so on."""
+    line = [error]
+    while (cause := line[-1].__cause__) is not None and cause not in line:
+        line.append(cause)
+    return line
 
 
 def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:

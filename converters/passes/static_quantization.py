@@ -9,6 +9,7 @@ from pydantic import Field
 from onnxreg.converters.passes import base, graph, model, samples
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.toolchain import refuse_missing
 from onnxreg.schema.errors import ConversionError, first_line
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
@@ -50,6 +51,7 @@ class OnnxStaticQuantization(QuantizationPass):
                 with quiet():
                     self._quantize(source, target, model.weight_bytes(subject) > model.LIMIT)
             except Exception as error:
+                refuse_missing(error, "static quantization")
                 raise ConversionError(
                     f"ONNX Runtime could not quantize the graph: {first_line(error)}"
                 ) from error

@@ -11,11 +11,9 @@ from onnxreg.converters.passes.quiet import quiet, quieted, without_onnx_log
 from onnxreg.converters.passes.set_order import sorted_sets
 from onnxreg.converters.passes.torch_model import TorchModel, traceable
 from onnxreg.converters.runtime import one_torch_thread
-from onnxreg.converters.toolchain import require
-from onnxreg.schema.errors import ConversionError, first_line, missing_extra
+from onnxreg.converters.toolchain import refuse_missing, require
+from onnxreg.schema.errors import ConversionError, first_line
 
-EXPORTER_PACKAGES = ("onnx", "onnxscript", "onnx_ir")
-"""Packages that PyTorch imports once it exports."""
 Export = Callable[[TorchModel, int, bool, bool], Any]
 """Of a module, to an opset, with dynamic axes or not, constants folded or not."""
 
@@ -91,8 +89,7 @@ def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
         ):
             return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
     except Exception as error:
-        if missing := _missing_package(error):
-            raise missing_extra(missing, "export", "PyTorch's exporter") from error
+        refuse_missing(error, "PyTorch's exporter")
         raise ConversionError(
             f"PyTorch could not export the model: {_root_cause(error)}",
             "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
@@ -127,17 +124,6 @@ def _state_sizes(exported: Any, subject: TorchModel) -> None:
 
 def _root_cause(error: BaseException) -> str:
     """What went wrong first: the new exporter wraps it in an explanation of its own."""
-    return first_line(_causes(error)[-1], 300)
-
-
-def _missing_package(error: BaseException) -> str | None:
-    """The package of the export extra whose lack made the exporter fail."""
-    names = (str(each.name).partition(".")[0] for each in _causes(error) if isinstance(each, ImportError))
-    return next((name for name in names if name in EXPORTER_PACKAGES), None)
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    line = [error]
-    while (cause := line[-1].__cause__) is not None:
-        line.append(cause)
-    return line
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error, 300)

@@ -8,6 +8,7 @@ from pydantic import NonNegativeInt
 from onnxreg.converters.passes import base, graph, model
 from onnxreg.converters.passes.graph_pass import GraphPass
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.toolchain import refuse_missing
 from onnxreg.schema.errors import ConversionError, InputError, first_line
 
 
@@ -60,6 +61,7 @@ class OrtTransformersOptimization(GraphPass):
                     only_onnxruntime=asked.only_onnxruntime,
                 )
             except Exception as error:
+                refuse_missing(error, "the transformer optimizer of ONNX Runtime")
                 raise ConversionError(
                     f"ONNX Runtime could not optimize the graph: {first_line(error)}"
                 ) from error

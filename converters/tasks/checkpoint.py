@@ -14,7 +14,7 @@ from onnxreg.converters.tasks.base import Found
 from onnxreg.converters.tasks.heads import Head
 from onnxreg.converters.tasks.silence import silent_transformers
 from onnxreg.converters.tasks.tokenizer import check_vocabulary, load_tokenizer
-from onnxreg.converters.toolchain import require
+from onnxreg.converters.toolchain import refuse_missing, require
 from onnxreg.schema.errors import InputError
 from onnxreg.schema.manifest import Source
 
@@ -210,6 +210,7 @@ def _load_model(directory: Path, head: Head, trust_remote_code: bool) -> Any:
             "save the weights as safetensors where they were trained",
         ) from error
     except Exception as error:
+        refuse_missing(error, "the checkpoint")
         reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
     _refuse_incomplete(report, head)

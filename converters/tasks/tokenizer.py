@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.toolchain import refuse_missing
 from onnxreg.schema.errors import InputError
 
 
@@ -15,6 +16,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
             directory, use_fast=True, local_files_only=True, trust_remote_code=trust_remote_code
         )
     except Exception as error:
+        refuse_missing(error, "the tokenizer of the checkpoint")
         reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
         raise InputError(
             f"the tokenizer of the checkpoint could not be loaded: {reason.splitlines()[0][:300]}",

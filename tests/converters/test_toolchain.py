@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.converters import toolchain
+from onnxreg.converters.toolchain import refuse_missing
 from onnxreg.schema.errors import HostError
 
 
@@ -49,3 +50,33 @@ def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
     with pytest.raises(HostError, match="needs no_such_tool, which is not installed") as caught:
         toolchain.require("json", "no_such_tool")
     assert caught.value.hint == "pip install 'onnxreg[export]'"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ModuleNotFoundError("No module", name="onnx_ir.passes"),
+            ("x needs onnx_ir, which is not installed", "pip install 'onnxreg[export]'"),
+        ),
+        (
+            ModuleNotFoundError("No module", name="einops"),
+            ("x needs einops, which is not installed", "pip install einops"),
+        ),
+        (
+            ImportError("T requires the SentencePiece library"),
+            ("x needs a package: T requires the SentencePiece library", "install the package that it names"),
+        ),
+    ],
+)
+def test_a_missing_package_is_named_however_deep_it_is(error: Exception, told: tuple[str, str]) -> None:
+    wrapped = RuntimeError("wrapped")
+    wrapped.__cause__ = error
+    with pytest.raises(HostError) as caught:
+        refuse_missing(wrapped, "x")
+    assert (caught.value.message, caught.value.hint) == told
+
+
+def test_other_errors_are_left_to_their_caller() -> None:
+    refuse_missing(ValueError("no"), "x")
+    refuse_missing(ImportError("cannot import name", name="torch"), "x")

@@ -14,7 +14,8 @@ from onnxreg.converters import sourcefiles
 from onnxreg.converters.sourcefiles import hub_id, locate
 from onnxreg.converters.tasks.checkpoint import load_checkpoint
 from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.schema.errors import InputError, NotFoundError, RegError, RemoteError
+from onnxreg.converters.tasks.tokenizer import load_tokenizer
+from onnxreg.schema.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -82,6 +83,17 @@ def test_no_such_directory(tmp_path: Path) -> None:
 def test_a_file_that_is_missing(checkpoint: Path, name: str) -> None:
     (checkpoint / name).unlink()
     assert ("config.json" if name == "config.json" else "no weights") in refused(checkpoint, InputError)
+
+
+def test_a_package_that_the_tokenizer_needs_is_named(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any, **__: Any) -> Any:
+        raise ImportError("LlamaTokenizer requires the SentencePiece library but it was not found")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", load)
+    with pytest.raises(HostError, match="needs a package: LlamaTokenizer requires the SentencePiece library"):
+        load_tokenizer(checkpoint, False)
 
 
 def test_no_tokenizer(checkpoint: Path) -> None:
