@@ -13,6 +13,7 @@ from onnxreg.converters.inspection.onnx_dataflow import read_onnx
 from onnxreg.converters.inspection.operator_config import read_operator_config, required
 from onnxreg.converters.inspection.operators import DEFAULT_DOMAIN, OperatorUse, operator_names, operators
 from onnxreg.converters.inspection.ort_dataflow import read_ort
+from onnxreg.converters.inspection.ort_extent import check_extent
 from onnxreg.converters.inspection.weights import count_weights
 from onnxreg.schema.errors import InputError, about
 from onnxreg.schema.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
@@ -107,6 +108,7 @@ def inspect_ort(path: Path, config: Path | None = None) -> GraphFacts:
     with ort_graph.reading(path):
         session = ort_graph.load_ort(path)
         graph = session.Model().Graph()
+        check_extent(graph, path.stat().st_size)
         types = ort_graph.value_types(graph)
         inputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_inputs(graph))
         outputs = tuple(ort_spec(name, types[name]) for name in ort_graph.graph_outputs(graph))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onnxreg.converters.hashing import digest_file
+from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, IntegrityError
 from onnxreg.schema.ortpackage import ASSETS, MANIFEST, Ours, PackageManifest, asset_directory, asset_of
@@ -33,7 +34,13 @@ class Tree:
         return {path.removeprefix(prefix): path for path in self.files if path.startswith(prefix)}
 
     def read(self, path: str, role: str) -> bytes:
-        return (self.root / self.there(path, role)).read_bytes()
+        """The bytes of a document. InputError for one that is too large to be one."""
+        file = self.root / self.there(path, role)
+        if file.stat().st_size > canonical.MAX_BYTES:
+            raise InputError(
+                f"{path} in the package is larger than a document may be: {canonical.MAX_BYTES} bytes"
+            )
+        return file.read_bytes()
 
     def there(self, path: str, role: str) -> str:
         """The path, of a file that is in the package; InputError, saying what it was to be, where it is not."""

@@ -8,6 +8,7 @@ from onnxreg.converters.intake.artifacts import files_in, named_file
 from onnxreg.converters.intake.difference import Difference
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.intake.judging import check_format, read_model
+from onnxreg.schema import canonical
 from onnxreg.schema.documents import read_manifest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import InputError
@@ -20,7 +21,11 @@ MINE = f"to make a version of your own of its files: reg add FILE... --name NAME
 def is_written(directory: Path) -> bool:
     """Whether the manifest of a directory has format version 2. InputError where it is none."""
     path = directory / FILENAME
-    return path.is_file() and isinstance(read_manifest(path.read_bytes()), Manifest)
+    if not path.is_file():
+        return False
+    if path.stat().st_size > canonical.MAX_BYTES:
+        raise InputError(f"{FILENAME} is larger than a manifest may be: {canonical.MAX_BYTES} bytes")
+    return isinstance(read_manifest(path.read_bytes()), Manifest)
 
 
 def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:

@@ -285,6 +285,12 @@ def link(root: Path, path: str, target: str) -> None:
     (root / path).symlink_to(target)
 
 
+def unknown_operator(path: Path) -> None:
+    model = onnx.load(path)
+    model.graph.node[0].op_type = "Unheard"
+    onnx.save(model, path)
+
+
 NOWHERE = "sha256:" + "0" * 64
 BAD: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     "asset changed": (
@@ -425,6 +431,34 @@ BAD: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
         lambda root: add_asset(root, {"id2label.json": '{"0": "A", "1": "B", "2": "C"}'}),
         InputError,
         "has 2 classes, but the labels beside it are 3",
+    ),
+    "a manifest of 5 GB that is a hole": (
+        lambda root: os.truncate(root / "manifest.json", 5 * 10**9),
+        InputError,
+        r"manifest\.json in the package is larger than a document may be",
+    ),
+    "a component of 5 GB that is a hole": (
+        lambda root: os.truncate(root / "decoder/component.json", 5 * 10**9),
+        InputError,
+        r"component\.json in the package is larger than a document may be",
+    ),
+    "a component that is nested without end": (
+        lambda root: (root / "decoder/component.json").write_text("[" * 100_000),
+        InputError,
+        "nested deeper",
+    ),
+    "a graph that ONNX refuses": (
+        lambda root: unknown_operator(root / "decoder/cpu/model.onnx"),
+        InputError,
+        r"model\.onnx is not valid ONNX: No Op registered for Unheard",
+    ),
+    "a device as model": (
+        lambda root: (
+            (root / "decoder/cpu/model.onnx").unlink(),
+            link(root, "decoder/cpu/model.onnx", "/dev/zero"),
+        ),
+        InputError,
+        "symbolic link",
     ),
     "no version of the package's own list": (
         manifest(lambda told: told.update(additional_metadata={"onnxreg": {"name": "x"}})),
