@@ -99,7 +99,7 @@ def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Any], Mapping[st
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return tensors, {key: json.loads(notes[key]) for key in ("classes", "rows") if key in notes}
     except Exception as error:
-        raise InputError(f"{name}: {path.name} is no safetensors file of plain floats", HINT) from error
+        raise InputError(f"{name}: {path.name} is not a safetensors file of plain floats", HINT) from error
 
 
 def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -116,7 +116,7 @@ def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any
         raise InputError(f"{name}: {path.name} is no state dict", HINT)
     for key, value in state.items():
         if not value.is_floating_point() or value.layout != torch.strided or value.is_meta:
-            raise InputError(f"{name}: {key} is no plain tensor of floats: {value.dtype}", HINT)
+            raise InputError(f"{name}: {key} is not a plain tensor of floats: {value.dtype}", HINT)
     return {key: value.detach().float().numpy() for key, value in state.items()}, found
 
 

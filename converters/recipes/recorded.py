@@ -104,10 +104,10 @@ def check_code(recorded: Code | None, found: Code | None, what: str) -> None:
     hint = "give the code as it was exported: --source DIR"
     if recorded.distribution is not None:
         hint = f"install {recorded.distribution} {recorded.version}, if you trust it"
-    raise InputError(f"{what} was made by {_told(recorded)}, here it is {_told(found)}", hint)
+    raise InputError(f"{what} was made by {_described(recorded)}, here it is {_described(found)}", hint)
 
 
-def _told(code: Code) -> str:
+def _described(code: Code) -> str:
     return f"{code.name} of {code.digest or f'{code.distribution} {code.version}'}"
 
 

@@ -101,7 +101,7 @@ def find_recorded(name: str, folder: Path) -> Factory:
     """
     module, function = _parts(name)
     if not _RECORDED.fullmatch(module):
-        raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is no module:function")
+        raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is not module:function")
     file = folder / f"{module}.py"
     if file.is_file():
         return _in_file(file.name, function, (str(folder.resolve()),))

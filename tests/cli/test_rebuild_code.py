@@ -142,9 +142,9 @@ ATTACKS: dict[str, Attack] = {
         (*PULLED, "--allow-code", "kit.nets.small:build"), options={"factory": "kit.nets.small:build"}
     ),
     "the factory is a path": Attack(
-        PULLED, 4, "which is no module:function", {"factory": "pulled/net.py:build"}
+        PULLED, 4, "which is not module:function", {"factory": "pulled/net.py:build"}
     ),
-    "the factory is a path upwards": Attack(PULLED, 4, "no module:function", {"factory": "../pulled/net:build"}),
+    "the factory is a path upwards": Attack(PULLED, 4, "not module:function", {"factory": "../pulled/net:build"}),
     "the source is the pulled folder": Attack((*DATA,), 2, "is a path here", source={"id": "pulled", "revision": "1"}),
     "the source is a factory": Attack(
         (*DATA,), 2, "cannot be a model on the hub", source={"id": "pulled/net.py", "revision": "x:build"}
