@@ -174,6 +174,8 @@ def open_archive(path: Path) -> ArchiveRemote:
     an archive, IntegrityError where it looks like one and is none.
     """
     refuse_directory(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no regular file", "copy the archive into a file first")
     if not path.is_file():
         raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
     with host_errors(f"reading {path}"):
