@@ -128,7 +128,7 @@ def _attested(side: "Published") -> dict[str, str]:
     return {
         item.path: side.attested[item.digest]
         for item in side.manifest.artifacts
-        if item.digest in side.attested
+        if side.attested.get(item.digest, item.certification.state) != item.certification.state
     }
 
 

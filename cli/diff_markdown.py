@@ -46,12 +46,15 @@ def escaped(text: str) -> str:
 
 
 def _recall(pair: ArtifactPair, old: str, new: str) -> Iterator[str]:
-    """The labels of one artifact whose recall changed, in a table."""
+    """The labels of one artifact whose recall changed, in a table; one line if it was measured on another suite."""
     rows = [
         (label, before.value, after.value)
         for label, before, after in pair.recalls()
         if before and after and before.value != after.value
     ]
+    if rows and not pair.is_comparable:
+        yield from ("", f"recall of {escaped(pair.path)}: measured on another suite, so not compared")
+        return
     if rows:
         yield from ("", f"| recall of {escaped(pair.path)} | {escaped(old)} | {escaped(new)} | change |")
         yield "|---|---:|---:|---:|"

@@ -129,11 +129,12 @@ def remarks(manifest: Manifest) -> Iterator[str]:
 
 
 def later(manifest: Manifest, attested: Mapping[Digest, str]) -> Iterator[str]:
-    """What later evaluations say of artifacts, beside what the manifest says. A refusal wins."""
+    """What later evaluations say of artifacts and the manifest does not. A refusal wins."""
     for item in manifest.artifacts:
-        if item.digest in attested:
-            stated = item.certification.state
-            yield f"{attested[item.digest]} by a later evaluation: {item.path} (its manifest says {stated})"
+        stated = item.certification.state
+        state = attested.get(item.digest, stated)
+        if state != stated:
+            yield f"{state} by a later evaluation: {item.path} (its manifest says {stated})"
 
 
 def later_of(sides: "Iterable[Published]") -> Iterator[str]:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from onnxreg.schema.changes import Delta, Matched, Named, Tables, compare, match, same
 from onnxreg.schema.diff_rules import TABLES, Rule, Severity, by_member, rule_for
+from onnxreg.schema.evidence import LOSS
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.model import Count, Document, First, Items, JsonValue
 
@@ -64,7 +65,8 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
     the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
     severity and message are of the direction.
     """
-    changes = [_change(delta) for delta in compare(old.to_json(), new.to_json(), _tables(old, new))]
+    deltas = compare(old.to_json(), new.to_json(), _tables(old, new))
+    changes = [_change(_with_suites(delta, old, new)) for delta in deltas]
     changes.sort(key=lambda change: (SEVERITIES.index(change.severity), change.path, change.kind))
     counts = Counter(change.severity for change in changes)
     return ManifestDiff(
@@ -76,6 +78,20 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
         changes=tuple(changes),
         **({"members": _members(changes, old, new)} if old.model_family and new.model_family else {}),
     )
+
+
+def _with_suites(delta: Delta, old: Manifest, new: Manifest) -> Delta:
+    """The mirrored loss with the suites that it was measured on, where each side has one."""
+    if delta.place != LOSS:
+        return delta
+    sides = [
+        {a.certification.evidence.suite for a in side.artifacts if a.certification.evidence}
+        for side in (old, new)
+    ]
+    if not all(len(suites - {None}) == 1 for suites in sides):
+        return delta
+    before, after = ({"dataset": str(next(iter(suites - {None})))} for suites in sides)
+    return replace(delta, within=(before, after))
 
 
 def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[str, list[str]]:

@@ -149,11 +149,20 @@ def _measure(delta: Delta) -> Severity:
     Which one a metric is stands in its name. Numerical distances (parity of logits) move with every training; they
     count through their verdict.
     """
+    if _other_suite(delta):
+        return "notable"
     if not _known(delta):
         return "degrading" if delta.new is None else "notable"
     if _QUALITY_LOST.search(delta.names[-1]):
         return "degrading" if delta.new > delta.old else "notable"
     return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
+
+
+def _other_suite(delta: Delta) -> str:
+    """What is said of two values that were measured on different suites, and tell nothing of each other; else ""."""
+    suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
+    differ = len(suites) == 2 and None not in suites and suites[0] != suites[1]
+    return "measured on another suite" if differ else ""
 
 
 def _semantics(delta: Delta) -> str:
@@ -270,13 +279,17 @@ RULES: dict[str, Rule] = {
         added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
         removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
     ),
-    "artifacts[].checks[].value": Rule("check-value", changed=_measure),
+    "artifacts[].checks[].value": Rule("check-value", changed=_measure, note=_other_suite),
     "artifacts[].checks[].verdict": Rule("check-verdict", changed=_rank(_VERDICT)),
     "artifacts[].checks[]*": Rule("check"),
     "artifacts[].certification.state": Rule("certification", _STATE, _STATE, _STATE),
     "artifacts[].certification*": Rule("certification-basis"),
     "quantization*": Rule("quantization"),
-    "quant_recall_delta": Rule("recall-delta", changed=_rises("degrading")),
+    "quant_recall_delta": Rule(
+        "recall-delta",
+        changed=lambda delta: "notable" if _other_suite(delta) else _rises("degrading")(delta),
+        note=_other_suite,
+    ),
     "certified": Rule("certification", _CERTIFIED, _CERTIFIED, _CERTIFIED),
     "certification*": Rule("certification-basis"),
     "formats*": Rule("format", "cosmetic", "cosmetic"),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.evidence import Check
+from onnxreg.schema.evidence import LOSS, Check
 from onnxreg.schema.model import Document, First, Items, Text
 from onnxreg.schema.query import STATES
 from onnxreg.schema.reading import flag, items, mapping, number, optional, required, text
@@ -22,8 +22,6 @@ from onnxreg.schema.statement import STATEMENT
 
 PREDICATE = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""
-LOSS = "quant_recall_delta"
-"""The check whose value is the largest loss of recall of any label against the full-precision parent."""
 RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
 

@@ -7,6 +7,11 @@ from pydantic import model_validator
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.model import Count, Document, Items, Text
 
+LOSS = "quant_recall_delta"
+"""The check whose value is the largest loss of recall of any label against the full-precision parent."""
+LIMIT = 0.005
+"""The most that a certified artifact may lose, if nothing names another limit: that of the gate G4."""
+
 
 class Check(Document):
     """A measured claim.
@@ -28,7 +33,16 @@ class Check(Document):
     def _check(self) -> Self:
         if self.interval is not None and self.interval[0] > self.interval[1]:
             raise ValueError("the interval ends before it begins")
+        if self.name == LOSS and self.verdict == "pass" and self.exceeds:
+            raise ValueError(
+                f"{LOSS} is {self.value:g}, its limit is {self.limit:g}, and its verdict is pass"
+            )
         return self
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the value of a loss is above its limit."""
+        return self.value is not None and self.limit is not None and self.value > self.limit
 
 
 class Evidence(Document):

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from onnxreg.schema.diff import diff
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.evaluation import LOSS, Evaluation
+from onnxreg.schema.evaluation import Evaluation
+from onnxreg.schema.evidence import LOSS
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.operators import Need, read_operator_set
 from onnxreg.schema.policy import Rule

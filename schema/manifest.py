@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 
 from onnxreg.schema.descriptor import Pieces
 from onnxreg.schema.digest import Digest
-from onnxreg.schema.evidence import ArtifactCertification, Check
+from onnxreg.schema.evidence import LOSS, ArtifactCertification, Check
 from onnxreg.schema.family import Graph, ModelFamily, Tensor, check_artifacts
 from onnxreg.schema.frozen import FrozenDict
+from onnxreg.schema.mirrored import check_mirrored
 from onnxreg.schema.model import Count, Document, Items, JsonObject, ModelName, RelPath, Size, Table, Text
 from onnxreg.schema.paths import check_distinct
 from onnxreg.schema.preprocessing import Preprocessing
@@ -210,6 +211,9 @@ class Artifact(Document):
             raise ValueError("certification.evidence.artifact is about other bytes than digest")
         if self.pieces is not None and not self.pieces.fits(self.size):
             raise ValueError("pieces are not as many as the size asks for")
+        failed = any(check.name == LOSS and check.verdict == "fail" for check in self.checks)
+        if failed and self.certification.state == "certified":
+            raise ValueError(f"certified, and the verdict of its check {LOSS} is fail")
         return self
 
     @property
@@ -293,6 +297,7 @@ class Manifest(Document):
             raise ValueError("formats does not list exactly the formats of artifacts, each once")
         self._check_files()
         self._check_artifacts()
+        check_mirrored(self)
         if self.model_family is not None:
             graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
             check_artifacts(self.model_family, graphs, {entry.path for entry in self.files})

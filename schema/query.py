@@ -27,6 +27,8 @@ def worst(states: Iterable[str]) -> str:
     return max(states, key=STATES.index)
 
 
+FLOATS = ("float32", "float16", "bfloat16")
+"""The precisions that need no proof: nothing was quantized."""
 PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats where the query names none; formats that are not listed come last, by name."""
 
@@ -210,18 +212,22 @@ class Judgement:
 
 
 def judge(
-    summary: VersionSummary, requirements: Sequence[Requirement], formats: Sequence[str] = ()
+    summary: VersionSummary,
+    requirements: Sequence[Requirement],
+    formats: Sequence[str] = (),
+    precision: str | None = None,
 ) -> Judgement:
     """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
 
-    `formats` are in order of preference; without them `PREFERENCE`.
+    `formats` are in order of preference; without them `PREFERENCE`. Without them and a `precision`, what was quantized and
+    is not certified comes after the others.
     """
     places: Places = range(len(summary.artifacts))
     left = [places]
     for requirement in requirements:
         places = (requirement.select or _by_kind(requirement))(summary, places)
         left.append(places)
-    return Judgement(summary, requirements, left, _best(summary, places, formats or PREFERENCE))
+    return Judgement(summary, requirements, left, _best(summary, places, formats, precision))
 
 
 def _by_kind(requirement: Requirement) -> Callable[[VersionSummary, Places], Places]:
@@ -235,13 +241,18 @@ def _by_kind(requirement: Requirement) -> Callable[[VersionSummary, Places], Pla
     return select
 
 
-def _best(summary: VersionSummary, places: Places, preference: Sequence[str]) -> int | None:
-    """Of these: certified first, then the preferred format, then the smallest download, then the one listed first."""
+def _best(
+    summary: VersionSummary, places: Places, formats: Sequence[str], precision: str | None
+) -> int | None:
+    """The best of these: by state, proof, format and download, then the one listed first; see docs/resolve.md."""
+    preference = formats or PREFERENCE
+    is_open = not formats and precision is None
 
-    def rank(artifact: ArtifactSummary) -> tuple[int, int, str]:
+    def rank(artifact: ArtifactSummary) -> tuple[int, bool, int, str]:
         listed = artifact.format in preference
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
+            is_open and artifact.precision not in FLOATS and artifact.state != "certified",
             preference.index(artifact.format) if listed else len(preference),
             "" if listed else artifact.format,
         )

@@ -149,7 +149,7 @@ def resolve_among(
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
         requirements = [*query.requirements(_columns(state, offer)), *_held(offer.entry), *of_device]
-        judgement = judge(offer.summary, requirements, query.formats)
+        judgement = judge(offer.summary, requirements, query.formats, query.precision)
         looked_at.append((offer, judgement))
         if judgement.best is not None:
             place = judgement.best

@@ -42,7 +42,7 @@ class Evaluation:
     """What an export records of its evaluation.
 
     `checks` are `manifest.Check` in JSON form. `manifest_fields` and `config_fields` are the keys that version 1
-    mirrors at the top of the manifest and in config.json; they are empty where the state is unknown.
+    mirrors at the top of the manifest and in config.json.
     """
 
     verdict: Verdict
@@ -159,15 +159,18 @@ def _checks(done: Evaluated) -> list[dict[str, Any]]:
 
 
 def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of version 1 for openmed-onnx.json and for config.json; both empty where the state is unknown."""
-    if decision.state == "unknown":
-        return {}, {}
+    """The keys of version 1 for openmed-onnx.json and for config.json.
+
+    If the state is unknown there is no loss to tell; `certified` is false, and the report says why.
+    """
+    known = decision.state != "unknown"
     found = {
-        "quant_recall_delta": decision.largest_loss,
+        **({"quant_recall_delta": decision.largest_loss} if known else {}),
         "certified": decision.state == "certified",
         "recall_delta_path": FILENAME,
     }
     quantization = {**base, **found, "certification_limit": LIMIT, "format": report.FORMAT}
     certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
+    certification |= {} if known else {"state": decision.state}
     shared = {**found, "quantization": quantization}
     return {**shared, "certification": certification}, {**shared, "_onnx_quantization": quantization}

@@ -23,6 +23,7 @@ import { parse } from './where.mjs'
 
 const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
+const FLOATS = ['float32', 'float16', 'bfloat16']
 const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where']
 
 /**
@@ -45,7 +46,7 @@ export async function resolve(state, { tag = null, query = {}, device = null } =
   let answer = { version: null, artifact: null, size: null, rejected }
   for (const version of versions) {
     const judged = await judge(state, version, asked, runtime, operatorSet)
-    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked.formats))
+    const [best] = judged.filter(({ code }) => code === null).sort((a, b) => rank(a, b, asked))
     for (const each of judged) {
       if (each !== best) rejected.push({ version, artifact: each.artifact.path, code: each.code ?? 'ranked-lower' })
     }
@@ -157,21 +158,24 @@ function downloadSize(artifact, summary) {
 }
 
 /**
- * Certified first, then the preferred format, then the smallest.
+ * Certified first, then what was not quantized unless formats or a precision are named, then the preferred format, then
+ * the smallest.
  * @param {Judged} a
  * @param {Judged} b
- * @param {string[]} formats
+ * @param {Query} query
  */
-function rank(a, b, formats) {
+function rank(a, b, { formats, precision }) {
+  const open = !formats.length && precision === null
+  const unproven = (/** @type {Judged} */ { artifact }) => Number(open && artifact.state !== 'certified' && !FLOATS.includes(artifact.precision))
   const listed = formats.length ? formats : PREFERENCE
   const state = (/** @type {Judged} */ { artifact }) => own({ certified: 0, refused: 2 }, artifact.state) ?? 1
   const place = (/** @type {Judged} */ { artifact }) => (listed.indexOf(artifact.format) + listed.length + 1) % (listed.length + 1)
   const other = (/** @type {Judged} */ { artifact }) => (listed.includes(artifact.format) ? '' : artifact.format)
-  return state(a) - state(b) || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
+  return state(a) - state(b) || unproven(a) - unproven(b) || place(a) - place(b) || codeUnits(other(a), other(b)) || a.download - b.download
 }
 
 /**
- * @typedef {{formats: string[], requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
+ * @typedef {{formats: string[], precision: string | null, requirements: Requirement[], where: import('./where.mjs').Predicate | null}} Query
  */
 
 /** @param {any} value @returns {Query} */
@@ -187,6 +191,7 @@ function readQuery(value) {
   const least = Object.entries(optional(found, 'min_recall', recalls, {}))
   return {
     formats,
+    precision,
     where: optional(found, 'where', (expression) => parse(text(expression)), null),
     requirements: [
       ['format', (artifact) => !formats.length || formats.includes(artifact.format)],

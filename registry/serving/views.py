@@ -144,6 +144,12 @@ class ArtifactPair:
     old: Artifact | None
     new: Artifact | None
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both were measured on one suite, as far as is known: else one value tells nothing of the other."""
+        evidence = (side.certification.evidence for side in (self.old, self.new) if side is not None)
+        return len({each.suite for each in evidence if each is not None and each.suite is not None}) < 2
+
     def recalls(self) -> list[tuple[str, Recall | None, Recall | None]]:
         """Every label that was measured on a side, with what was measured there."""
         old, new = (

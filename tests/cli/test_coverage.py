@@ -68,7 +68,7 @@ def test_a_stranded_device_shuts_the_gate(reg: Reg, phones: Path) -> None:
     assert done.status == 8
     assert "1 device of 3 get nothing of acme/fleet: phones[2]" in done.err
     rows = [line.split() for line in done.out.splitlines()]
-    assert rows[1][:4] == ["new", "1.1.0", "int8.onnx", "onnx-int8"]
+    assert rows[1][:4] == ["new", "1.1.0", "model.ort", "ort"]
     assert rows[3][0] == "phones[2]" and "space" not in rows[3][1] and "bytes" in rows[3]
     value = reg("coverage", MODEL, "--devices", phones, "--json")
     assert value.status == 8 and value.error["family"] == "gate"

@@ -44,11 +44,13 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
     assert (new["version"], new["yanked"], new["channels"]) == ("0.2.0", True, [])
     published = registry.get("acme/pii:0.1.0")
     size = sum({entry.digest: entry.size for entry in published.manifest.all_files()}.values())
+    refused = [item for item in published.manifest.artifacts if item.certification.state == "refused"]
     assert old == {
         "version": "0.1.0",
         "manifest": str(published.digest),
         "size": size,
-        "state": "",
+        "state": "refused",
+        "attested": {str(item.digest): "refused" for item in refused},
         "yanked": False,
         "held": None,
         "channels": ["stable"],
@@ -56,7 +58,7 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
     header, first, second = reg("ls", "acme/pii").out.splitlines()
     assert header.split() == ["VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE"]
     assert first.split() == ["0.2.0", new["manifest"][7:19], "yanked"]
-    assert second.split() == ["0.1.0", old["manifest"][7:19], "43.8", "kB", "stable"]
+    assert second.split() == ["0.1.0", old["manifest"][7:19], "43.8", "kB", "stable", "refused"]
 
 
 def test_ls_of_a_registry_without_models(reg: Reg, tmp_path: Path) -> None:
@@ -143,7 +145,8 @@ def test_diff_of_the_same_is_empty(reg: Reg) -> None:
 def test_log(reg: Reg, registry: Registry) -> None:
     found = reg("log", "acme/pii", "--json").json
     assert (found["name"], found["registry"]) == ("acme/pii", registry.id)
-    assert [line["event"]["kind"] for line in found["lines"]] == ["publish", "publish", "tag"]
+    kinds = [line["event"]["kind"] for line in found["lines"]]
+    assert kinds == ["publish", "attest", "publish", "attest", "tag"]
     assert found["head"] == found["lines"][-1]["digest"]
     for before, after in zip(found["lines"], found["lines"][1:], strict=False):
         assert after["prev"] == before["digest"]
@@ -155,8 +158,9 @@ def test_log(reg: Reg, registry: Registry) -> None:
 
 def test_log_shows_where_a_line_came_from(reg: Reg, registry: Registry) -> None:
     assert reg("--registry", "copy", "pull", "tiny", registry.store.root).status == 0
-    (line,) = reg("--registry", "copy", "log", "tiny", "--json").json["lines"]
-    (original,) = reg("log", "tiny", "--json").json["lines"]
+    line, _ = reg("--registry", "copy", "log", "tiny", "--json").json["lines"]
+    original, refusal = reg("log", "tiny", "--json").json["lines"]
+    assert refusal["event"]["state"] == "refused"
     assert line["via"] == {"registry": registry.id, "seq": 1, "head": original["digest"]}
     assert line["event"] == original["event"]
 

@@ -28,12 +28,14 @@ def codes(found: dict[str, Any]) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("words", "version", "path"),
     [
-        ([], "1.1.0", "int8.onnx"),
+        ([], "1.1.0", "model.ort"),
+        (["--format", "onnx-int8"], "1.1.0", "int8.onnx"),
+        (["--precision", "int8"], "1.1.0", "int8.onnx"),
         (["--format", "ort"], "1.1.0", "model.ort"),
         (["--format", "ort", "--format", "onnx"], "1.1.0", "model.ort"),
         (["--precision", "float32"], "1.1.0", "model.ort"),
         (["--certified"], "1.0.0", "int8.onnx"),
-        (["--max-size", "3120"], "1.1.0", "int8.onnx"),
+        (["--max-size", "3120"], "1.1.0", "model.ort"),
         (["--max-size", "3.12kB", "--precision", "float32"], "1.1.0", "model.ort"),
         (["--min-recall", "PHONE=0.96"], "1.1.0", "int8.onnx"),
         (["--where", "opset = 18"], "1.0.0", "model.ort"),
@@ -110,7 +112,8 @@ def test_rejections_for_people(reg: Reg, fleet: Registry) -> None:
 
 def test_many_rejections_are_listed_when_asked_for(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxreg.cli.resolve.FEW", 1)
-    few, all_of_them = reg("resolve", MODEL).out, reg("resolve", MODEL, "--explain").out
+    words = ("resolve", MODEL, "--format", "onnx-int8")
+    few, all_of_them = reg(*words).out, reg(*words, "--explain").out
     assert (
         few.endswith("and 1 more, which --explain lists\n") and "model.ort" not in few.split("not chosen")[1]
     )
@@ -124,7 +127,7 @@ def device_file(path: Path, **more: Any) -> Path:
 
 def test_a_device_file(reg: Reg, tmp_path: Path) -> None:
     assert resolved(reg, "--device", device_file(tmp_path / "a.json", ram="2kB")) == ("1.1.0", "int8.onnx")
-    assert resolved(reg, "--device", device_file(tmp_path / "any name")) == ("1.1.0", "int8.onnx")
+    assert resolved(reg, "--device", device_file(tmp_path / "any name")) == ("1.1.0", "model.ort")
 
 
 def test_a_minimal_build_by_its_config_file(reg: Reg, tmp_path: Path) -> None:

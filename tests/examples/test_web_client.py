@@ -18,7 +18,8 @@ from faults import Proxy, at, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.digest import Digest
+from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
@@ -38,7 +39,7 @@ def node(*words: str | Path) -> str:
 
 
 def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -> dict[str, str]:
-    """Publish a version with one large and one small artifact; returns the digests of its files."""
+    """Publish a version with one large and one small, certified artifact; returns the digests of the files of the latter."""
     root.mkdir()
     random = Random(version)
     files = {
@@ -49,14 +50,17 @@ def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -
     }
     for path, data in files.items():
         (root / path).write_bytes(data)
+    fields = {"metadata": {"opset": 18}}
+    certified = Verdict("certified", "G4/point", (), Digest.of(b"suite"))
     draft = Draft(
         "acme/pii",
         root,
         (
-            DraftArtifact("onnx-android", "float32", "model.onnx", fields={"metadata": {"opset": 18}}),
-            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", fields={"metadata": {"opset": 18}}),
+            DraftArtifact("onnx-android", "float32", "model.onnx", fields=fields),
+            DraftArtifact("onnx-int8", "int8", "model_int8.onnx", verdict=certified, fields=fields),
         ),
         (DraftFile("config", "config.json"), DraftFile("notes", "empty.txt")),
+        {"source": {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}},
     )
     registry.add(draft, version)
     return {
@@ -146,9 +150,9 @@ def test_what_is_here_is_not_fetched_again(
 
 def test_why_nothing_fits(registry: Registry, call: Call, tmp_path: Path) -> None:
     publish(registry, tmp_path / "1", "1.0.0")
-    found = call("update", "acme/pii", {"query": {"certified": True}})
+    found = call("update", "acme/pii", {"query": {"certified": True, "max_size": 10}})
     assert found["error"] == "not-found"
-    assert [each["code"] for each in found["rejected"]] == ["not-certified", "not-certified"]
+    assert [each["code"] for each in found["rejected"]] == ["not-certified", "too-large"]
     assert call("update", "acme/none")["error"] == "not-found"
     assert call("update", "../pii")["error"] == "input"
 

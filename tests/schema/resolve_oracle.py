@@ -127,9 +127,12 @@ def download(artifact: Json, summary: Json) -> int:
 def rank(artifact: Json, query: Json) -> tuple[Any, ...]:
     wanted = query.get("formats") or ["onnx-int8", "ort-android", "onnx-android", "ort", "onnx"]
     state = {"certified": 0, "refused": 2}.get(artifact["state"], 1)
+    full = artifact["precision"] in ("float32", "float16", "bfloat16")
+    chosen = query.get("formats") or query.get("precision")
+    later = 0 if full or chosen or artifact["state"] == "certified" else 1
     if artifact["format"] in wanted:
-        return state, wanted.index(artifact["format"]), ""
-    return state, 99, artifact["format"]
+        return state, later, wanted.index(artifact["format"]), ""
+    return state, later, 99, artifact["format"]
 
 
 def fault_of_query(a: Json, size: int, query: Json, summary: Json, version: str, state: Json) -> str | None:

@@ -1,8 +1,12 @@
 """What the diff says of labels, files, checks, certificates and recipes: each edit with its kind, path and severity."""
 
+import copy
 from typing import Any
 
 import pytest
+
+from onnxreg.schema.diff import diff
+from onnxreg.schema.manifest import Manifest
 
 FP32 = "artifacts[onnx-android/float32/model.onnx]"
 INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
@@ -12,6 +16,12 @@ NEW_FILE = {"role": "vocabulary", "path": "vocab.txt", "digest": "sha256:" + "0"
 
 def sha(number: int) -> str:
     return f"sha256:{number:064x}"
+
+
+def not_certified(old: dict[str, Any], place: int, certification: dict[str, Any]) -> dict[str, Any]:
+    """With another certification of one artifact; the keys of version 1 follow."""
+    old["artifacts"][place]["certification"] = certification
+    return {**old, "certified": False, "quantization": {**old["quantization"], "certified": False}}
 
 
 CASES: dict[str, tuple[str, Any, str, str, str]] = {
@@ -99,15 +109,15 @@ CASES: dict[str, tuple[str, Any, str, str, str]] = {
         "degrading",
     ),
     "refused": (
-        "/artifacts/1/certification/state",
-        "refused",
+        "",
+        lambda old: not_certified(old, 1, {**old["artifacts"][1]["certification"], "state": "refused"}),
         "certification-changed",
         f"{INT8}.certification.state",
         "degrading",
     ),
     "refused where nothing was known": (
-        "/artifacts/0/certification",
-        {"state": "refused"},
+        "",
+        lambda old: not_certified(old, 0, {"state": "refused"}),
         "certification-added",
         f"{FP32}.certification.state",
         "degrading",
@@ -174,3 +184,23 @@ def test_case(pointer: str, to: Any, kind: str, path: str, severity: str, found_
     assert (kind, path, severity) in [
         (found.kind, found.path, found.severity) for found in found_after(pointer, to)
     ]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.004, None])
+def test_values_of_two_suites_are_not_compared(full: dict[str, Any], value: float | None) -> None:
+    """The very bytes, measured on another suite: neither better nor worse."""
+    other = copy.deepcopy(full)
+    int8 = other["artifacts"][1]
+    int8["checks"][0] |= {"value": value, "dataset": sha(91)}
+    int8["certification"]["evidence"]["suite"] = sha(91)
+    other["quant_recall_delta"] = 0.002
+    found = diff(Manifest.from_json(full), Manifest.from_json(other)).changes
+    values = [change for change in found if change.kind in ("check-value-changed", "recall-delta-changed")]
+    assert len(values) == 2
+    assert {(change.severity, change.note) for change in values} == {("notable", "measured on another suite")}
+
+
+def test_a_loss_that_grows_on_the_same_suite_is_degrading(full: dict[str, Any]) -> None:
+    other = copy.deepcopy(full) | {"quant_recall_delta": 0.002}
+    (change,) = diff(Manifest.from_json(full), Manifest.from_json(other)).changes
+    assert (change.kind, change.severity) == ("recall-delta-changed", "degrading")

@@ -66,6 +66,72 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         None,
         "at artifacts.1.certification: certified without evidence of the suite",
     ),
+    "certified, and refused": (
+        "/artifacts/1/certification/state",
+        "refused",
+        "certified is true, and certification.state",
+    ),
+    "certified, and unknown": (
+        "/artifacts/1/certification/state",
+        "unknown",
+        "certified is true, and certification.state",
+    ),
+    "certified as text": ("/certified", "yes", "at certified:"),
+    "certified as text in quantization": (
+        "/quantization/certified",
+        "yes",
+        "quantization.certified is neither",
+    ),
+    "certified as text beside the artifact": (
+        "/artifacts/1/metadata/certified",
+        "yes",
+        "artifacts.1.metadata.certified is neither",
+    ),
+    "certified beside an artifact that is not": (
+        "/artifacts/0/metadata/certified",
+        True,
+        "artifacts.0.metadata.certified is true, and",
+    ),
+    "not certified, and certified": (
+        "/artifacts/1/metadata/certified",
+        False,
+        "artifacts.1.metadata.certified is false, and",
+    ),
+    "certified in the quantization of another artifact": (
+        "/artifacts/0/metadata/quantization",
+        {"certified": True},
+        "artifacts.0.metadata.quantization.certified is true, and",
+    ),
+    "loss that nobody measured": (
+        "/artifacts/1/checks/0",
+        {"name": "quant_recall_delta", "metric": "recall", "value": 0.002, "verdict": "pass"},
+        "quant_recall_delta is 0.001, and no check",
+    ),
+    "loss above the limit at the top": (
+        "/quant_recall_delta",
+        0.2,
+        "quant_recall_delta is 0.2 beside certified",
+    ),
+    "loss above the limit": (
+        "/quantization",
+        {"certified": True, "quant_recall_delta": 0.001, "certification_limit": 0.0005},
+        "quantization.quant_recall_delta is 0.001 beside certified, and the limit is 0.0005",
+    ),
+    "loss that is no number": (
+        "/quantization/quant_recall_delta",
+        "0",
+        "quantization.quant_recall_delta is no",
+    ),
+    "check above its limit that passes": (
+        "/artifacts/1/checks/0",
+        {"name": "quant_recall_delta", "metric": "recall", "value": 0.4, "limit": 0.005, "verdict": "pass"},
+        "at artifacts.1.checks.0: quant_recall_delta is 0.4, its limit is 0.005",
+    ),
+    "check that failed": (
+        "/artifacts/1/checks/0",
+        {"name": "quant_recall_delta", "metric": "recall", "value": 0.001, "verdict": "fail"},
+        "at artifacts.1: certified, and the verdict",
+    ),
     "state": ("/artifacts/1/certification/state", "great", "at artifacts.1.certification.state:"),
     "verdict": ("/artifacts/1/checks/0/verdict", "ok", "at artifacts.1.checks.0.verdict:"),
     "samples negative": ("/artifacts/1/checks/0/samples", -1, "at artifacts.1.checks.0.samples:"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import InputError
-from onnxreg.schema.query import PREFERENCE, STATES, Judgement, Query, judge
+from onnxreg.schema.query import FLOATS, PREFERENCE, STATES, Judgement, Query, judge
 from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.where import parse
 from onnxreg.schema.where_fields import columns
@@ -41,7 +41,7 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
 
 def judged(artifacts: list[ArtifactSummary], query: Query) -> Judgement:
     asked = summary(artifacts)
-    return judge(asked, query.requirements(columns({}, asked)), query.formats)
+    return judge(asked, query.requirements(columns({}, asked)), query.formats, query.precision)
 
 
 def misses(query: Query, artifact: ArtifactSummary) -> bool:
@@ -77,10 +77,12 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
         return
     preference = [*(query.formats or PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
 
-    def rank(place: int) -> tuple[int, int, int, int]:
+    def rank(place: int) -> tuple[int, bool, int, int, int]:
         artifact = artifacts[place]
         state = STATES.index(artifact.state) if artifact.state in STATES else 1
-        return state, preference.index(artifact.format), artifact.size, place
+        named = query.formats or query.precision is not None
+        unproven = artifact.precision not in FLOATS and artifact.state != "certified"
+        return state, unproven and not named, preference.index(artifact.format), artifact.size, place
 
     assert judgement.best == min(fitting, key=rank)
 

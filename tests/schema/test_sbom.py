@@ -97,6 +97,7 @@ def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> N
 
 def test_why_an_artifact_was_refused(full: dict[str, Any]) -> None:
     full["artifacts"][1]["certification"] |= {"state": "refused", "reasons": ["NAME loses 0.02"]}
+    full["certified"] = full["quantization"]["certified"] = False
     found = component(make(full), "model_int8.onnx")
     assert "NAME loses 0.02" in found["modelCard"]["considerations"]["technicalLimitations"]
 
@@ -150,6 +151,7 @@ def test_whatever_a_manifest_has_or_lacks_the_bill_is_valid(
     if bare:
         keys = ("format", "path", "precision", "digest", "size")
         value["artifacts"] = [{key: item[key] for key in keys} for item in value["artifacts"]]
+        value |= {"certified": None, "quantization": None}
     if "license" in value:
         value["license"] = text
     make(value)

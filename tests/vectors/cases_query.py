@@ -71,6 +71,77 @@ def formats() -> list[Json]:
     return found
 
 
+def proof() -> list[Json]:
+    """What was quantized and is not certified comes after the rest of its state, unless formats or a precision are named."""
+    found = []
+    for precision in ("int8", "int4", "uint8", "mixed"):
+        state = STATES.one(
+            f"unproven {precision}",
+            artifact("small", "onnx-int8", precision=precision, size=10),
+            artifact("large", "zebra", precision="float32", size=999),
+        )
+        found.append(
+            vector(f"{precision} that nobody certified comes last", state, f"{V}/large", lower("small"))
+        )
+    for precision in ("float16", "bfloat16"):
+        state = STATES.one(
+            f"small {precision}",
+            artifact("small", "onnx-int8", precision=precision, size=10),
+            artifact("large", "onnx", precision="float32", size=999),
+        )
+        found.append(vector(f"{precision} needs no proof", state, f"{V}/small", lower("large")))
+    unproven = STATES.one(
+        "unproven",
+        artifact("small", "onnx-int8", precision="int8", size=10),
+        artifact("large", "onnx", precision="float32", size=999),
+        artifact("refused", "onnx", precision="float32", size=9, state="refused"),
+    )
+    refused = STATES.one(
+        "both refused",
+        artifact("small", "onnx-int8", precision="int8", size=10, state="refused"),
+        artifact("large", "onnx", precision="float32", size=999, state="refused"),
+    )
+    certified = STATES.one(
+        "proven",
+        artifact("small", "onnx-int8", precision="int8", size=10, state="certified"),
+        artifact("large", "onnx", precision="float32", size=999, state="certified"),
+    )
+    asked = {"formats": ["onnx-int8", "onnx"]}
+    return [
+        *found,
+        vector("the state comes before proof", unproven, f"{V}/large", lower("small", "refused")),
+        vector(
+            "no proof is better than a refusal",
+            unproven,
+            f"{V}/small",
+            [f"{V}/large too-large", *lower("refused")],
+            query={"max_size": 1100},
+        ),
+        vector("of refused ones the full precision", refused, f"{V}/large", lower("small")),
+        vector("a certificate is proof", certified, f"{V}/small", lower("large")),
+        vector(
+            "formats in order need no proof", unproven, f"{V}/small", lower("large", "refused"), query=asked
+        ),
+        vector(
+            "a precision that is named needs no proof",
+            unproven,
+            f"{V}/small",
+            [f"{V}/large precision", f"{V}/refused precision"],
+            query={"precision": "int8"},
+        ),
+        vector(
+            "no formats name none", unproven, f"{V}/large", lower("small", "refused"), query={"formats": []}
+        ),
+        vector(
+            "a device names nothing",
+            unproven,
+            f"{V}/large",
+            lower("small", "refused"),
+            device={"ort": "1.23"},
+        ),
+    ]
+
+
 def ranking() -> list[Json]:
     states = STATES.one(
         "all states",
@@ -356,4 +427,4 @@ def downloads() -> list[Json]:
 
 
 def vectors() -> list[Json]:
-    return [*formats(), *ranking(), *filters(), *sizes(), *recalls(), *wheres()]
+    return [*formats(), *proof(), *ranking(), *filters(), *sizes(), *recalls(), *wheres()]

@@ -154,7 +154,10 @@ def test_nothing_is_certified_without_evidence(
     done = certify(texts, parent, parent, **floors)
     assert done.verdict.state == "unknown"
     assert any(reason in given for given in done.verdict.reasons)
-    assert done.manifest_fields == done.config_fields == {}
+    shared = {"certified": False, "recall_delta_path": "recall_delta.json"}
+    for fields in (done.manifest_fields, done.config_fields, done.manifest_fields["quantization"]):
+        assert fields.items() >= shared.items() and "quant_recall_delta" not in fields
+    assert done.manifest_fields["certification"]["state"] == "unknown"
     assert {check["verdict"] for check in done.checks if check["name"] == "quant_recall_delta"} == {"unknown"}
     report = read(workspace)
     assert report["state"] == "unknown" and report["certified"] is False
