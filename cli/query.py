@@ -18,6 +18,7 @@ from onnxreg.registry import lookup
 from onnxreg.registry.search import candidates, tables
 from onnxreg.schema import where
 from onnxreg.schema.ref import is_name
+from onnxreg.schema.where_tree import And, Literal
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -52,6 +53,9 @@ def command(
             help="Only models whose name fits this pattern.", metavar="[NAME]", autocompletion=complete_name
         ),
     ] = "*",
+    profile: Annotated[
+        str | None, typer.Option(help="Only artifacts whose recipe has this profile.", metavar="NAME")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show so many at most.")] = None,
     export: Annotated[
         Path | None,
@@ -63,18 +67,19 @@ def command(
 ) -> None:
     """Find artifacts in every version of every model, yanked ones and pre-releases too, by name, version and path.
 
-    Fields are name, version, manifest, channels, newest, prerelease, yanked, pinned, task, family, license, format,
+    Fields are name, version, manifest, channels, newest, prerelease, yanked, pinned, task, family, license, profile, format,
     precision, path, digest, size, download_size, state, certified, opset, ort_format, providers, recall.LABEL and
     min_recall; without an expression, all artifacts are shown. The first question reads the manifests of older
     versions, later ones only what is new. Of a remote everything is read each time.
 
     With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
-    task, family, license, artifact: {format, precision, path, digest, size, download_size, state, certified, opset,
+    task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state, certified, opset,
     ort_format, providers, recall, min_recall}}]}; models counts those in matches, more says that --limit left some
     out, sizes are bytes, and null is what nobody knows. With --export: {path, rows}.
     """
     session: Session = context.obj.limited(max_age)
-    asked = None if expression is None else where.parse(expression)
+    asked = _with_profile(None if expression is None else where.parse(expression), profile)
+    profiled = as_json or export is not None
     place = session.place(remote, watched=False)
     if is_name(names):
         lookup.read_state(place, names)
@@ -82,9 +87,9 @@ def command(
     def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
         with _steps(session, as_json) as report:
             if remote is not None:
-                return candidates.query(place, asked, names, take, report)
+                return candidates.query(place, asked, names, take, report, profiled)
             with index(place) as search:
-                return search.query(asked, names, take, report)
+                return search.query(asked, names, take, report, profiled=profiled)
 
     if export is not None:
         tables.check_file(export)
@@ -94,6 +99,14 @@ def command(
         found, damages = ask(lambda rows: list(islice(rows, None if limit is None else limit + 1)))
         _show(session, found, limit, bool(damages), as_json)
     fail(damages, place.url)
+
+
+def _with_profile(asked: where.Expression | None, profile: str | None) -> where.Expression | None:
+    """The question, of artifacts with a profile only."""
+    if profile is None:
+        return asked
+    only = where.parse(f"profile = {Literal.of_text(profile)}")
+    return only if asked is None else where.Expression(And((only.tree, asked.tree)))
 
 
 def _steps(session: Session, as_json: bool) -> AbstractContextManager[Callable[[str], None]]:

@@ -1,6 +1,7 @@
 """Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -215,17 +216,23 @@ def read_catalog(data: bytes, name: str) -> dict[Version, Entry]:
         raise IntegrityError(f"the catalog of {name} is damaged: {error.message}") from error
 
 
-def read_summary(remote: Source, state: State, found: Found) -> VersionSummary:
-    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count."""
+def read_summary(remote: Source, state: State, found: Found, profiled: bool = False) -> VersionSummary:
+    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count.
+
+    `profiled`: with the profile of the recipe, which only the manifest has.
+    """
     held = held_summary(state, found.version)
-    if held is not None and held.manifest == found.entry.manifest:
+    if held is not None and held.manifest == found.entry.manifest and not profiled:
         return held.after(state.verdicts(found.entry))
     from onnxreg.registry.manifests import read_manifest
     from onnxreg.schema.summary import summarize
 
     data = read_blob(remote, found.entry.manifest)
     manifest = read_manifest(data, found.entry.manifest, found.name)
-    summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = held
+    if summary is None or summary.manifest != found.entry.manifest:
+        summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = replace(summary, profile=None if manifest.recipe is None else manifest.recipe.profile)
     return summary.after(state.verdicts(found.entry))
 
 

@@ -111,7 +111,7 @@ def resolve_in(
 ) -> Resolution:
     """As `resolve`, in a state that was read before."""
     outcome = resolve_among(
-        state, _offers(remote, state, ref), query, device, partial(read_operators, remote), ref.is_bare
+        state, _offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
     )
     artifact = outcome.artifact
     if artifact is None or outcome.offer is None:
@@ -123,12 +123,13 @@ def resolve_in(
     return Resolution(found, artifact, outcome.size, files, outcome)
 
 
-def _offers(remote: Source, state: State, ref: Ref) -> Iterator[Offer]:
+def _offers(remote: Source, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
+    profiled = query.where is not None and "profile" in query.where.fields()
     known = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
     for each in known or [ref]:
         found = find_in(remote, state, each)
-        yield Offer(found.version, _here(remote, found), read_summary(remote, state, found))
+        yield Offer(found.version, _here(remote, found), read_summary(remote, state, found, profiled))
 
 
 def _here(remote: Source, found: Found) -> Entry:

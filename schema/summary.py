@@ -99,7 +99,10 @@ class ArtifactSummary:
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """One version: its manifest, its artifacts, and the companions they share."""
+    """One version: its manifest, its artifacts, and the companions they share.
+
+    `profile` is that of the recipe. It is no part of the index file's summary: see `lookup.read_summary`.
+    """
 
     manifest: Digest
     size: int
@@ -108,6 +111,7 @@ class VersionSummary:
     task: str | None = None
     family: str | None = None
     license: str | None = None
+    profile: str | None = None
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:

@@ -39,6 +39,9 @@ class Same(NamedTuple):
     value: Any
 
 
+CHARACTERS = 8
+"""So many characters that are held against a pattern are a step."""
+
 Columns = Callable[[str], Sequence[Any] | Same]
 """The values of a field, row by row."""
 Rows = Sequence[int]
@@ -126,7 +129,14 @@ def _of_value(leaf: Leaf) -> Test:
 
 def _like(pattern: str) -> Test:
     fits = matcher(pattern)
-    return lambda found: found is not None and fits(found)
+
+    def passes(found: Any) -> bool:
+        if found is None:
+            return False
+        spend(len(found) // CHARACTERS)
+        return fits(found)
+
+    return passes
 
 
 def _compared(compare: Callable[[Any, Any], bool], literal: Literal) -> Test:

@@ -43,6 +43,7 @@ FIELDS: Final[dict[str, Kind]] = {
     "task": Kind.TEXT,
     "family": Kind.TEXT,
     "license": Kind.TEXT,
+    "profile": Kind.TEXT,
     "format": Kind.TEXT,
     "precision": Kind.TEXT,
     "path": Kind.TEXT,
@@ -103,7 +104,12 @@ def columns(standing: Mapping[str, Any], summary: "VersionSummary") -> "Columns"
 
 
 def _shared(summary: "VersionSummary") -> dict[str, Any]:
-    return {"task": summary.task, "family": summary.family, "license": summary.license}
+    return {
+        "task": summary.task,
+        "family": summary.family,
+        "license": summary.license,
+        "profile": summary.profile,
+    }
 
 
 def column(summary: "VersionSummary", name: str) -> Sequence[Any]:

@@ -116,7 +116,7 @@ async function judge(state, version, query, device, operatorSet) {
   /** @type {Requirement[]} */
   const requirements = [
     ...query.requirements,
-    ['where', (artifact) => !query.where || query.where({ ...contents(summary, artifact), ...standing })],
+    ['where', (artifact) => !query.where || query.where(unread({ ...contents(summary, artifact), ...standing }))],
     ['not-held', (artifact) => !held || held.includes(artifact.path)],
     ...(device?.requirements ?? []),
   ]
@@ -226,6 +226,15 @@ function standingOf(state, version) {
     yanked: Boolean(yanks),
     pinned: pinned === true,
   }
+}
+
+/** A candidate whose profile, which no index file has, is an error instead of unknown. @param {Json} candidate */
+function unread(candidate) {
+  return Object.defineProperty(candidate, 'profile', {
+    get() {
+      throw new InputError('the profile of a version is in no index file: ask with reg resolve')
+    },
+  })
 }
 
 /** The fields of a candidate that its manifest decides. @param {Json} summary @param {Json} artifact */

@@ -19,7 +19,7 @@ const DIGITS = 15
 /** @type {Record<string, string>} */
 const KINDS = {
   name: 'text', version: 'version', manifest: 'text', channels: 'list', newest: 'flag', prerelease: 'flag',
-  yanked: 'flag', pinned: 'flag', task: 'text', family: 'text', license: 'text', format: 'text', precision: 'text',
+  yanked: 'flag', pinned: 'flag', task: 'text', family: 'text', license: 'text', profile: 'text', format: 'text', precision: 'text',
   path: 'text', digest: 'text', size: 'size', download_size: 'size', state: 'text', certified: 'flag',
   opset: 'number', ort_format: 'number', providers: 'list', recall: 'share', min_recall: 'share',
 }

@@ -35,10 +35,20 @@ FLAGS = tuple(name for name, kind in FIELDS.items() if kind is Kind.FLAG)
 
 
 def fill(
-    database: sqlite3.Connection, remote: Source, pattern: str, report: Callable[[str], None]
+    database: sqlite3.Connection,
+    remote: Source,
+    pattern: str,
+    report: Callable[[str], None],
+    profiled: bool = False,
 ) -> list[str]:
-    """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be."""
-    rows = database.execute("SELECT name FROM models WHERE NOT whole AND damage IS NULL ORDER BY name")
+    """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be.
+
+    `profiled`: with their profiles.
+    """
+    level = 2 if profiled else 1
+    rows = database.execute(
+        "SELECT name FROM models WHERE whole < ? AND damage IS NULL ORDER BY name", (level,)
+    )
     stale = [name for (name,) in rows.fetchall() if fnmatchcase(name, pattern)]
     if not stale:
         return []
@@ -46,26 +56,26 @@ def fill(
 
     damages: list[str] = []
     for batch in candidates.batches(stale, report):
-        known = dict(item for name in batch for item in _known(database, name))
-        told = candidates.read(remote, batch, known)
+        known = dict(item for name in batch for item in _known(database, name, profiled))
+        told = candidates.read(remote, batch, known, profiled)
         with transaction(database):
             for model in told:
-                damages += [*model.damages, *_store(database, model)]
+                damages += [*model.damages, *_store(database, model, profiled)]
     return damages
 
 
-def _known(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, "Contents"]]:
+def _known(database: sqlite3.Connection, name: str, profiled: bool) -> Iterator[tuple[str, "Contents"]]:
     """What the manifests of a model say, as far as they were read before."""
     rows = database.execute(
         f"SELECT manifest, rank, {', '.join(OF_MANIFEST)} FROM models JOIN candidates ON model = id "
-        "WHERE name = ? ORDER BY rank, position",
-        (name,),
+        "WHERE name = ? AND (profile IS NOT NULL OR NOT ?) ORDER BY rank, position",
+        (name, profiled),
     )
     for (manifest, _), group in groupby(rows, key=itemgetter(0, 1)):
         yield manifest, [_decoded(OF_MANIFEST, row[2:]) for row in group]
 
 
-def _store(database: sqlite3.Connection, told: "Told") -> list[str]:
+def _store(database: sqlite3.Connection, told: "Told", profiled: bool) -> list[str]:
     """Replace the candidates of a model; returns what stands in the way."""
     found = database.execute("SELECT id FROM models WHERE name = ?", (told.name,)).fetchone()
     if found is None:
@@ -74,19 +84,26 @@ def _store(database: sqlite3.Connection, told: "Told") -> list[str]:
     database.execute("DELETE FROM candidates WHERE model = ?", (model,))
     values = ", ".join("?" * (3 + len(COLUMNS)))
     try:
-        database.executemany(f"INSERT INTO candidates VALUES({values})", _rows(model, told.candidates))
+        database.executemany(
+            f"INSERT INTO candidates VALUES({values})", _rows(model, told.candidates, profiled)
+        )
     except (OverflowError, UnicodeEncodeError) as error:
         database.execute("DELETE FROM candidates WHERE model = ?", (model,))
         return [f"the artifacts of {told.name} cannot be listed: {error}"]
-    whole = not told.damages
-    database.execute("UPDATE models SET whole = ? AND head IS ? WHERE id = ?", (whole, told.head, model))
+    level = 0 if told.damages else 2 if profiled else 1
+    database.execute(
+        "UPDATE models SET whole = CASE WHEN head IS ? THEN ? ELSE 0 END WHERE id = ?",
+        (told.head, level, model),
+    )
     return []
 
 
-def _rows(model: int, found: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+def _rows(model: int, found: Iterable[dict[str, Any]], profiled: bool) -> Iterator[tuple[Any, ...]]:
     for rank, (_, group) in enumerate(groupby(found, key=itemgetter("version"))):
         for position, candidate in enumerate(group):
             told = {**candidate, **{name: json.dumps(candidate[name]) for name in JSON}}
+            if profiled:
+                told["profile"] = candidate["profile"] or ""
             yield (model, rank, position, *(told[name] for name in COLUMNS))
 
 
@@ -117,12 +134,17 @@ def bounded(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def matching(
-    database: sqlite3.Connection, expression: "Expression | None", pattern: str, limit: int | None = None
+    database: sqlite3.Connection,
+    expression: "Expression | None",
+    pattern: str,
+    limit: int | None = None,
+    profiled: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The candidates that fit, by name, then version, then path; at most `limit`."""
+    """The candidates that fit, by name, then version, then path; at most `limit`. The profile is None unless `profiled`."""
     condition = None if expression is None else Condition(database, expression.tree)
     database.create_function("is_asked", 1, lambda name: fnmatchcase(name, pattern), deterministic=True)
-    columns = ", ".join(f"candidates.{name}" for name in COLUMNS)
+    hidden = () if profiled else ("profile",)
+    columns = ", ".join("NULL" if name in hidden else f"candidates.{name}" for name in COLUMNS)
     rows = database.execute(
         f"SELECT name, {columns} FROM models CROSS JOIN candidates ON model = id "
         f"WHERE damage IS NULL AND is_asked(name) AND {'TRUE' if condition is None else condition.sql} "
@@ -143,4 +165,5 @@ def _decoded(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
 _READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     *((name, json.loads) for name in JSON),
     *((name, bool) for name in FLAGS),
+    ("profile", lambda profile: profile or None),
 )

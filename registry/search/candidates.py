@@ -52,18 +52,25 @@ def query(
     pattern: str,
     take: Callable[[Iterator[dict[str, Any]]], Answer],
     report: Callable[[str], None] = lambda step: None,
+    profiled: bool = False,
 ) -> tuple[Answer, list[str]]:
     """As `SearchIndex.query`, of a registry elsewhere: every index file and older manifest is read, nothing is kept."""
     names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
     damages: list[str] = []
+    profiled = profiled or asks_profile(expression)
 
     def fitting() -> Iterator[dict[str, Any]]:
         for batch in batches(names, report):
-            for model in read(remote, batch, {}):
+            for model in read(remote, batch, {}, profiled):
                 damages.extend(model.damages)
                 yield from (one for one in model.candidates if expression is None or expression.matches(one))
 
     return take(fitting()), damages
+
+
+def asks_profile(expression: Expression | None) -> bool:
+    """Whether an expression asks for what only manifests have."""
+    return expression is not None and "profile" in expression.fields()
 
 
 def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Sequence[str]]:
@@ -73,10 +80,13 @@ def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Seq
         yield names[start : start + BATCH]
 
 
-def read(remote: Source, names: Collection[str], known: Known) -> list[Told]:
-    """The candidates of some models, in order; several requests are made at a time."""
+def read(remote: Source, names: Collection[str], known: Known, profiled: bool = False) -> list[Told]:
+    """The candidates of some models, in order; several requests are made at a time.
+
+    `profiled`: with their profiles, for which every manifest is read.
+    """
     stop = threading.Event()
-    models = run_parallel(lambda name: _Model(remote, name, known), names, stop)
+    models = run_parallel(lambda name: _Model(remote, name, known, profiled), names, stop)
     missing = [(model, version) for model in models for version in model.missing()]
     run_parallel(lambda asked: asked[0].read(asked[1]), missing, stop)
     return [model.told() for model in models]
@@ -85,7 +95,8 @@ def read(remote: Source, names: Collection[str], known: Known) -> list[Told]:
 class _Model:
     """One model while it is read. Nothing is raised: what cannot be read is among the damages."""
 
-    def __init__(self, remote: Source, name: str, known: Known) -> None:
+    def __init__(self, remote: Source, name: str, known: Known, profiled: bool) -> None:
+        self._profiled = profiled
         self._remote = remote
         self._name = name
         self._contents = dict(known)
@@ -109,7 +120,9 @@ class _Model:
         assert self._state is not None, "a model without a state has no versions"
         entry = self._entries[version]
         try:
-            summary = lookup.read_summary(self._remote, self._state, Found(self._name, version, entry))
+            summary = lookup.read_summary(
+                self._remote, self._state, Found(self._name, version, entry), self._profiled
+            )
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
@@ -121,7 +134,7 @@ class _Model:
         if self._state is None:
             return Told(self._name, None, [], self._damages)
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
-            return read(self._remote, [self._name], self._contents)[0]
+            return read(self._remote, [self._name], self._contents, self._profiled)[0]
         verdicts = self._state.verdicts
         found = [
             {**_standing(self._state, version, entry), **_after(verdicts(entry), artifact)}

@@ -27,7 +27,7 @@ SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # What registry.json, index and the directories below it looked like when they were read; see `scan.mark`.
     "CREATE TABLE places(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID",
-    # `damage` says why nothing else is known of a model; `whole`: `candidates` has what there is as of `head`.
+    # `damage` says why nothing else is known of a model; `whole`: `candidates` has what there is as of `head`, 2: with profiles too.
     """CREATE TABLE models(
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, place TEXT NOT NULL, mark TEXT NOT NULL,
         newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, damage TEXT,
@@ -61,11 +61,12 @@ SCHEMA = (
     "CREATE INDEX artifacts_by_model ON artifacts(model)",
     "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
     # Every artifact of every version that can be had, with its fields as `where_fields` has them; see `asking`.
+    # The profile is null where no manifest was read for it, and empty where the manifest has none.
     """CREATE TABLE candidates(
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
         version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
         newest INTEGER NOT NULL, prerelease INTEGER NOT NULL, yanked INTEGER NOT NULL, pinned INTEGER NOT NULL,
-        task TEXT, family TEXT, license TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
+        task TEXT, family TEXT, license TEXT, profile TEXT, format TEXT NOT NULL, precision TEXT NOT NULL, path TEXT NOT NULL,
         digest TEXT NOT NULL, size INTEGER NOT NULL, download_size INTEGER NOT NULL, state TEXT NOT NULL,
         certified INTEGER NOT NULL, opset INTEGER, ort_format INTEGER, providers TEXT NOT NULL, recall TEXT NOT NULL,
         min_recall REAL, PRIMARY KEY(model, rank, position)) WITHOUT ROWID""",

@@ -141,9 +141,11 @@ class SearchIndex:
         take: Callable[[Iterator[dict[str, Any]]], Answer],
         report: Callable[[str], None] = lambda step: None,
         limit: int | None = None,
+        profiled: bool = False,
     ) -> tuple[Answer, list[str]]:
         """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
 
+        The profile is None unless the expression asks for it, or `profiled`: for that every manifest is read.
         With a `limit` it gets no more of them, and memory does not grow with the others.
 
         Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
@@ -151,10 +153,12 @@ class SearchIndex:
         """
         from onnxreg.registry.search import asking
 
+        with_profiles = profiled or (expression is not None and "profile" in expression.fields())
+
         def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
-            damages = asking.fill(database, self._remote, pattern, report)
+            damages = asking.fill(database, self._remote, pattern, report, with_profiles)
             with asking.bounded(database):
-                found = take(asking.matching(database, expression, pattern, limit))
+                found = take(asking.matching(database, expression, pattern, limit, with_profiles))
             return found, _damages(database, pattern) + damages
 
         return self._answer(ask)

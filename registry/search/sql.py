@@ -19,6 +19,9 @@ from onnxreg.schema.where_tree import Among, And, Comparison, Flag, Leaf, Litera
 JSON = ("channels", "providers", "recall")
 """The columns that hold JSON."""
 
+COLUMNS = {"name": "models.name", "profile": "nullif(candidates.profile, '')"}
+"""What a field is in SQL, where that is not its column."""
+
 
 class Condition:
     """`sql` with its `parameters`, to be used with this connection: functions that it calls are made there."""
@@ -37,7 +40,7 @@ class Condition:
                 return f"({' OR '.join(map(self._of, operands))})"
             case Not(operand):
                 return f"NOT {self._of(operand)}"
-        column = "models.name" if node.field.name == "name" else f"candidates.{node.field.name}"
+        column = COLUMNS.get(node.field.name, f"candidates.{node.field.name}")
         match node:
             case Flag():
                 return column

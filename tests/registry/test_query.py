@@ -101,6 +101,7 @@ def truth(remote: LocalRemote) -> list[Row]:
                     "task": manifest.task,
                     "family": manifest.family,
                     "license": manifest.license,
+                    "profile": None,
                 }
                 artifacts = sorted(manifest.artifacts, key=lambda artifact: artifact.path)
                 found += [standing | _artifact(artifact, manifest.files) for artifact in artifacts]
@@ -247,11 +248,11 @@ def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
     registry = Registry(home.root)
     summary = lookup.read_summary
 
-    def late(remote: LocalRemote, state: Any, found: lookup.Found) -> Any:
+    def late(remote: LocalRemote, state: Any, found: lookup.Found, profiled: bool = False) -> Any:
         if str(found.version) == OLD:
             registry.drop(f"{FIRST}:{OLD}")
             registry.gc()
-        return summary(remote, state, found)
+        return summary(remote, state, found, profiled)
 
     monkeypatch.setattr(lookup, "read_summary", late)
     (model,) = candidates.read(home, [FIRST], {})

@@ -1,0 +1,105 @@
+"""The profile of a recipe as a field of questions: it is in no index file, and is read from the manifests."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.registry import Registry, lookup
+from onnxreg.registry.search import candidates
+from onnxreg.registry.search.index import SearchIndex
+from onnxreg.schema import where
+from onnxreg.schema.draft import Draft
+from onnxreg.schema.errors import NotFoundError
+from onnxreg.schema.query import Query
+
+MakeDraft = Callable[..., Draft]
+Reg = Callable[..., Any]
+
+
+@pytest.fixture
+def profiled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """`acme/pii` 0.1.0 of the profile mobile, 0.2.0 of web, and 0.3.0 of none."""
+    for number, profile in enumerate(("mobile", "web", None), 1):
+        draft = make_draft(seed=str(number))
+        recipe = {"profile": profile, "profile_version": 1, "steps": [], "tools": {}}
+        fields = {**draft.fields, **({"recipe": recipe} if profile else {})}
+        registry.add(replace(draft, fields=fields), f"0.{number}.0")
+    return registry
+
+
+QUESTIONS = {
+    "profile = mobile": {"0.1.0"},
+    "profile != mobile": {"0.2.0"},
+    "not profile = mobile": {"0.2.0", "0.3.0"},
+    "profile ~ '*'": {"0.1.0", "0.2.0"},
+    "profile in (web, mobile)": {"0.1.0", "0.2.0"},
+    "profile not in (web)": {"0.1.0"},
+    "profile = ''": set(),
+}
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_the_index_and_a_remote_answer_alike(profiled: Registry, text: str) -> None:
+    expression = where.parse(text)
+    for _ in range(2):
+        with SearchIndex(profiled.store) as search:
+            assert search.query(None, "*", len_of)[0] == 6
+            found = search.query(expression, "*", versions)[0]
+        assert found == QUESTIONS[text]
+    assert candidates.query(profiled.store, expression, "*", versions)[0] == QUESTIONS[text]
+
+
+def versions(rows: Any) -> set[str]:
+    return {row["version"] for row in rows}
+
+
+def len_of(rows: Any) -> int:
+    return len(list(rows))
+
+
+def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) -> None:
+    expression = where.parse("profile = mobile")
+    with SearchIndex(profiled.store) as search:
+        assert search.query(expression, "*", versions)[0] == {"0.1.0"}
+        draft = make_draft(seed="4")
+        recipe = {"profile": "mobile", "profile_version": 1, "steps": [], "tools": {}}
+        profiled.add(replace(draft, fields={**draft.fields, "recipe": recipe}), "0.4.0")
+        search.refresh()
+        assert search.query(None, "*", len_of)[0] == 8
+        assert search.query(expression, "*", versions)[0] == {"0.1.0", "0.4.0"}
+
+
+def test_resolve_reads_it(profiled: Registry) -> None:
+    asked = Query(where=where.parse("profile = mobile"))
+    assert str(profiled.resolve("acme/pii:0.1.0", asked).found.version) == "0.1.0"
+    with pytest.raises(NotFoundError):
+        profiled.resolve("acme/pii:0.2.0", asked)
+
+
+def test_the_index_file_does_not_have_it(profiled: Registry) -> None:
+    state = lookup.read_state(profiled.store, "acme/pii")
+    assert all("profile" not in summary for summary in state.summaries.values())
+
+
+def test_the_command_line(profiled: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from onnxreg.cli.main import main
+
+    home = ["--registry", str(profiled.store.root)]
+    for words, wanted in (
+        (["--profile", "web"], [("0.2.0", "web")]),
+        (["version > 0.1.0", "--profile", "mobile"], []),
+        (["version < 0.2.0 or profile = web", "--profile", "mobile"], [("0.1.0", "mobile")]),
+        (["not yanked"], [("0.1.0", "mobile"), ("0.2.0", "web"), ("0.3.0", None)]),
+    ):
+        assert main([*home, "query", *words, "--json"]) == 0
+        matches = json.loads(capsys.readouterr().out)["matches"]
+        assert [(each["version"], each["profile"]) for each in matches[::2]] == wanted
+    target = Path(profiled.store.root).parent / "all.jsonl"
+    assert main([*home, "query", "--export", str(target)]) == 0
+    rows = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [row["profile"] for row in rows] == ["mobile", "mobile", "web", "web", None, None]
