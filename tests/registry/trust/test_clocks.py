@@ -1,0 +1,122 @@
+"""Clocks that are wrong: times that events claim, the reader's clock, and what is remembered with a stamp of the future.
+
+No time in a log decides anything but `gc --keep-days`, which says so.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tamper import Tree, event
+from world import MODEL, World
+
+from onnxreg.cli.main import main
+
+TIMES = {
+    "the year 1": "0001-01-01T00:00:00Z",
+    "1970": "1970-01-01T00:00:00Z",
+    "a year ago": "2025-01-01T00:00:00Z",
+    "2038": "2038-01-19T03:14:08Z",
+    "the year 9999": "9999-12-31T23:59:59Z",
+}
+NO_TIMES = {
+    "no time": "",
+    "a local time": "2026-01-01T00:00:00+02:00",
+    "a fraction": "2026-01-01T00:00:00.5Z",
+    "lower case": "2026-01-01t00:00:00z",
+    "a number": 1767225600,
+}
+DAY = 86400
+
+
+def resolve(world: World, tmp_path: Path, *more: str) -> int:
+    return main(["--registry", str(tmp_path / "own"), "resolve", MODEL, "--remote", str(world.tree), *more])
+
+
+def claim(world: World, claimed: object, number: int = -1) -> None:
+    tree = Tree(world.tree)
+    lines = tree.lines(MODEL)
+    lines[number] = event(lines[number], time=claimed)
+    tree.remake(MODEL, lines, world.release)
+
+
+@pytest.mark.parametrize("which", ["the first line", "the last line"])
+@pytest.mark.parametrize("claimed", TIMES)
+def test_a_claimed_time_changes_no_answer(
+    world: World, own_user: Path, tmp_path: Path, claimed: str, which: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where lines go back in time; signatures count in the order of the log."""
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text(world.trust("[[require]]", 'models = ["acme/*"]', "lines = true"))
+    claim(world, TIMES[claimed], 0 if which == "the first line" else -1)
+    assert resolve(world, tmp_path, "--json", "--max-age", "1d") == 0
+    assert '"1.1.0"' in capfd.readouterr().out
+    assert main(["--registry", str(world.tree), "verify"]) == 0
+    assert main(["--registry", str(world.tree), "log", MODEL]) == 0
+
+
+@pytest.mark.parametrize("claimed", NO_TIMES)
+def test_what_is_no_time_is_damage(world: World, tmp_path: Path, claimed: str) -> None:
+    tree = Tree(world.tree)
+    tree.edit_line(MODEL, 3, lambda line: line["event"].update(time=NO_TIMES[claimed]))
+    assert resolve(world, tmp_path) == 4
+    assert main(["--registry", str(world.tree), "verify"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("days", "status"), [(0, 0), (-2, 8), (2, 8), (-400, 8), (400, 8), (-5000, 8), (5000, 8)]
+)
+def test_max_age_offline_counts_from_now_both_ways(
+    world: World, tmp_path: Path, days: int, status: int
+) -> None:
+    """What was last seen at a time to come was seen by a clock that was wrong: its age is not known to be small."""
+    assert resolve(world, tmp_path) == 0
+    stamps = [path for path in (tmp_path / "own" / "local" / "tracking").rglob("*") if path.is_file()]
+    for path in stamps:
+        when = time.time() + days * DAY
+        os.utime(path, (when, when))
+    assert resolve(world, tmp_path, "--offline", "--max-age", "1d") == status
+    assert resolve(world, tmp_path, "--offline") == 0
+
+
+@pytest.mark.parametrize(("days", "status"), [(0, 0), (-2, 8), (2, 8), (-5000, 8), (5000, 8)])
+def test_max_age_of_a_copy_that_is_behind(
+    world: World, own_user: Path, tmp_path: Path, days: int, status: int
+) -> None:
+    """How long the newer log has been known is counted both ways too."""
+    assert resolve(world, tmp_path) == 0
+    state = Path(os.environ["ONNXREG_STATE"])
+    for path in state.rglob("*.json"):
+        when = time.time() + days * DAY
+        os.utime(path, (when, when))
+    words = ["--registry", str(tmp_path / "another"), "resolve", MODEL, "--remote", str(world.old)]
+    assert main([*words, "--max-age", "1d"]) == status
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize(("date", "status"), [("1970-01-01", 4), ("2026-01-02", 4), ("9999-12-31", 4)])
+def test_the_date_of_a_revocation_decides_nothing(
+    world: World, own_user: Path, tmp_path: Path, date: str, status: int
+) -> None:
+    """A thief can claim any time, so neither a date before nor one after the lines saves the key."""
+    own_user.mkdir(parents=True, exist_ok=True)
+    lines = ["[[revoked]]", 'key = "release"', f"date = {date}", 'reason = "stolen"']
+    need = ["[[require]]", 'models = ["acme/*"]', "lines = true"]
+    (own_user / "trust").write_text(world.trust(*lines, *need))
+    assert resolve(world, tmp_path) == status
+
+
+@pytest.mark.parametrize("claimed", TIMES)
+def test_retention_by_days_believes_what_publishers_claim(
+    world: World, claimed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The one place where a clock decides: what claims to be young is kept, what claims to be old goes."""
+    claim(world, TIMES[claimed], 0)
+    capfd.readouterr()
+    assert main(["--registry", str(world.tree), "gc", "--keep-days", "30", "--dry-run", "--json"]) == 0
+    is_young = claimed in ("2038", "the year 9999")
+    assert ("0.9.0" in capfd.readouterr().out) is not is_young
