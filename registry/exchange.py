@@ -113,7 +113,7 @@ class Exchange:
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
         tracking = Tracking(self.store, remote.registry_id, remote.url)
-        tracked = Tracked(Watched(remote, self.heads), tracking)
+        tracked = Tracked(Watched(remote, self.heads, tracking.store), tracking)
         with tracking.doubted(ref.name):
 
             def read(index: IndexFile | None) -> tuple[list[lookup.Found], Ledger, IndexFile | None]:

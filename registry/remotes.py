@@ -185,7 +185,7 @@ class Remotes:
         if not offline:
             remote = self.open(place)
             tracking = Tracking(self.registry, remote.registry_id, remote.url)
-            return Tracked(Watched(remote, heads or Heads()), tracking)
+            return Tracked(Watched(remote, heads or Heads(), tracking.store), tracking)
         url = self.url_of(place)
         tracking = Tracking(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:

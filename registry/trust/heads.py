@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.blobs import fetcher
 from onnxreg.registry.disk import replace_file
 from onnxreg.registry.home import state_directory
-from onnxreg.registry.storage import IndexFile, Refreshing, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Refreshing, Source
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import EXTENT, HostError, InputError, IntegrityError, placed
 from onnxreg.schema.ref import POLICY_LOG
@@ -97,8 +97,18 @@ class Heads:
     def _damaged(self, registry_id: str, name: str) -> IntegrityError:
         return IntegrityError(f"the known head of {name} is damaged", f"reg trust reset {registry_id} {name}")
 
-    def check(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str = "") -> bool:
+    def check(
+        self,
+        place: Source,
+        name: str,
+        index: IndexFile | None,
+        before: Any,
+        policy: str = "",
+        near: Sequence[BlobReader] = (),
+    ) -> bool:
         """Compare what a place says of a model with what was known `before` (see `recall`), and remember it.
+
+        Sealed parts of the log are read from the place, or from others that are `near`.
 
         Whether these very bytes were accepted before under this `policy` (the digest of a trust file).
 
@@ -110,12 +120,20 @@ class Heads:
                 return same == policy
         with placed(place.url):
             try:
-                return self._compare(place, name, index, before, policy)
+                return self._compare(place, name, index, before, policy, near)
             except InputError as error:
                 what = f"the index of {name} in {place.url} is damaged: {error.message}"
                 raise IntegrityError(what, EXTENT) from error
 
-    def _compare(self, place: Source, name: str, index: IndexFile | None, before: Any, policy: str) -> bool:
+    def _compare(
+        self,
+        place: Source,
+        name: str,
+        index: IndexFile | None,
+        before: Any,
+        policy: str,
+        near: Sequence[BlobReader],
+    ) -> bool:
         from onnxreg.registry.trust.states import check_state
         from onnxreg.schema.heads import Behind, Seen, compare
 
@@ -135,9 +153,10 @@ class Heads:
         went_back = known is not None and seq < known.places.get(where, 0)
         if known is not None and went_back and known.digest_at(seq) in (None, seen.state.head):
             raise _back(place, name, seq, known.places[where])
-        sealed = partial(_sealed, place, seen.state.segments)
+        fetch = fetcher(*near, place)
+        sealed = partial(_sealed, fetch, seen.state.segments)
         found = compare(known, seen, sealed)
-        check_state(None if isinstance(found, Behind) else known, seen, partial(read_blob, place), sealed)
+        check_state(None if isinstance(found, Behind) else known, seen, fetch, sealed)
         if isinstance(found, Behind):
             assert known is not None
             self._behind(place, name, known, seq, found)
@@ -263,8 +282,8 @@ def _place(place: Source) -> str:
     return os.path.abspath(root) if isinstance(root, Path) else place.url  # noqa: PTH100
 
 
-def _sealed(place: Source, segments: Sequence[Digest], number: int) -> list[bytes]:
-    return read_blob(place, segments[number]).removesuffix(b"\n").split(b"\n")
+def _sealed(fetch: Callable[[Digest], bytes], segments: Sequence[Digest], number: int) -> list[bytes]:
+    return fetch(segments[number]).removesuffix(b"\n").split(b"\n")
 
 
 def _back(place: Source, name: str, seq: int, known: int) -> IntegrityError:

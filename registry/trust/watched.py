@@ -1,11 +1,11 @@
 """A registry whose index files are held against known heads, and against the reader's trust file where there is one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.around import Around, layers
-from onnxreg.registry.storage import IndexFile, Refreshing, Source
+from onnxreg.registry.storage import BlobReader, IndexFile, Refreshing, Source
 from onnxreg.registry.trust.heads import Heads
 from onnxreg.registry.trust.reading import trust_digest, trust_if_any
 from onnxreg.schema.errors import IntegrityError
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 class Watched(Around):
     """A source that refuses an index file which contradicts what was seen before, or is not signed as it must be."""
 
-    def __init__(self, source: Source, heads: Heads) -> None:
+    def __init__(self, source: Source, heads: Heads, *near: BlobReader) -> None:
+        """`near`: further places where documents of the log may be read."""
         super().__init__(source)
         self._heads = heads
+        self._near = near
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         """What is there now. ForkError, IntegrityError."""
@@ -29,7 +31,7 @@ class Watched(Around):
             self.source,
             name,
             known,
-            lambda found: hold_against_known(self.source, name, found, self._heads, before),
+            lambda found: hold_against_known(self.source, name, found, self._heads, before, *self._near),
         )
 
 
@@ -74,10 +76,12 @@ def recheck(
     return found
 
 
-def hold_against_known(source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any) -> None:
+def hold_against_known(
+    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, *near: BlobReader
+) -> None:
     """Hold an index file that was read against what was known before, then, where it is new, against the trust file."""
     policy = trust_digest()
-    accepted = _compare(source, name, index, heads, before, policy)
+    accepted = _compare(source, name, index, heads, before, policy, near)
     if policy and index is not None and not accepted:
         _enforce(source, name, index)
         heads.approve(source, name, index, policy)
@@ -94,11 +98,17 @@ def refuse_the_past(source: Source, heads: Heads, names: Iterable[str]) -> None:
 
 
 def _compare(
-    source: Source, name: str, index: IndexFile | None, heads: Heads, before: Any, policy: str = ""
+    source: Source,
+    name: str,
+    index: IndexFile | None,
+    heads: Heads,
+    before: Any,
+    policy: str = "",
+    near: Sequence[BlobReader] = (),
 ) -> bool:
     if name == POLICY_LOG:
         return heads.check_policies(source, index, before, policy)
-    return heads.check(source, name, index, before, policy)
+    return heads.check(source, name, index, before, policy, near)
 
 
 def _enforce(source: Source, name: str, index: IndexFile) -> None:
