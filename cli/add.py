@@ -1,5 +1,6 @@
 """`reg add`: registering model files that exist already."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,19 +9,32 @@ import typer
 from onnxreg.cli.options import Json, NewName, NewVersion
 from onnxreg.cli.published import announce
 from onnxreg.cli.session import Session
+from onnxreg.schema.errors import InputError
+from onnxreg.schema.pipeline import check_member
 from onnxreg.schema.version import Version
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",
     "reg add model.onnx model.onnx.golden.json --name acme/ner",
+    "reg add --member detector=det.onnx --member recognizer=rec.onnx --name acme/ocr",
     "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
 )
 
 
 def command(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="Models (.onnx, .ort) and their companions.")],
     name: NewName,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Models (.onnx, .ort) and their companions.")
+    ] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            help="A model that works together with others, under this name; may be repeated.",
+            metavar="NAME=FILE",
+        ),
+    ] = None,
     version: NewVersion = None,
     format: Annotated[str | None, typer.Option(help="The format's name, instead of the file's own.")] = None,
     precision: Annotated[
@@ -30,17 +44,39 @@ def command(
 ) -> None:
     """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
 
+    Models of one version are alternatives: `reg resolve` picks one, so their inputs and outputs must agree. Models that work
+    together are members of a pipeline: --member detector=det.onnx --member recognizer=rec.onnx (docs/families.md).
+
     A file that lies as it did when it was added before is not read again.
 
     With --json: {ref, name, version, digest, manifest, output}; output is null.
     """
     session: Session = context.obj
+    named = _members(members or ())
+    if not files and not named:
+        raise InputError("no file is named", "name at least one model file")
     asked = None if version is None else Version.parse(version)
     from onnxreg.converters.intake.confinement import Child
 
     with Child() as child:
         registry = session.open(create=None)
         with registry.workspace() as workspace:
-            draft, _ = child.add(files, workspace, name=name, format=format, precision=precision)
+            chosen = [*(files or ()), *named]
+            draft, _ = child.add(
+                chosen, workspace, name=name, format=format, precision=precision, members=named
+            )
             published = registry.add(draft, asked)
     announce(session, published, as_json)
+
+
+def _members(texts: Sequence[str]) -> dict[Path, str]:
+    """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
+    found: dict[Path, str] = {}
+    for text in texts:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise InputError(f"not a member: {text[:80]!r}", "write --member NAME=FILE")
+        path = Path(file)
+        if found.setdefault(path, check_member(name)) != name:
+            raise InputError(f"{file} is {found[path]} and {name}", "a file is of one member")
+    return found

@@ -13,6 +13,7 @@ def query(
     max_size: str | None = None,
     min_recall: Sequence[str] | None = None,
     where: str | None = None,
+    member: str | None = None,
 ) -> Query:
     """InputError, naming the option, where one of them cannot be read."""
     size, expression = None, None
@@ -25,7 +26,7 @@ def query(
 
         expression = parse(where)
     recalls = dict(_recall(text) for text in min_recall or ())
-    return Query(tuple(formats or ()), precision, certified, size, recalls, expression)
+    return Query(tuple(formats or ()), precision, certified, size, recalls, expression, member)
 
 
 def _recall(text: str) -> tuple[str, float]:

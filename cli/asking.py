@@ -34,6 +34,9 @@ Where = Annotated[
     str | None,
     typer.Option(help="What else must hold, such as 'opset <= 18 and not yanked'; see docs/query.md."),
 ]
+OneMember = Annotated[
+    str | None, typer.Option("--member", help="The stage of a pipeline, such as detector.", metavar="NAME")
+]
 OneDevice = Annotated[
     str | None,
     typer.Option(
@@ -53,9 +56,10 @@ def options(
     max_size: MaxSize = None,
     min_recall: MinRecall = None,
     where: Where = None,
+    member: OneMember = None,
 ) -> Query:
     """What they ask."""
-    return query(formats, precision, certified, max_size, min_recall, where)
+    return query(formats, precision, certified, max_size, min_recall, where, member)
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:

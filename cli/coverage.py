@@ -18,6 +18,8 @@ EXAMPLES = (
     "reg coverage acme/pii-small:1.4.0 --devices fleet.json --certified --json",
 )
 
+COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
+
 
 @asking.asks
 def command(
@@ -33,11 +35,12 @@ def command(
     remote: RemoteOption = None,
     as_json: Json = False,
 ) -> None:
-    """Say which version and artifact each device gets, as `reg resolve` would answer it.
+    """Say which version and artifact each device gets, as `reg resolve` would answer it; of a pipeline for each member.
 
     A device that gets nothing is exit status 8, so that this can stand before a promotion.
 
-    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected}]}; stranded is a count,
+    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded is a count,
+    member the stage of a pipeline, each of which has an entry,
     the rest as in `reg resolve --json`, null for a device that gets nothing.
     """
     session: Session = context.obj
@@ -45,29 +48,31 @@ def command(
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
     found = coverage(session.place(remote), Ref.parse(ref), asked, fleet)
-    stranded = [each for each in found if each.stranded]
+    without = {id(each.device) for each in found if each.stranded}
+    stranded = [device for device in fleet if id(device) in without]
     if as_json:
         covered = [each.to_json() for each in found]
         output.write_json({"ref": ref, "stranded": len(stranded), "devices": covered})
     else:
-        session.table(
-            ("DEVICE", "VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY"), map(_row, found)
-        )
+        staged = any(each.member for each in found)
+        heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
+        session.table(heading, [_row(each, staged) for each in found])
     if stranded:
-        names = ", ".join(each.device.name for each in stranded)
+        names = ", ".join(device.name for device in stranded)
         raise GateError(
-            f"{output.counted(len(stranded), 'device')} of {len(found)} get nothing of {ref}: {names}",
+            f"{output.counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
             "publish an artifact that they load, or ask less of it",
         )
 
 
-def _row(covered: Covered) -> tuple[str, ...]:
+def _row(covered: Covered, staged: bool) -> tuple[str, ...]:
+    whose = (covered.device.name, *([covered.member or ""] if staged else []))
     answer = covered.answer
     if isinstance(answer, Exception):
-        return covered.device.name, "", "", "", "", "", answer.hint
+        return *whose, "", "", "", "", "", answer.hint
     artifact = answer.artifact
     return (
-        covered.device.name,
+        *whose,
         str(answer.found.version),
         artifact.path,
         artifact.format,

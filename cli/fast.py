@@ -35,6 +35,7 @@ VERBS: dict[str, Options] = {
         "--max-size": ("max_size", VALUE),
         "--min-recall": ("min_recall", LIST),
         "--where": ("where", VALUE),
+        "--member": ("member", VALUE),
         "--device": ("device", VALUE),
         "--remote": ("remote", VALUE),
         "--offline": ("offline", FLAG),

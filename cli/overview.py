@@ -48,9 +48,11 @@ def _source(source: Source, name: str) -> str:
 
 
 def _members(manifest: Manifest) -> str | None:
-    """`1 backbone, 320 head, 1 ood`, of a family."""
+    """`1 backbone, 320 head, 1 ood`, of a family; the names of a pipeline's stages."""
     if manifest.model_family is None:
         return None
+    if stages := manifest.model_family.stages:
+        return ", ".join(member.name for member in stages)
     roles = Counter(member.role for member in manifest.model_family.members)
     return ", ".join(f"{count} {role}" for role, count in roles.items())
 
@@ -60,7 +62,7 @@ def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterat
 
     Heads of a family that are of one kind share a row.
     """
-    heads = _heads(manifest)
+    heads, stages = _heads(manifest), manifest.stages
     single = [item for item in manifest.artifacts if item.path not in heads]
     rows = [_row([item], item.path, held) for item in single]
     together: dict[tuple[str, ...], list[Artifact]] = {}
@@ -68,7 +70,10 @@ def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterat
         if item.path in heads:
             together.setdefault((item.format, item.precision, item.certification.state), []).append(item)
     rows += [_row(items, f"{len(items)} heads", held) for items in together.values()]
-    yield from table(("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD"), rows)
+    heading: tuple[str, ...] = ("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD")
+    if stages:
+        heading, rows = ("MEMBER", *heading), [(stages.get(row[0], ""), *row) for row in rows]
+    yield from table(heading, rows)
 
 
 def _heads(manifest: Manifest) -> Collection[str]:

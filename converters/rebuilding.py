@@ -66,7 +66,7 @@ def rebuild(
     Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
     those recorded, and whatever the profile's export raises.
     """
-    if manifest.model_family is not None:
+    if manifest.model_family is not None and not manifest.stages:
         return _rebuild_family(manifest, what, materials, workspace, report)
     recipe = _recipe(manifest, what)
     if recipe.trust_remote_code and not materials.trust_remote_code:

@@ -57,6 +57,7 @@ class Resolution:
                 "size": artifact.size,
                 "state": artifact.state,
                 **({} if artifact.stated is None else {"stated": artifact.stated}),
+                **({} if artifact.member is None else {"member": artifact.member}),
             },
             "files": [
                 {
@@ -111,7 +112,7 @@ def resolve_in(
 ) -> Resolution:
     """As `resolve`, in a state that was read before."""
     outcome = resolve_among(
-        state, _offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
+        state, offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
     )
     artifact = outcome.artifact
     if artifact is None or outcome.offer is None:
@@ -123,7 +124,7 @@ def resolve_in(
     return Resolution(found, artifact, outcome.size, files, outcome)
 
 
-def _offers(remote: Source, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
+def offers(remote: Source, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
     profiled = query.where is not None and "profile" in query.where.fields()
     known = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []

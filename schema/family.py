@@ -13,12 +13,15 @@ from pydantic import Field, model_validator
 
 from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest
+from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.model import Document, Items, RelPath, Table, Text
 
-Role = Literal["backbone", "head", "ood", "fused", "metadata"]
-MemberName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")
-]
+Role = Literal["backbone", "head", "ood", "fused", "stage", "metadata"]
+MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
+MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
+MAX_STAGES = 64
+"""Stages of a pipeline: the index file lists the artifacts of each."""
+
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -92,16 +95,20 @@ class ModelFamily(Document):
     """The members of a family, how they are joined, and the head of each class of the backbone.
 
     `routing` maps every class id of the backbone to the name of its head, or to null where it has none on purpose.
+    A family of stages is a pipeline: graphs under free names that an app runs together, without backbone, edges and routing.
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=10_000)]
     edges: Annotated[Items[Edge], Field(max_length=64)] = ()
-    routing: Table[MemberName | None]
+    routing: Table[MemberName | None] = Field(default_factory=FrozenDict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if repeated := _repeated(member.name for member in self.members):
             raise ValueError(f"two members are called {repeated}")
+        if self.stages:
+            self._check_stages()
+            return self
         if len(self.of_role("backbone")) != 1:
             raise ValueError(f"a family has one backbone, this one {len(self.of_role('backbone'))}")
         self._check_routing()
@@ -114,6 +121,16 @@ class ModelFamily(Document):
     def backbone(self) -> Member:
         return self.of_role("backbone")[0]
 
+    @property
+    def stages(self) -> list[Member]:
+        """The members of a pipeline that have artifacts; none of another family."""
+        return self.of_role("stage")
+
+    @property
+    def entries(self) -> list[Member]:
+        """The members that an app asks for first: the backbone, or every stage."""
+        return self.stages or self.of_role("backbone")
+
     def of_role(self, role: Role) -> list[Member]:
         """The members of a role, in the family's order."""
         return [member for member in self.members if member.role == role]
@@ -121,6 +138,14 @@ class ModelFamily(Document):
     def member(self, name: str) -> Member | None:
         """The member of this name."""
         return next((member for member in self.members if member.name == name), None)
+
+    def _check_stages(self) -> None:
+        if strange := [member.name for member in self.members if member.role not in ("stage", "metadata")]:
+            raise ValueError(f"member {strange[0]} is no stage, and the others are")
+        if self.edges or self.routing:
+            raise ValueError("stages have neither edges nor routing")
+        if len(self.stages) > MAX_STAGES:
+            raise ValueError(f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}")
 
     def _check_routing(self) -> None:
         classes = set(self.backbone.classes.ids) if self.backbone.classes else set()

@@ -6,6 +6,7 @@ One function a demand, in the table `DEMANDS`; each reads the rule and the candi
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 from onnxreg.schema.diff import diff
@@ -15,7 +16,7 @@ from onnxreg.schema.evidence import LOSS
 from onnxreg.schema.manifest import Artifact, Manifest
 from onnxreg.schema.operators import Need, read_operator_set
 from onnxreg.schema.policy import Rule
-from onnxreg.schema.query import Requirement, judge, worst
+from onnxreg.schema.query import Requirement, judge, of_member, worst
 from onnxreg.schema.summary import VersionSummary, operator_set, summarize
 
 Passed = Literal["pass", "fail"]
@@ -199,13 +200,15 @@ def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     here = [
         Requirement("not-held", lambda a, _: "" if held is None or a.path in held else "is not held here")
     ]
-    for device in rule.devices:
-        judgement = judge(candidate.summary, [*here, *device.requirements(candidate.operators)])
+    summary = candidate.summary
+    stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
+    for device, (part, member) in product(rule.devices, stages):
+        judgement = judge(summary, [*member, *here, *device.requirements(candidate.operators)])
         name = device.name or f"ONNX Runtime {device.ort}"
         if judgement.best is None:
-            yield False, f"{name} gets nothing"
+            yield False, f"{name} gets nothing{part}"
         else:
-            yield True, f"{name} gets {candidate.summary.artifacts[judgement.best].path}"
+            yield True, f"{name} gets {summary.artifacts[judgement.best].path}"
 
 
 def _breaking(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:

@@ -329,11 +329,17 @@ class Manifest(Document):
 
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: of a family those of its backbone, else all."""
+        """The artifacts that an app loads first: of a family those of its backbone or its stages, else all."""
         if self.model_family is None:
             return self.artifacts
-        first = set(self.model_family.backbone.artifacts)
+        first = {path for member in self.model_family.entries for path in member.artifacts}
         return tuple(artifact for artifact in self.artifacts if artifact.path in first)
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The member of each artifact of a pipeline, by path."""
+        members = self.model_family.stages if self.model_family else ()
+        return {path: member.name for member in members for path in member.artifacts}
 
     def all_files(self) -> Iterator[FileEntry]:
         """Every file of the version but the manifest itself; the companions last."""

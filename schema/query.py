@@ -41,7 +41,7 @@ UNMEASURED = -1.0
 MAX_CONDITIONS = 100
 """Formats, and labels with a least recall, of a query document."""
 
-KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where")
+KEYS = ("formats", "precision", "certified", "max_size", "min_recall", "where", "member")
 
 
 class Requirement(NamedTuple):
@@ -62,7 +62,8 @@ class Requirement(NamedTuple):
 class Query:
     """What is asked for. `formats` are in order of preference; empty means any, in the order of `PREFERENCE`.
 
-    `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured.
+    `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
+    is the stage of a pipeline.
     """
 
     formats: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ class Query:
     max_size: int | None = None
     min_recall: dict[str, float] = field(default_factory=dict)
     where: "Expression | None" = None
+    member: str | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Query":
@@ -93,6 +95,7 @@ class Query:
             optional(found.get("max_size"), size),
             {label: share(least) for label, least in recalls.items()},
             optional(found.get("where"), _expression),
+            optional(found.get("member"), text),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -104,6 +107,7 @@ class Query:
             "max_size": self.max_size,
             "min_recall": self.min_recall,
             "where": None if self.where is None else str(self.where),
+            "member": self.member,
         }
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
@@ -111,6 +115,8 @@ class Query:
         """What an artifact must meet, in the order in which it is tested. `columns` has the artifacts as `where` sees
         them."""
         found: list[Requirement] = []
+        if self.member is not None:
+            found.append(of_member(self.member))
         if self.formats:
             found.append(Requirement("format", self._format_problem))
         if self.precision is not None:
@@ -175,6 +181,22 @@ def _where(where: "Expression", columns: "Columns") -> Requirement:
         lambda artifact, _: f"does not meet {where}",
         lambda summary, places: where.select(columns, places),
     )
+
+
+ONE_MEMBER = Requirement(
+    "member",
+    lambda artifact, _: f"is one stage of several, add --member {artifact.member}" if artifact.member else "",
+)
+"""What a question for one artifact asks if it names no member: of a pipeline no stage stands for the others."""
+
+
+def of_member(name: str) -> Requirement:
+    """A stage of a pipeline."""
+
+    def problem(artifact: ArtifactSummary, _: int) -> str:
+        return "" if artifact.member == name else f"is {artifact.member or 'no stage'}, wanted {name}"
+
+    return Requirement("member", problem)
 
 
 def share(value: Any) -> float:

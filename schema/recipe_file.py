@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from onnxreg.schema.family import MemberName
 from onnxreg.schema.frozen import FrozenDict
 from onnxreg.schema.manifest import FormatName
 from onnxreg.schema.model import Count, Document, First, Items, JsonObject, ModelName, RelPath, Text
@@ -59,13 +60,15 @@ class AskedOutput(Strict):
     """A step's result to publish.
 
     `format` is told from the graph where it is absent. `golden` is how far another runtime may be from this
-    artifact's golden vectors, in parts of its largest value; 0 leaves the vectors out.
+    artifact's golden vectors, in parts of its largest value; 0 leaves the vectors out. `member` is the stage of a pipeline
+    that it is published as.
     """
 
     step: StepName
     path: RelPath | None = None
     format: FormatName | None = None
     golden: Annotated[float, Field(ge=0)] | None = None
+    member: MemberName | None = None
 
 
 class AskedCheck(Strict):
@@ -138,6 +141,13 @@ class RecipeFile(Strict):
     checks: Items[AskedCheck] = ()
     benchmark: Benchmark | None = None
     translation: Items[Translated] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = [output.member is not None for output in self.outputs]
+        if any(named) and not all(named):
+            raise ValueError("some outputs have a member, and others have none")
+        return self
 
     def with_options(self, **options: Any) -> Self:
         """The same with further options of its task, in place of those of the same name."""

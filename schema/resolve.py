@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onnxreg.schema.digest import Digest
 from onnxreg.schema.errors import NotFoundError
 from onnxreg.schema.missing import version_of
-from onnxreg.schema.query import Judgement, Places, Query, Requirement, judge
+from onnxreg.schema.query import ONE_MEMBER, Judgement, Places, Query, Requirement, judge
 from onnxreg.schema.state import Entry, State
 from onnxreg.schema.summary import ArtifactSummary, VersionSummary
 from onnxreg.schema.version import Version
@@ -148,7 +148,8 @@ def resolve_among(
     answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
-        requirements = [*query.requirements(_columns(state, offer)), *_held(offer.entry), *of_device]
+        asked = query.requirements(_columns(state, offer))
+        requirements = [*([] if query.member else [ONE_MEMBER]), *asked, *_held(offer.entry), *of_device]
         judgement = judge(offer.summary, requirements, query.formats, query.precision)
         looked_at.append((offer, judgement))
         if judgement.best is not None:

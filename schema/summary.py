@@ -40,7 +40,7 @@ class ArtifactSummary:
     `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
     those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
     measured recall. `stated` is what the manifest says, where a later evaluation refused the artifact: then `state` is
-    `refused`. It is no part of the index file's summary.
+    `refused`. It is no part of the index file's summary. `member` is the stage of a pipeline that the artifact is of.
     """
 
     format: str
@@ -58,6 +58,7 @@ class ArtifactSummary:
     ir_version: int | None = None
     domains: tuple[str, ...] = ()
     stated: str | None = None
+    member: str | None = None
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -72,6 +73,7 @@ class ArtifactSummary:
             self.operators,
             self.providers,
             self.domains,
+            self.member,
         )
 
     @classmethod
@@ -94,6 +96,7 @@ class ArtifactSummary:
             {label: number(share) for label, share in recall.items()},
             optional(found.get("ir_version"), count),
             items(found.get("domains", []), text),
+            member=optional(found.get("member"), text),
         )
 
 
@@ -128,6 +131,12 @@ class VersionSummary:
         for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
             if held is None or artifact.path in held:
                 yield artifact, size
+
+    @cached_property
+    def members(self) -> tuple[str, ...]:
+        """The stages of a pipeline, in the manifest's order; none of another model."""
+        named = (artifact.member for artifact in self.artifacts)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @cached_property
     def columns(self) -> dict[str, Sequence[Any]]:
@@ -184,11 +193,13 @@ def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = 
         every: list all artifacts, also those of a family that are not its entry. An index file never does: hundreds of
             heads would not fit.
     """
+    stages = manifest.stages
     value: dict[str, Any] = {
         "manifest": str(digest),
         "size": size,
         "artifacts": [
-            _artifact(artifact) for artifact in (manifest.artifacts if every else manifest.entry_artifacts)
+            _artifact(artifact, stages.get(artifact.path))
+            for artifact in (manifest.artifacts if every else manifest.entry_artifacts)
         ],
         "files": [_file(entry) for entry in manifest.files],
     }
@@ -200,7 +211,7 @@ def _file(entry: "FileEntry") -> dict[str, Any]:
     return {"role": entry.role, "path": entry.path, "digest": str(entry.digest), "size": entry.size}
 
 
-def _artifact(artifact: "Artifact") -> dict[str, Any]:
+def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
     operators = operator_set(artifact)
     recall = {
         check.name.partition("/")[2]: check.value
@@ -224,5 +235,6 @@ def _artifact(artifact: "Artifact") -> dict[str, Any]:
         "recall": recall,
         "ir_version": artifact.ir_version,
         "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
+        "member": member,
     }
     return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

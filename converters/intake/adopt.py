@@ -1,13 +1,15 @@
 """`reg add`: registering model files that exist already, made by whatever tool."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import Any
 
 from onnxreg.converters import golden
 from onnxreg.converters.inspection.facts import GraphFacts
 from onnxreg.converters.inspection.mobile import android_warnings
+from onnxreg.converters.intake import stages
 from onnxreg.converters.intake.companions import check_labels, describe
 from onnxreg.converters.intake.files import Intake
 from onnxreg.converters.intake.judging import check_format, default_format, read_model
@@ -15,10 +17,12 @@ from onnxreg.converters.roles import role_of
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import FILENAME
+from onnxreg.schema.pipeline import pipeline_of
 from onnxreg.schema.ref import check_name
 
 PROFILE = "as-is"
 _MODELS = (".onnx", ".ort")
+NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
 
 
 def adopt(
@@ -28,6 +32,7 @@ def adopt(
     name: str,
     format: str | None = None,
     precision: str | None = None,
+    members: Mapping[Path, str] = NO_MEMBERS,
 ) -> Draft:
     """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
@@ -39,11 +44,12 @@ def adopt(
         files: the files to register; any order.
         workspace: an empty directory.
         format, precision: what to call the artifacts, instead of what their weights say.
+        members: the stage of a pipeline that each model is; none for models that are alternatives.
 
     Raises:
         NotFoundError: a file is not there.
         InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says or that
-            nothing can run,
+            nothing can run, models of one stage whose inputs or outputs differ, a model without a stage beside others,
             labels or a stated format or precision that contradict the graph.
     """
     check_name(name)
@@ -51,6 +57,7 @@ def adopt(
     models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
     rest = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
     _refuse_unfit(models, rest)
+    stages.check_named(members, models)
     configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
     vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
     for file in (*models, *rest):
@@ -59,6 +66,7 @@ def adopt(
     artifacts = [
         _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
     ]
+    stages.check_contracts(dict(read), members)
     sidecars = {intake.resolved(model.parent / at) for model, facts in read for at in facts.external_data}
     sidecars |= {intake.resolved(file) for file in (*configs.values(), *vectors.values())}
     companions = tuple(
@@ -67,8 +75,11 @@ def adopt(
         if intake.resolved(file) not in sidecars
     )
     fields = describe(workspace, companions)
-    for model, facts in read:
-        check_labels(fields, facts, model.name)
+    if members:
+        fields["model_family"] = pipeline_of({model.name: members[model] for model in models})
+    else:
+        for model, facts in read:
+            check_labels(fields, facts, model.name)
     fields["recipe"] = _recipe(format, precision, intake.scrubbed)
     return Draft(name, workspace, tuple(artifacts), companions, fields, intake.seen)
 

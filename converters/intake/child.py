@@ -76,6 +76,7 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
         from onnxreg.converters.intake.adopt import adopt
 
         options = {"format": request["format"], "precision": request["precision"]}
+        options["members"] = {Path(file): member for file, member in request.get("members", {}).items()}
         return encode(adopt([Path(file) for file in request["files"]], workspace, name=name, **options), [])
     from onnxreg.converters.intake.directory import import_directory
 

@@ -55,10 +55,19 @@ class Child:
         self._process.communicate()
 
     def add(
-        self, files: list[Path], workspace: Path, *, name: str, format: str | None, precision: str | None
+        self,
+        files: list[Path],
+        workspace: Path,
+        *,
+        name: str,
+        format: str | None,
+        precision: str | None,
+        members: Mapping[Path, str] | None = None,
     ) -> "Outcome":
         """`adopt.adopt`, there. InputError also where a file takes too much memory or time."""
+        named = {str(file): member for file, member in (members or {}).items()}
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
+        request |= {"members": named}
         return self._ask(request, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Outcome":

@@ -24,6 +24,7 @@ from onnxreg.converters.tasks.base import Subject
 from onnxreg.converters.toolchain import tool_versions
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.pipeline import pipeline_of
 from onnxreg.schema.recipe import Recipe, Step
 from onnxreg.schema.recipe_file import AskedOutput
 
@@ -61,6 +62,9 @@ def draft_of(order: Order, subject: Subject, results: Mapping[str, Result], work
         "source_model_id": subject.origin.id,
         "recipe": _recipe(order, subject, steps).to_json(),
     }
+    members = {paths[output.step][0]: output.member for output in outputs if output.member is not None}
+    if members:
+        fields["model_family"] = pipeline_of(members)
     for file in subject.companions:
         _lay(workspace / SCRATCH / SUBJECT / FILES / file.path, workspace, file.path)
     return Draft(

@@ -24,7 +24,7 @@ import { parse } from './where.mjs'
 const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
-const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where']
+const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member']
 
 /**
  * Resolve a model by its state. An InputError for what cannot be read, a NotFoundError where there is no such version.
@@ -188,12 +188,14 @@ function readQuery(value) {
   const precision = optional(found, 'precision', text, null)
   const certified = optional(found, 'certified', flag, false)
   const most = optional(found, 'max_size', size, Infinity)
+  const member = optional(found, 'member', text, null)
   const least = Object.entries(optional(found, 'min_recall', recalls, {}))
   return {
     formats,
     precision,
     where: optional(found, 'where', (expression) => parse(text(expression)), null),
     requirements: [
+      ['member', (artifact) => (artifact.member ?? null) === member],
       ['format', (artifact) => !formats.length || formats.includes(artifact.format)],
       ['precision', (artifact) => precision === null || artifact.precision === precision],
       ['not-certified', (artifact) => !certified || artifact.state === 'certified'],

@@ -145,6 +145,7 @@ function readSummary(value) {
     items(artifact.providers ?? [], text)
     items(artifact.domains ?? [], text)
     mapping(artifact.recall ?? {})
+    text(artifact.member ?? '')
   }
 }
 

@@ -13,16 +13,20 @@ import { sha256 } from './blobs.mjs'
  * @param {number} size of the manifest
  * @returns {Promise<Json>}
  */
-export async function summarize({ artifacts, files, task, family, license }, digest, size) {
+export async function summarize({ artifacts, files, task, family, license, model_family }, digest, size) {
+  const entries = (model_family?.members ?? []).filter((/** @type {Json} */ each) => ['backbone', 'stage'].includes(each.role))
+  const owners = new Map(entries.flatMap((/** @type {Json} */ { role, name, artifacts: paths }) =>
+    paths.map((/** @type {string} */ path) => [path, role === 'stage' ? name : null])))
+  const shown = artifacts.filter((/** @type {Json} */ { path }) => !model_family || owners.has(path))
   return filled({
     ...{ manifest: digest, size, task, family, license },
-    artifacts: await Promise.all(artifacts.map(artifactSummary)),
+    artifacts: await Promise.all(shown.map((/** @type {Json} */ each) => artifactSummary(each, owners.get(each.path)))),
     files: (files ?? []).map(fileSummary),
   })
 }
 
-/** @param {Json} artifact */
-async function artifactSummary({ metadata = {}, operators = [], checks = [], certification, ...artifact }) {
+/** @param {Json} artifact @param {string | null | undefined} member */
+async function artifactSummary({ metadata = {}, operators = [], checks = [], certification, ...artifact }, member) {
   const domains = new Set(operators.map((/** @type {Json} */ each) => each.domain))
   domains.delete('ai.onnx')
   return filled({
@@ -36,6 +40,7 @@ async function artifactSummary({ metadata = {}, operators = [], checks = [], cer
     recall: recalls(checks),
     ir_version: artifact.ir_version,
     domains: listed([...domains].sort()),
+    member,
   })
 }
 

@@ -499,3 +499,19 @@ def test_a_document_of_olive_is_rebuilt(reg: Reg, here: Path) -> None:
     assert reg("--registry", "r", "export", "--recipe", "olive.json", "--name", "acme/x").status == 0
     done = reg("--registry", "r", "rebuild", "acme/x", "--source", "m.onnx")
     assert done.status == 0, done.err
+
+
+def test_outputs_are_published_as_members_of_a_pipeline(reg: Reg, here: Path) -> None:
+    steps = "  - {name: full, pass: OnnxFloatToFloat16}\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
+    outputs = (
+        "outputs:\n  - {step: full, path: full.onnx, member: encoder}\n  - {step: int8, path: small.onnx"
+    )
+    (here / "parts.yaml").write_text(f"{TASK}{steps}{outputs}, member: decoder}}\n")
+    made = reg("export", "m.onnx", "--recipe", "parts.yaml", "--name", "acme/parts")
+    assert made.status == 0, made.err
+    found = reg("resolve", "acme/parts", "--member", "decoder", "--json").json
+    assert (found["artifact"]["path"], found["artifact"]["member"]) == ("small.onnx", "decoder")
+    assert reg("rebuild", "acme/parts", "--source", "m.onnx").status == 0
+    (here / "half.yaml").write_text(f"{TASK}{steps}{outputs}}}\n")
+    refused = reg("export", "m.onnx", "--recipe", "half.yaml", "--name", "acme/parts")
+    assert refused.status == 2 and "some outputs have a member" in refused.err

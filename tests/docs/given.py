@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nets import write_llama, write_mlp
+from nets import write_llama, write_mlp, write_stages
 from pages import REPOSITORY
 from s3servers import Server
 
@@ -66,6 +66,11 @@ def stock(registry: Registry, draft: Draft) -> None:
         for version in versions:
             publish(registry, other if version == "1.0.0" else draft, name, version)
         registry.tag(f"{name}:1.1.0", "stable")
+
+
+def ocr(world: World) -> None:
+    """Three graphs that work together: a detector, a recognizer and a classifier."""
+    write_stages(world.scratch)
 
 
 def checkpoint(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Two models that are no checkpoints of an encoder: a perceptron as a graph, and a tiny decoder."""
+"""Models that are no checkpoints of an encoder: a perceptron and the stages of a pipeline as graphs, and a tiny decoder."""
 
 from pathlib import Path
 
@@ -21,6 +21,19 @@ def write_mlp(path: Path) -> None:
             numpy_helper.from_array(draw.normal(size=shape).astype(np.float32), name)
         )
     onnx.save(model, path)
+
+
+STAGES = {
+    "det": "g (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Sigmoid(x) }",
+    "rec": "g (float[n,3,h,w] x) => (float[n,h,w] y) { y = ReduceMean<axes=[1], keepdims=0>(x) }",
+    "cls": "g (float[n,3,h,w] x) => (float[n,3] y) { y = ReduceMean<axes=[2, 3], keepdims=0>(x) }",
+}
+
+
+def write_stages(directory: Path) -> None:
+    for name, text in STAGES.items():
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
+        onnx.save(model, directory / f"{name}.onnx")
 
 
 def write_llama(path: Path) -> None:

@@ -36,7 +36,7 @@ WELL_FORMED = [case for case in CASES if case.values[1]["expect"] != {"error": "
 """Those that the oracle reads."""
 
 CODES = {
-    *("format", "precision", "not-certified", "too-large", "recall", "where", "not-held"),
+    *("member", "format", "precision", "not-certified", "too-large", "recall", "where", "not-held"),
     *(
         "runtime",
         "ort-format",

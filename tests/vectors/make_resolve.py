@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import cases_device
+import cases_members
 import cases_operators
 import cases_query
 import cases_versions
@@ -21,6 +22,7 @@ GROUPS = {
     "versions": cases_versions,
     "device": cases_device,
     "operators": cases_operators,
+    "members": cases_members,
 }
 
 
