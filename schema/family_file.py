@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from onnxreg.schema.family import ClassId
 from onnxreg.schema.frozen import FrozenDict
-from onnxreg.schema.model import Count, First, Items, ModelName, RelPath, Table, Text
+from onnxreg.schema.model import Count, First, Items, JsonObject, ModelName, RelPath, Table, Text
 from onnxreg.schema.recipe_file import Strict
 from onnxreg.schema.sizes import size
 
@@ -135,16 +135,18 @@ class FamilyLimits(Strict):
 
 class FamilyFile(Strict):
     """See the module. `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
-    ids) and, for each head that can be judged, `head:<id>` (its class ids, "" where a row is none of its)."""
+    ids) and, for each head that can be judged, `head:<id>` (its class ids, "" where a row is none of its). `preprocessing` has
+    the keys of the manifest's; its size is that of the backbone's input."""
 
     family: First
     name: ModelName
     license: Text | None = None
-    opset: Annotated[Count, Field(ge=18, le=23)] = 18
+    opset: Annotated[Count, Field(ge=17, le=23)] = 18
     backbone: AskedBackbone
     heads: AskedHeads
     ood: AskedDetector | None = None
     evaluation: Text | None = None
+    preprocessing: JsonObject | None = None
     variants: AskedVariants = AskedVariants()
     limits: FamilyLimits = FamilyLimits()
 

@@ -1,9 +1,11 @@
 """What an image goes through before it is the input of a model."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from onnxreg.schema.errors import InputError
 from onnxreg.schema.model import Count, Document, Items
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
@@ -25,6 +27,18 @@ class Preprocessing(Document):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     color: Literal["RGB", "BGR", "L"] = "RGB"
     resize: Pixels | None = None
+
+    @classmethod
+    def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
+        """What people write of an input of (channels, height, width), with the size of that input.
+
+        InputError if the two contradict each other.
+        """
+        channels, *size = shape
+        found = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
+        if found.layout != "NCHW" or CHANNELS[found.color] != channels:
+            raise InputError(f"the input has {channels} channels first, not {found.color} as {found.layout}")
+        return found
 
     @model_validator(mode="after")
     def _check(self) -> Self:

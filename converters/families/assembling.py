@@ -19,6 +19,7 @@ from onnxreg.schema.digest import Digest
 from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.family import ModelFamily, classes_digest
 from onnxreg.schema.family_file import FamilyFile
+from onnxreg.schema.preprocessing import Preprocessing
 from onnxreg.schema.recipe import Recipe
 
 PROFILE, PROFILE_VERSION = "family", 1
@@ -36,6 +37,7 @@ class Parts:
     document: Mapping[str, Any]
     source: Digest
     detector: Detector | None = None
+    preprocessing: Preprocessing | None = None
 
 
 def assemble(asked: FamilyFile, parts: Parts, made: Sequence[Made], workspace: Path) -> Draft:
@@ -58,6 +60,7 @@ def assemble(asked: FamilyFile, parts: Parts, made: Sequence[Made], workspace: P
         "source_model_id": asked.name,
         "recipe": _recipe(parts, made, tools).to_json(),
         **({"license": asked.license} if asked.license else {}),
+        **({"preprocessing": parts.preprocessing.to_json()} if parts.preprocessing else {}),
     }
     companions = tuple(DraftFile("metadata", path) for path in documents)
     return Draft(asked.name, workspace, _in_order(artifacts), companions, fields)

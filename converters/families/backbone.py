@@ -16,7 +16,7 @@ from onnxreg.schema.errors import ConversionError, InputError
 from onnxreg.schema.recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
-CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ ,'()&+-]{0,63}")
 TRACED = 2
 """Rows of the example: one could be mistaken for an axis of 1."""
 
@@ -86,7 +86,7 @@ def _check_classes(trained: Sequence[str], asked: Sequence[str] | None) -> None:
         if not CLASS_ID.fullmatch(class_id):
             raise InputError(
                 f"backbone: the class {class_id[:80]!r} is no id",
-                "letters, digits, dots, dashes and underscores; name it so in id2label of its config.json",
+                "letters, digits, spaces and . _ - , ' ( ) & +; name it so in id2label of its config.json",
             )
     if len(set(trained)) != len(trained):
         raise InputError("backbone: two of its classes have one id")

@@ -17,6 +17,8 @@ from onnxreg.converters.families.statistics import Interval, least_rows, wilson
 from onnxreg.schema.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
+AXES_ARE_AN_INPUT = 18
+"""The first opset in which ReduceL2 takes its axes as an input."""
 
 
 @dataclass(frozen=True)
@@ -127,19 +129,28 @@ def detector_graph(detector: Detector, opset: int) -> Any:
     nodes = [
         make("Sub", [INPUT, "mean"], ["centred"]),
         make("MatMul", ["centred", "whitening"], ["whitened"]),
-        make("ReduceL2", ["whitened", "axis"], [DISTANCE], keepdims=0),
+        _length(opset),
         make("LessOrEqual", [DISTANCE, "threshold"], [VERDICT]),
     ]
     arrays: Mapping[str, Any] = {
         "mean": detector.covariance.mean.astype(np.float32),
         "whitening": detector.covariance.whitening.astype(np.float32),
-        "axis": np.array([1], np.int64),
+        **({"axis": np.array([1], np.int64)} if opset >= AXES_ARE_AN_INPUT else {}),
         "threshold": np.array(detector.threshold, np.float32),
     }
     weights = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     inputs: Values = {INPUT: ("FLOAT", [BATCH, len(detector.covariance.mean)])}
     outputs: Values = {DISTANCE: ("FLOAT", [BATCH]), VERDICT: ("BOOL", [BATCH])}
     return make_graph("out_of_distribution", nodes, weights, inputs, outputs, opset)
+
+
+def _length(opset: int) -> Any:
+    """The Euclidean length of each row."""
+    from onnx.helper import make_node
+
+    if opset >= AXES_ARE_AN_INPUT:
+        return make_node("ReduceL2", ["whitened", "axis"], [DISTANCE], keepdims=0)
+    return make_node("ReduceL2", ["whitened"], [DISTANCE], axes=[1], keepdims=0)
 
 
 def detector_tensors(detector: Detector) -> dict[str, Any]:

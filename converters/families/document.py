@@ -43,6 +43,8 @@ def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
     Raises NotFoundError or InputError for rows that cannot be read.
     """
     value = asked.model_dump(mode="json", exclude={"name"})
+    if value["preprocessing"] is None:
+        del value["preprocessing"]
     del value["backbone"]["checkpoint"], value["heads"]["folder"]
     places = [(value, "evaluation")]
     places += [(value["ood"], key) for key in ("fit", "calibrate", "outliers") if value["ood"]]

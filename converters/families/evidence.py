@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxreg.converters.arrays import Arrays
 from onnxreg.converters.families.heads import INPUT
+from onnxreg.converters.families.intake import member_of
 from onnxreg.converters.families.rows import RowKeys, as_float32, keys_of, read_rows, shared
 from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.samples import digest
@@ -28,7 +29,7 @@ class HeldOut:
     @classmethod
     def read(cls, path: Path) -> "HeldOut":
         rows = read_rows(path, "input", "species")
-        return cls(rows, str(digest([rows])), path.name)
+        return cls({_key(name): array for name, array in rows.items()}, str(digest([rows])), path.name)
 
     def images(self, shape: Sequence[int]) -> Any:
         """`input`, float32 `[n, *shape]`; InputError where it is not."""
@@ -41,6 +42,12 @@ class HeldOut:
                 f"the held-out array {strange[0][:80]} belongs to no head",
                 f"heads are {', '.join(names)[:300]}",
             )
+
+
+def _key(name: str) -> str:
+    """`head:<id>` as the member of that class is called."""
+    role, mark, class_id = name.partition(":")
+    return member_of(class_id) if (role, mark) == ("head", ":") else name
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreg.converters.families import judging, latency
 from onnxreg.converters.families.assembling import Parts, assemble
-from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, load_backbone
+from onnxreg.converters.families.backbone import EMBEDDING, LOGITS, LoadedBackbone, load_backbone
 from onnxreg.converters.families.detector import Detector, fit
 from onnxreg.converters.families.document import record, source_digest
 from onnxreg.converters.families.evidence import Embedder, HeldOut
@@ -29,6 +29,7 @@ from onnxreg.converters.toolchain import require
 from onnxreg.schema.draft import Draft
 from onnxreg.schema.errors import GateError, InputError
 from onnxreg.schema.family_file import FamilyFile
+from onnxreg.schema.preprocessing import Preprocessing
 
 Report = Callable[[str], None]
 """Is told each step as it begins, in a few words."""
@@ -122,7 +123,13 @@ def _gather(asked: FamilyFile, directory: Path) -> tuple[Parts, HeldOut | None]:
     check_paths(asked, heads)
     if held_out is not None:
         held_out.check_heads([head.name for head in heads.values()])
-    return Parts(backbone, heads, document, source), held_out
+    return Parts(backbone, heads, document, source, preprocessing=_preprocessing(asked, backbone)), held_out
+
+
+def _preprocessing(asked: FamilyFile, backbone: LoadedBackbone) -> Preprocessing | None:
+    if asked.preprocessing is None:
+        return None
+    return Preprocessing.of_input(asked.preprocessing, backbone.shape)
 
 
 def _drawn(width: int) -> Any:

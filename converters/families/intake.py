@@ -1,5 +1,6 @@
 """The checkpoints of a family, found: one head for each class of the backbone, and none beside."""
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from onnxreg.schema.family_file import AskedBackbone, AskedHeads
 
 def member_of(class_id: str) -> str:
     """The name of the head of a class."""
-    return f"head:{class_id}"
+    return f"head:{plain(class_id)}"
+
+
+def plain(class_id: str) -> str:
+    """A class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[^A-Za-z0-9._-]+$", "", class_id))
 
 
 def checkpoint_of(asked: AskedBackbone, directory: Path) -> Path:

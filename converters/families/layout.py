@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from onnxreg.schema.draft import DraftArtifact
@@ -15,12 +14,12 @@ VERSIONS = ("onnx", "onnxruntime", "torch", "transformers")
 
 
 def heads_list(family: ModelFamily, artifacts: Sequence[DraftArtifact]) -> dict[str, str | None]:
-    """The file of the head of each class id, its smallest variant; null where the class has none."""
+    """The path of the head of each class id, its smallest variant, from where the list is; null if the class has none."""
     precisions = {item.path: item.precision for item in artifacts}
     files: dict[str | None, str | None] = {None: None}
     for member in family.of_role("head"):
         path = min(member.artifacts, key=lambda path: SMALLEST_FIRST.index(precisions[path]))
-        files[member.name] = PurePosixPath(path).name
+        files[member.name] = path
     return {class_id: files[head] for class_id, head in family.routing.items()}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from onnxreg.converters.families.intake import member_of
+from onnxreg.converters.families.intake import member_of, plain
 from onnxreg.converters.families.layout import LIST, METADATA
 from onnxreg.converters.families.variants import PLAIN
 from onnxreg.schema.errors import InputError
@@ -20,7 +20,7 @@ def backbone_path(asked: FamilyFile, precision: str) -> str:
 
 
 def head_path(asked: FamilyFile, class_id: str, precision: str) -> str:
-    return f"{asked.heads.file}/{class_id}{SUFFIXES[precision]}.onnx"
+    return f"{asked.heads.file}/{plain(class_id)}{SUFFIXES[precision]}.onnx"
 
 
 def fused_path(asked: FamilyFile, precision: str) -> str:

@@ -19,7 +19,7 @@ from onnxreg.schema import canonical
 from onnxreg.schema.digest import Digest, directory_digest
 from onnxreg.schema.errors import InputError, NotFoundError
 from onnxreg.schema.manifest import Source
-from onnxreg.schema.preprocessing import CHANNELS, Preprocessing
+from onnxreg.schema.preprocessing import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
@@ -77,15 +77,7 @@ class Options(TaskOptions):
 
     def bound(self) -> Preprocessing | None:
         """The preprocessing as a manifest has it. InputError where it contradicts the input."""
-        if self.preprocessing is None:
-            return None
-        channels, *size = self.input
-        found = Preprocessing.from_json(
-            {"layout": "NCHW", "color": "RGB", **self.preprocessing, "size": size}
-        )
-        if found.layout != "NCHW" or CHANNELS[found.color] != channels:
-            raise InputError(f"the input has {channels} channels first, not {found.color} as {found.layout}")
-        return found
+        return None if self.preprocessing is None else Preprocessing.of_input(self.preprocessing, self.input)
 
 
 class ImageClassification(Task):

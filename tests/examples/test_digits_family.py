@@ -87,7 +87,7 @@ def test_hundreds_of_heads_are_one_release(pulled: Path) -> None:
     listed = json.loads((pulled / "disease-heads-list.json").read_text())
     assert len(listed) == SEEDED + 4
     assert listed["unnamed"] is None
-    assert all((pulled / "disease-heads" / name).is_file() for name in listed.values() if name)
+    assert all((pulled / name).is_file() for name in listed.values() if name)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])

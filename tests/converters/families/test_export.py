@@ -73,9 +73,9 @@ def test_the_layout_is_what_servers_read(family: Family) -> None:
     assert found == {FP32, HALF, INT8} | heads | fused | others
     listed = json.loads((family.workspace / layout.LIST).read_text())
     assert listed == {
-        "apple": "apple-int8.onnx",
-        "bean": "bean-int8.onnx",
-        "corn": "corn-int8.onnx",
+        "apple": "disease-heads/apple-int8.onnx",
+        "bean": "disease-heads/bean-int8.onnx",
+        "corn": "disease-heads/corn-int8.onnx",
         "weed": None,
     }
 
