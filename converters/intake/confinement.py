@@ -67,8 +67,7 @@ class Child:
         """`adopt.adopt`, there. InputError also where a file takes too much memory or time."""
         named = {str(file): member for file, member in (members or {}).items()}
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
-        request |= {"members": named}
-        return self._ask(request, workspace)
+        return self._ask({**request, "members": named}, workspace)
 
     def take(self, directory: Path, workspace: Path, *, name: str) -> "Outcome":
         """`directory.import_directory`, there."""
