@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode
 from onnxreg.converters.evaluation.windows import INPUTS, Window
-from onnxreg.schema.errors import ConversionError, missing_extra
+from onnxreg.converters.runtime import load_session
+from onnxreg.schema.errors import ConversionError
 
 Runner = Callable[[Mapping[str, Integers]], NDArray[np.float32]]
 """From inputs of shape (1, tokens) to logits of shape (tokens, tags). Called from several threads at once."""
@@ -86,19 +87,7 @@ def onnx_runner(path: Path) -> tuple[Runner, tuple[str, ...]]:
 
     Raises ConversionError where ONNX Runtime cannot load it or it takes other inputs than a tokenizer gives.
     """
-    try:
-        import onnxruntime as ort
-    except ImportError as error:
-        raise missing_extra("onnxruntime", "export", "an evaluation") from error
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    options.log_severity_level = 3
-    try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ConversionError(f"ONNX Runtime cannot load {path.name}: {type(error).__name__}") from error
+    session = load_session(path, prepacking=True)
     names = tuple(item.name for item in session.get_inputs())
     if unknown := sorted(set(names) - set(INPUTS)):
         raise ConversionError(

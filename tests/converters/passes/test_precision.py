@@ -18,6 +18,7 @@ from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph import count_operators
 from onnxreg.converters.passes.half import to_half
 from onnxreg.converters.passes.quiet import quiet
+from onnxreg.converters.runtime import session_options
 from onnxreg.schema.errors import ConversionError, InputError
 
 GRAPH = """
@@ -42,7 +43,9 @@ def model() -> Any:
 
 
 def logits(graph: Any) -> Any:
-    session = ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        graph.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
+    )
     return session.run(["logits"], {"ids": np.arange(20).reshape(2, 10)})[0]
 
 
