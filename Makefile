@@ -27,15 +27,15 @@ check: env
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m onnxreg.schema.jsonschema --check
+	$(BIN)/python -m onnxreg.schema.formats.json_schema --check
 	$(BIN)/python -m onnxreg.cli.reference --check
 
 generate: env
-	$(BIN)/python -m onnxreg.schema.jsonschema
+	$(BIN)/python -m onnxreg.schema.formats.json_schema
 	$(BIN)/python -m onnxreg.cli.reference
 
 bench: env
-	$(BIN)/python tests/benchmarks/run.py
+	PYTHONPATH=tests:examples $(BIN)/python -m benchmarks.run $(GROUPS)
 
 clean:
 	rm -rf $(VENV) .cache build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

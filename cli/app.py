@@ -11,10 +11,10 @@ import typer
 from typer.exceptions import TyperException
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.cli.completing import join_words
-from onnxreg.cli.helping import Verb, Verbs, epilog
-from onnxreg.cli.session import Session
-from onnxreg.cli.usage import usage_error
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import join_words
+from onnxreg.cli.options.help import VerbCommand, VerbGroup, epilog
+from onnxreg.cli.options.usage_errors import usage_error
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Make a version": ("export", "import", "add", "passes"),
@@ -67,7 +67,7 @@ GROUPS: dict[str, Group] = {
     ),
 }
 """Verbs with verbs of their own: panel, help, commands and their functions."""
-MODULES = {"import": "importing", "fetch-index": "fetch_index"}
+MODULES = {"import": "import_", "fetch-index": "fetch_index"}
 """Of verbs whose modules cannot have their names."""
 DECLARED_LATE = ("ls", "resolve")
 """Verbs of the fast lane, which does without typer: their `command` makes the declaration."""
@@ -81,7 +81,7 @@ def build(alone: str | None = None) -> typer.Typer:
         epilog=epilog(
             ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
         ),
-        cls=Verbs,
+        cls=VerbGroup,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
     )
@@ -99,23 +99,23 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _module(verb: str) -> ModuleType:
-    return import_module(f"onnxreg.cli.{MODULES.get(verb, verb)}")
+    return import_module(f"onnxreg.cli.commands.{MODULES.get(verb, verb)}")
 
 
 def _add_verb(app: typer.Typer, name: str, panel: str) -> None:
     module = _module(name)
     command = module.command() if name in DECLARED_LATE else module.command
-    app.command(name, cls=Verb, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(command)
+    app.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(module.EXAMPLES))(command)
 
 
 def _add_group(app: typer.Typer, verb: str, group: Group) -> None:
     panel, text, functions = group
     module = _module(verb)
     examples: Sequence[str] = module.EXAMPLES
-    inner = typer.Typer(epilog=epilog(examples), cls=Verbs)
+    inner = typer.Typer(epilog=epilog(examples), cls=VerbGroup)
     for name, function in functions.items():
         own = [line for line in examples if f" {name}" in line]
-        inner.command(name, cls=Verb, epilog=epilog(own))(getattr(module, function))
+        inner.command(name, cls=VerbCommand, epilog=epilog(own))(getattr(module, function))
     app.add_typer(inner, name=verb, help=text, rich_help_panel=panel)
 
 

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnxreg.cli import output
-from onnxreg.schema.errors import HostError, InputError, RegError, missing_extra
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 
 AGAIN = 1.5
 """Seconds."""

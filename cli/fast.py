@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from onnxreg.cli.session import Session
+from onnxreg.cli.context import Session
 
 FLAG, VALUE, NUMBER, LIST, ARGUMENT = "flag", "value", "number", "list", "argument"
 
@@ -61,7 +61,7 @@ VERBS: dict[str, Options] = {
 }
 ARGUMENTS = {"ls": "name", "resolve": "ref", "export": "source"}
 """The one argument of a verb."""
-MODULES = {"export": "exported"}
+MODULES = {"export": "services.export_lookup"}
 """Where `run` is, of a verb whose own module it is not in."""
 
 REQUIRED = frozenset({"ref"})
@@ -89,7 +89,7 @@ def parse(words: list[str]) -> Callable[[], bool | None] | None:
         return None
     if "registry" in options:
         options["registry"] = Path(options["registry"])
-    module = f"onnxreg.cli.{MODULES.get(verb, verb)}"
+    module = f"onnxreg.cli.{MODULES.get(verb, 'commands.' + verb)}"
     session = Session(**options, as_json=given.get("as_json", False))
     return lambda: import_module(module).run(session, **given)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.schema.errors import RegError
+from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
 """What a shell shows for a program that SIGPIPE ended."""

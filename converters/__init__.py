@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onnxreg.converters.oneshot import export
+    from onnxreg.converters.api import export
 
 __all__ = ["export"]
 
@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
     """`export` is imported when it is asked for: what lies below must stay light to import."""
     if name != "export":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxreg.converters.oneshot import export
+    from onnxreg.converters.api import export
 
     return export

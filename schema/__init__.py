@@ -1,6 +1,12 @@
-"""Values and documents: what every other part of onnxreg speaks in. Nothing here does I/O.
+"""Values and documents that every other package speaks in. Nothing here does I/O.
 
-The values that `reg ls` and `reg resolve` need (digest, ref, version, errors, events, state, query) are plain
-dataclasses and named tuples, so that those verbs start in milliseconds; the documents that strangers hand us (manifest, recipe)
-are pydantic models.
+A value (`Digest`, `Version`, `Ref`) is parsed once, strictly, at the edge of the program; inside, no bare string
+means a digest or a version. A document (`Manifest`, `State`, `Policy`) is read from bytes and written to the same bytes.
+
+Packages, lowest first: `core` (values, errors, JSON), `manifest` (one version), `signing` (keys and envelopes), `log`
+(events and the state line), `query` (which artifact fits a device), `gates` (what a channel demands), `inputs` (documents that
+people write), `compare` (differences) and `formats` (documents of other tools).
+
+Start with `core/digest.py`, `manifest/manifest.py` and `log/state.py`.
+Must not import: anything else of onnxreg.
 """

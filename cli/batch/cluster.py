@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-from onnxreg.schema.errors import HostError, RemoteError
+from onnxreg.schema.core.errors import HostError, RemoteError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

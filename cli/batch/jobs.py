@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.errors import InputError, NotFoundError, why
-from onnxreg.schema.job import JobRow
+from onnxreg.schema.core.errors import InputError, NotFoundError, why
+from onnxreg.schema.inputs.job import JobRow
 
 OPTION = "options."
 """What the column of an option begins with in a CSV file."""
@@ -43,7 +43,7 @@ def read_jobs(path: Path) -> list[Job]:
 
 
 def _yaml_rows(path: Path) -> Sequence[Any]:
-    from onnxreg.converters.recipes.reading import read_document
+    from onnxreg.converters.engine.read_recipe import read_document
 
     value = read_document(path, "job file")
     if not isinstance(value, list):

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from onnxreg.schema.errors import HostError
+from onnxreg.schema.core.errors import HostError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli import exporting, ordering
+from onnxreg.cli.batch.job_outcome import JobOutcome, Status
 from onnxreg.cli.batch.jobs import OPTION_PATHS, Job
-from onnxreg.cli.batch.outcome import Outcome, Status
+from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
-from onnxreg.cli.interrupting import interruptible
-from onnxreg.cli.ordering import Asked, Trust
-from onnxreg.cli.session import Session
-from onnxreg.schema.errors import ConflictError, HostError, NotFoundError, RegError
-from onnxreg.schema.ref import Ref
-from onnxreg.schema.version import Version
+from onnxreg.cli.interrupts import interruptible
+from onnxreg.cli.services import export_request, export_service
+from onnxreg.cli.services.export_request import ExportRequest, Trust
+from onnxreg.schema.core.errors import ConflictError, HostError, NotFoundError, RegError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
-    from onnxreg.converters.recipes.order import Order
+    from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.registry import Registry
-    from onnxreg.registry.versions import Published
+    from onnxreg.registry.read.versions import PublishedVersion
 
 _alone = threading.Lock()
 """Exporters are not made for two threads of one process."""
@@ -43,17 +43,17 @@ class Terms:
     cached: bool = True
 
 
-def asked_of(job: Job, trust: Trust) -> Asked:
+def asked_of(job: Job, trust: Trust) -> ExportRequest:
     """What a job asks of an export."""
     row = job.asked
     recipe = None if row.recipe is None else Path(row.recipe)
     options = {key: Path(value) if key in OPTION_PATHS else value for key, value in row.options.items()}
-    return Asked(row.source, row.name, row.profile, recipe, row.task, options, trust)
+    return ExportRequest(row.source, row.name, row.profile, recipe, row.task, options, trust)
 
 
-def run_job(job: Job, terms: Terms) -> Outcome:
+def run_job(job: Job, terms: Terms) -> JobOutcome:
     """Export, publish and push. Whatever goes wrong is in the outcome; only Ctrl-C and SIGTERM are raised."""
-    began, outcome = time.monotonic(), Outcome(job.row, job.called, "failed")
+    began, outcome = time.monotonic(), JobOutcome(job.row, job.called, "failed")
     try:
         with _alone, needs("export", "reg export"), interruptible(signal.SIGTERM) as check:
             outcome = _run(job, terms, outcome, check)
@@ -68,16 +68,16 @@ def run_job(job: Job, terms: Terms) -> Outcome:
     return replace(outcome, seconds=time.monotonic() - began)
 
 
-def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) -> Outcome:
+def _run(job: Job, terms: Terms, outcome: JobOutcome, check: Callable[[], None]) -> JobOutcome:
     registry = Session(terms.registry, quiet=True).open(create=True)
     asked = asked_of(job, terms.trust)
-    order = ordering.place(asked)
+    order = export_request.place(asked)
     version = None if job.asked.version is None else Version.parse(job.asked.version)
     known = None if terms.registry is not None else _finished(registry, order, version, terms.to)
     if known is not None:
         return replace(outcome, status="current", ref=str(known.ref), digest=str(known.digest), pushed=True)
-    request = ordering.repeatable(asked, asked.request()) if terms.cached else None
-    made = exporting.publish(registry, order, version, lambda step: check(), request)
+    request = export_request.repeatable(asked, asked.request()) if terms.cached else None
+    made = export_service.publish(registry, order, version, lambda step: check(), request)
     status: Status = "published" if made.new else "current"
     outcome = replace(outcome, status=status, ref=str(made.ref), digest=str(made.digest))
     if terms.to is None:
@@ -90,8 +90,8 @@ def _run(job: Job, terms: Terms, outcome: Outcome, check: Callable[[], None]) ->
 
 
 def _finished(
-    registry: "Registry", order: "Order", version: Version | None, to: str | None
-) -> "Published | None":
+    registry: "Registry", order: "ExportPlan", version: Version | None, to: str | None
+) -> "PublishedVersion | None":
     """The version, where the remote has it, made from this source by this recipe.
 
     ConflictError where it has another one under that number. What is evaluated too is asked of the cache.

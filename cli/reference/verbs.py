@@ -9,8 +9,8 @@ import typer
 
 from onnxreg.cli.app import OTHERS, PANELS, build
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
-from onnxreg.cli.helping import flowing, kind_of
-from onnxreg.schema.errors import RegError
+from onnxreg.cli.options.help import flowing, kind_of
+from onnxreg.schema.core.errors import RegError
 
 ENVIRONMENT = {
     "REG_HOME": "The default registry's directory.",

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from onnxreg.converters.android.options import AndroidOptions, check_options, recipe_of
-from onnxreg.converters.android.profile import AndroidContract
+from onnxreg.converters.android.android_options import AndroidOptions, check_options, recipe_of
+from onnxreg.converters.android.android_profile import AndroidContract
+from onnxreg.converters.engine.plan import ExportPlan, place_order
+from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.suite import load as load_suite
-from onnxreg.converters.recipes.execute import execute
-from onnxreg.converters.recipes.order import Order, place_order
-from onnxreg.converters.sourcefiles import hub_id
-from onnxreg.converters.toolchain import require
-from onnxreg.schema.draft import Draft
+from onnxreg.converters.source.source_files import hub_id
+from onnxreg.converters.source.toolchain import require
+from onnxreg.schema.manifest.draft import Draft
 
 
 def export_android(
@@ -43,7 +43,7 @@ def check_here(source: str, options: AndroidOptions) -> None:
         load_suite(options.eval_suite)
 
 
-def order_android(source: str | None, name: str | None, options: AndroidOptions) -> Order:
+def order_android(source: str | None, name: str | None, options: AndroidOptions) -> ExportPlan:
     """The profile's recipe for a source, ready to run."""
     check_options(options)
     require("torch", "transformers", "onnx", "onnxruntime")

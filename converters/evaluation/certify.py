@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from onnxreg.converters.evaluation import report
+from onnxreg.converters.evaluation import recall_report
 from onnxreg.converters.evaluation.decode import Integers, tag_scheme
 from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
 from onnxreg.converters.evaluation.recall import bootstrap, largest_loss, measure, tally
-from onnxreg.converters.evaluation.report import FILENAME, METRIC, Evaluated
+from onnxreg.converters.evaluation.recall_report import FILENAME, METRIC, ReportSubject
 from onnxreg.converters.evaluation.rule import LIMIT, RULE, Decision, Floors, decide, over_limit
 from onnxreg.converters.evaluation.suite import Suite
 from onnxreg.converters.evaluation.windows import windows
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Verdict
-from onnxreg.schema.manifest import Source
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Verdict
+from onnxreg.schema.manifest.manifest import Source
 
 
 class Parent(Protocol):
@@ -38,7 +38,7 @@ class Parent(Protocol):
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RecallEvaluation:
     """What an export records of its evaluation.
 
     `checks` are `manifest.Check` in JSON form. `manifest_fields` and `config_fields` are the keys that version 1
@@ -60,7 +60,7 @@ def certify_int8(
     quantization: Mapping[str, Any],
     max_length: int,
     floors: Floors | None = None,
-) -> Evaluation:
+) -> RecallEvaluation:
     """Compare the character recall of `candidate` with that of `parent` on a suite, by the rule `G4/point`.
 
     Writes `recall_delta.json` into `workspace`, whatever the verdict; nothing else of the suite gets there. The
@@ -82,10 +82,10 @@ def certify_int8(
     """
     found = _predictions(parent, candidate, [fixture.text for fixture in suite.fixtures], max_length)
     done = _evaluate(suite, parent, candidate, found, floors or Floors(), quantization)
-    (workspace / FILENAME).write_bytes(report.encode(done))
+    (workspace / FILENAME).write_bytes(recall_report.encode(done))
     decision = done.decision
     verdict = Verdict(decision.state, RULE, decision.reasons, suite.digest, FILENAME, suite.synthetic)
-    return Evaluation(verdict, _checks(done), *_mirrored(decision, quantization))
+    return RecallEvaluation(verdict, _checks(done), *_mirrored(decision, quantization))
 
 
 def _evaluate(
@@ -95,7 +95,7 @@ def _evaluate(
     found: tuple[list[Integers], list[Integers]],
     floors: Floors,
     quantization: Mapping[str, Any],
-) -> Evaluated:
+) -> ReportSubject:
     labels = tag_scheme(parent.labels).names
     counts = tally(suite.fixtures, *found, labels)
     spans = Counter(span.label for fixture in suite.fixtures for span in fixture.spans)
@@ -103,7 +103,7 @@ def _evaluate(
     measured = measure(counts, spans, labels, resampled)
     foreign = {label: spans[label] for label in sorted(spans.keys() - set(labels))}
     decision = decide(measured, list(foreign), len(suite.fixtures), floors)
-    return Evaluated(
+    return ReportSubject(
         source=parent.source,
         candidate_path=candidate.name,
         candidate=_digest(candidate),
@@ -136,7 +136,7 @@ def _digest(path: Path) -> Digest:
         return Digest(hashlib.file_digest(stream, "sha256").hexdigest())
 
 
-def _checks(done: Evaluated) -> list[dict[str, Any]]:
+def _checks(done: ReportSubject) -> list[dict[str, Any]]:
     """One check per label, its value the candidate's recall, and one for the largest loss; `samples` are gold spans."""
     decision, dataset = done.decision, str(done.suite)
     checks: list[dict[str, Any]] = []
@@ -169,7 +169,7 @@ def _mirrored(decision: Decision, base: Mapping[str, Any]) -> tuple[dict[str, An
         "certified": decision.state == "certified",
         "recall_delta_path": FILENAME,
     }
-    quantization = {**base, **found, "certification_limit": LIMIT, "format": report.FORMAT}
+    quantization = {**base, **found, "certification_limit": LIMIT, "format": recall_report.FORMAT}
     certification = {"gate": "G4", "limit": LIMIT, "metric": METRIC, "report_path": FILENAME}
     certification |= {} if known else {"state": decision.state}
     shared = {**found, "quantization": quantization}

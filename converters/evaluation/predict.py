@@ -16,23 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxreg.converters.evaluation.decode import Integers, TagScheme, decode
-from onnxreg.converters.evaluation.windows import INPUTS, Window
-from onnxreg.converters.runtime import load_session
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.evaluation.windows import INPUTS, TokenWindow
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.schema.core.errors import ConversionError
 
 Runner = Callable[[Mapping[str, Integers]], NDArray[np.float32]]
 """From inputs of shape (1, tokens) to logits of shape (tokens, tags). Called from several threads at once."""
 
 
 def predict(
-    run: Runner, windows: Sequence[Window], texts: Sequence[str], tags: int, scheme: TagScheme
+    run: Runner, windows: Sequence[TokenWindow], texts: Sequence[str], tags: int, scheme: TagScheme
 ) -> list[Integers]:
     """The label of every character of every text; see `decode`.
 
     Raises ConversionError where the logits are not of shape (tokens, tags).
     """
 
-    def best(window: Window) -> Integers:
+    def best(window: TokenWindow) -> Integers:
         logits = run(window.inputs)
         if logits.shape != (len(window.offsets), tags):
             raise ConversionError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnxreg.converters.evaluation.recall import LabelRecall
 from onnxreg.converters.evaluation.suite import Suite
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 RULE = "G4/point"
 LIMIT = 0.005

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
 
 MAX_BYTES = 256 * 2**20
 ID_KEYS = ("id", "fixture_id")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.decode import Integers
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True)
-class Window:
+class TokenWindow:
     """Some tokens of one text.
 
     `inputs` are int64 of shape (1, tokens); `offsets` (tokens, 2) are code points of the text; `kept` holds the
@@ -29,7 +29,7 @@ class Window:
     kept: Integers
 
 
-def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[Window]:
+def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[TokenWindow]:
     """Cut every text into windows of at most `size` tokens, special ones included; together they cover each token.
 
     `tokenizer` is a fast one of Transformers; it is copied first, since encoding leaves truncation settings behind
@@ -57,7 +57,7 @@ def windows(tokenizer: Any, size: int, texts: Sequence[str]) -> list[Window]:
     owners = encoded["overflow_to_sample_mapping"]
     follows = [False, *(left == right for left, right in pairwise(owners))]
     return [
-        Window(
+        TokenWindow(
             text,
             {name: np.asarray([encoded[name][number]], dtype=np.int64) for name in INPUTS},
             np.asarray(encoded["offset_mapping"][number], dtype=np.int64).reshape(-1, 2),

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families.heads import BATCH
-from onnxreg.converters.passes import base, torch_model
+from onnxreg.converters.families.head_graph import BATCH
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.tasks.checkpoint import load_model
-from onnxreg.converters.tasks.heads import IMAGES
-from onnxreg.schema.errors import ConversionError, InputError
-from onnxreg.schema.recipe import Step
+from onnxreg.converters.passes.tools import torch_model
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_model
+from onnxreg.converters.tasks.checkpoints.task_heads import IMAGES
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.manifest.recorded_recipe import Step
 
 INPUT, LOGITS, EMBEDDING = "input", "species_logits", "embedding"
 CLASS_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ ,'()&+-]{0,63}")

@@ -7,7 +7,7 @@ Shrinking makes any covariance invertible, so it would hide rows that do not car
 from dataclasses import dataclass
 from typing import Any
 
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 LOST = 0.01
 """The share of the dimensions (at least one) that may follow from the others: behind a layer norm one does."""

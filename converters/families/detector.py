@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onnxreg.converters.arrays import check_finite
 from onnxreg.converters.families.covariance import Covariance, estimate
-from onnxreg.converters.families.evidence import Embedded
-from onnxreg.converters.families.heads import BATCH, INPUT, Values, make_graph
+from onnxreg.converters.families.fitting_evidence import Embedded
+from onnxreg.converters.families.head_graph import BATCH, INPUT, Values, make_graph
 from onnxreg.converters.families.rows import keys_of
 from onnxreg.converters.families.statistics import Interval, least_rows, wilson
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.runtime.npz import check_finite
+from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18

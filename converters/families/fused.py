@@ -8,17 +8,19 @@ index that is negative or too large is an error of the run: ONNX's own Gather wo
 from collections.abc import Sequence
 from typing import Any
 
-from onnxreg.converters.families.checkpoints import Head, Layer
-from onnxreg.converters.families.heads import BATCH, INPUT, OUTPUT, Activation, Values, make_graph
-from onnxreg.converters.passes import int8
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
+from onnxreg.converters.families.head_graph import BATCH, INPUT, OUTPUT, Activation, Values, make_graph
+from onnxreg.converters.passes.tools import int8_weights
+from onnxreg.schema.core.errors import InputError
 
 INDEX = "head"
 MASKED = -1e30
 """The logit of a class that a head does not have."""
 
 
-def fused_graph(heads: Sequence[Head], activation: Activation, opset: int, *, quantized: bool = False) -> Any:
+def fused_graph(
+    heads: Sequence[HeadCheckpoint], activation: Activation, opset: int, *, quantized: bool = False
+) -> Any:
     """`embedding` float32 `[batch_size, width]` and `head` int64 `[batch_size]` to `disease_logits` float32 `[batch_size, C]`.
 
     C are the most classes of any head; `head` counts the heads in the order that they are given in.
@@ -54,7 +56,7 @@ def fused_graph(heads: Sequence[Head], activation: Activation, opset: int, *, qu
     return make_graph("fused_heads", nodes, constants, inputs, {OUTPUT: ("FLOAT", [BATCH, columns])}, opset)
 
 
-def _check_alike(heads: Sequence[Head]) -> None:
+def _check_alike(heads: Sequence[HeadCheckpoint]) -> None:
     first = heads[0]
     for head in heads:
         if head.width != first.width:
@@ -111,9 +113,9 @@ def _quantize(weight: Any) -> tuple[Any, Any]:
     """Scales float32 `[heads, 1, out]` and codes int8 of weights `[heads, in, out]`."""
     import numpy as np
 
-    each = [int8.scales(one, -1) for one in weight]
+    each = [int8_weights.scales(one, -1) for one in weight]
     steps = np.stack(each)
-    return steps, int8.codes(weight, steps)
+    return steps, int8_weights.codes(weight, steps)
 
 
 def _constant(name: str, value: int | list[int]) -> Any:

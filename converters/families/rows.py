@@ -5,9 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import arrays
-from onnxreg.converters.arrays import Arrays, check_finite
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.runtime import npz
+from onnxreg.converters.runtime.npz import Arrays, check_finite
+from onnxreg.schema.core.errors import InputError
 
 RowKeys = tuple[bytes, ...]
 """What equal rows have in common, in order."""
@@ -16,7 +16,7 @@ RowKeys = tuple[bytes, ...]
 def read_rows(path: Path, *needed: str) -> Arrays:
     """The arrays of an `.npz` file, each with as many rows. Raises NotFoundError where there is no file, and InputError,
     naming it, where it holds anything else, NaN or infinity, or lacks an array that is `needed`."""
-    found = arrays.read_rows(path)
+    found = npz.read_rows(path)
     for name in needed:
         if name not in found:
             raise InputError(f"{path.name} has no array called {name}", f"it has {', '.join(sorted(found))}")

@@ -24,7 +24,7 @@ def least_rows(percentile: float) -> int:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """What two models get right on the same rows: `lost` are those that only the first, `won` that only the second has."""
 
     rows: int
@@ -32,7 +32,7 @@ class Paired:
     won: int
 
     @classmethod
-    def of(cls, before: Sequence[bool], after: Sequence[bool]) -> "Paired":
+    def of(cls, before: Sequence[bool], after: Sequence[bool]) -> "PairedTest":
         pairs = list(zip(before, after, strict=True))
         return cls(len(pairs), sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from onnxreg.schema.invalid import refusal
-from onnxreg.schema.recipe import Step
+from onnxreg.schema.core.problems import refusal
+from onnxreg.schema.manifest.recorded_recipe import Step
 
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -5,15 +5,16 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.passes import base, graph, proof, samples, torch_model
-from onnxreg.converters.passes.torch_export import (
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.tools import graph, proof, samples, torch_model
+from onnxreg.converters.passes.tools.torch_export import (
     Export,
     export_dynamo,
     export_torchscript,
     names_a_directory,
 )
-from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 EXPORTERS: dict[bool, tuple[str, Export]] = {
     False: ("torchscript", export_torchscript),

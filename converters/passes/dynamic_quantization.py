@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, graph, int8, weights
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
-from onnxreg.converters.passes.quantizer import quantize_dynamic
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.tools import graph, int8_weights, matmul_weights
+from onnxreg.converters.passes.tools.dynamic_quantizer import quantize_dynamic
+from onnxreg.schema.core.errors import ConversionError
 
 
 class OnnxDynamicQuantization(QuantizationPass):
@@ -43,7 +44,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         each = ((_array(one), one.channels) for one in before["factors"].values())
         return {
             **before,
-            "weight_error": int8.relative_error(each, signed=self.params.weight_type == "QInt8"),
+            "weight_error": int8_weights.relative_error(each, signed=self.params.weight_type == "QInt8"),
             "tables": _tables(subject) if "Gather" in self.params.op_types_to_quantize else {},
         }
 
@@ -81,7 +82,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         return frozenset(self.params.op_types_to_quantize) - {"Gather"}
 
 
-def _array(factor: weights.Factor) -> Any:
+def _array(factor: matmul_weights.Factor) -> Any:
     import numpy as np
     import onnx
 

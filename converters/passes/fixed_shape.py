@@ -5,11 +5,12 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
-from onnxreg.converters.inspection.onnx_graph import graph_inputs
-from onnxreg.converters.passes import base, graph, model, samples
+from onnxreg.converters.onnx.onnx_graph import graph_inputs
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.converters.passes.proof import outputs
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.passes.tools.proof import outputs
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 class DynamicToFixedShape(GraphPass):
@@ -60,7 +61,9 @@ class DynamicToFixedShape(GraphPass):
         for body in graph.within(subject.graph):
             for value in (*body.input, *body.output):
                 _fix(value, sizes)
-        inferred = {item.name: item.shape for item in model.session(subject, "the fixed graph").get_outputs()}
+        inferred = {
+            item.name: item.shape for item in model_file.session(subject, "the fixed graph").get_outputs()
+        }
         for value in subject.graph.output:
             _fix_output(value, inferred[value.name])
         return subject
@@ -69,7 +72,9 @@ class DynamicToFixedShape(GraphPass):
         result = super().ensures(before, after)
         shapes = {value.name: _dims(value) for value in (*graph_inputs(after.graph), *after.graph.output)}
         feed = samples.draw(after, before["bounds"])[0]
-        for name, found in outputs(model.session(after, "the fixed graph"), feed, "the fixed graph").items():
+        for name, found in outputs(
+            model_file.session(after, "the fixed graph"), feed, "the fixed graph"
+        ).items():
             stated = shapes[name]
             if len(stated) != found.ndim or any(
                 isinstance(a, int) and a != b for a, b in zip(stated, found.shape, strict=True)

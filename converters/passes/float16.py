@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.passes import base, graph, samples
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass, public_types
-from onnxreg.converters.passes.half import LARGEST, SMALLEST
-from onnxreg.converters.passes.halving import (
+from onnxreg.converters.passes.tools import graph, samples
+from onnxreg.converters.passes.tools.half_graph import (
     FLOAT,
     FLOAT16,
     count_halves,
@@ -17,8 +17,9 @@ from onnxreg.converters.passes.halving import (
     refuse_halved,
     to_float16,
 )
-from onnxreg.converters.passes.ranges import overflowing
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST
+from onnxreg.converters.passes.tools.value_ranges import overflowing
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 class OnnxFloatToFloat16(GraphPass):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters import golden
 from onnxreg.converters.passes.base import Pass, PassParams
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.runtime import golden
+from onnxreg.schema.core.errors import ConversionError
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Vectors:
     """The file that was written, and the cases that it was written from."""
 
     path: Path
-    cases: tuple[golden.Case, ...]
+    cases: tuple[golden.GoldenCase, ...]
 
 
 class GoldenParams(PassParams):
@@ -57,7 +57,7 @@ class GoldenVectors(Pass[Outputs, Vectors]):
             for name in names
         }
         cases = tuple(
-            golden.Case(case, inputs, subject.outputs[case], tolerances)
+            golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
             for case, inputs in subject.inputs.items()
         )
         path = subject.graph.with_name(f"{subject.graph.name}.golden.json")

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from onnxreg.converters.inspection.elements import tensor_bytes
-from onnxreg.converters.inspection.onnx_graph import graph_inputs
-from onnxreg.converters.inspection.weightless import without_weights
-from onnxreg.converters.passes import base, graph, model
-from onnxreg.converters.passes.samples import Feed
-from onnxreg.schema.errors import ConversionError, InputError, first_line
+from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.onnx_graph import graph_inputs
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
 Facts = Mapping[str, Any]
 
@@ -40,7 +41,7 @@ class GraphPass(base.Pass[Any, Any]):
             "names": _names(subject),
             "types": public_types(subject),
             "opset": graph.default_opset(subject),
-            "weight_bytes": model.weight_bytes(subject),
+            "weight_bytes": model_file.weight_bytes(subject),
         }
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class GraphPass(base.Pass[Any, Any]):
         opset = graph.default_opset(after)
         if self.keeps_opset and opset != before["opset"]:
             raise ConversionError(f"{self.id} changed the opset from {before['opset']} to {opset}")
-        weights = {"before": before["weight_bytes"], "after": model.weight_bytes(after)}
+        weights = {"before": before["weight_bytes"], "after": model_file.weight_bytes(after)}
         return {"opset": opset, "weight_bytes": weights}
 
 

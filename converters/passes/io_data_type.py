@@ -6,11 +6,12 @@ from typing import Any
 
 from pydantic import field_validator
 
-from onnxreg.converters.inspection.elements import ELEMENTS, element_name
-from onnxreg.converters.inspection.onnx_graph import graph_inputs
-from onnxreg.converters.passes import base, graph
+from onnxreg.converters.onnx.elements import ELEMENTS, element_name
+from onnxreg.converters.onnx.onnx_graph import graph_inputs
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass, public_types
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools import graph
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 class OnnxIODataTypeConverter(GraphPass):

@@ -5,12 +5,18 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from onnxreg.converters.passes import base, graph, proof, samples
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.converters.passes.halving import count_halves, halved_operators, refuse_halved, to_float16
-from onnxreg.converters.passes.ranges import overflowing
-from onnxreg.converters.passes.search import ExhaustedError, Trials, minimize
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.tools import graph, proof, samples
+from onnxreg.converters.passes.tools.delta_debugging import ExhaustedError, Trials, minimize
+from onnxreg.converters.passes.tools.half_graph import (
+    count_halves,
+    halved_operators,
+    refuse_halved,
+    to_float16,
+)
+from onnxreg.converters.passes.tools.value_ranges import overflowing
+from onnxreg.schema.core.errors import ConversionError
 
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """Operators that Olive keeps in float32 if nothing else is asked: the first that a search tries."""

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
-from onnxreg.converters.passes import base, graph
-from onnxreg.converters.passes.emitter import Emitter
-from onnxreg.converters.passes.rewrites import REWRITES
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.emitter import Emitter
+from onnxreg.converters.passes.tools.mobile_rewrites import REWRITES
+from onnxreg.schema.core.errors import ConversionError
 
 
 class MobileSafeRewrite(base.Pass[Any, Any]):

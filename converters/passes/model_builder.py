@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from onnxreg.converters.inspection.facts import inspect_onnx
-from onnxreg.converters.inspection.onnx_graph import load_onnx
-from onnxreg.converters.passes import base, graph, model, proof, samples
-from onnxreg.converters.runtime import load_session
-from onnxreg.converters.scrub import scrub_file
-from onnxreg.schema.errors import ConversionError, InputError, missing_extra
+from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.tools import graph, model_file, proof, samples
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.source.scrub import scrub_file
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH, SETTINGS = "model.onnx", "genai_config.json"
 TOKENS = 6
@@ -88,7 +89,7 @@ class ModelBuilder(base.Pass[Decoder, Generator]):
         return {"checkpoint": subject.checkpoint}
 
     def apply(self, subject: Decoder) -> Generator:
-        with model.scratch() as scratch:
+        with model_file.scratch() as scratch:
             made = scratch / "made"
             self._build(subject.checkpoint, made, scratch / "cache")
             if not (made / GRAPH).is_file() or not (made / SETTINGS).is_file():

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from onnxreg.converters.inspection.weightless import replace_but_weights, without_weights
-from onnxreg.converters.passes import base, graph
+from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools import graph
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 OLDEST = 7
 """ONNX Runtime loads no older one."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, ortfile
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.converters.runtime import load_session, run_session, session_options
-from onnxreg.converters.scrub import scrub_config
-from onnxreg.schema.errors import ConversionError, HostError
+from onnxreg.converters.onnx.ort import canonical_ort
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import base
+from onnxreg.converters.runtime.sessions import load_session, run_session, session_options
+from onnxreg.converters.source.scrub import scrub_config
+from onnxreg.schema.core.errors import ConversionError, HostError
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
             ) from error
         if (scrubbed := scrub_config(config)) is not None:
             config.write_bytes(scrubbed[0])
-        proven = onnxruntime.__version__ in ortfile.PROVEN
+        proven = onnxruntime.__version__ in canonical_ort.PROVEN
         if proven:
             self._canonicalize(target)
         return OrtFiles(target, config, proven)
@@ -110,7 +111,7 @@ class OrtFormat(base.Pass[Path, OrtFiles]):
 
     def _canonicalize(self, path: Path) -> None:
         canonical = path.with_suffix(".canonical.ort")
-        ortfile.canonicalize(path, canonical)
+        canonical_ort.canonicalize(path, canonical)
         if _outputs(path, self._feed) != _outputs(canonical, self._feed):
             canonical.unlink()
             raise ConversionError("the canonical ORT-format file gives other outputs than the original")

@@ -4,10 +4,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from onnxreg.converters.inspection.elements import tensor_bytes
-from onnxreg.converters.passes import graph, weights
+from onnxreg.converters.onnx.elements import tensor_bytes
 from onnxreg.converters.passes.graph_pass import Facts, GraphPass
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.tools import graph, matmul_weights
+from onnxreg.schema.core.errors import ConversionError
 
 
 class QuantizationPass(GraphPass):
@@ -50,6 +50,6 @@ class QuantizationPass(GraphPass):
         counts = {"weights": len(before["factors"]), "quantized_bytes": before["quantized_bytes"]}
         return {**result, **counts}
 
-    def factors(self, subject: Any) -> dict[str, weights.Factor]:
+    def factors(self, subject: Any) -> dict[str, matmul_weights.Factor]:
         """The weights that are to be quantized, by name."""
-        return weights.factors(subject, self.products, self.params.nodes_to_exclude)
+        return matmul_weights.factors(subject, self.products, self.params.nodes_to_exclude)

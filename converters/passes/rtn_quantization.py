@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from onnxreg.converters.passes import base, gemm, graph, weights
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.schema.errors import missing_extra
+from onnxreg.converters.passes.tools import gemm, graph, matmul_weights
+from onnxreg.schema.core.errors import missing_extra
 
 
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
@@ -69,7 +70,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
         return f"the graph has no {' or '.join(sorted(self.products))} with a constant matrix{hint}"
 
 
-def _relative_error(found: Mapping[str, weights.Factor], after: Any, bits: int) -> float:
+def _relative_error(found: Mapping[str, matmul_weights.Factor], after: Any, bits: int) -> float:
     """The root of the squared error over the squared weights, all of them together; four significant digits."""
     import numpy as np
     import onnx

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.passes import base, graph, model, samples
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.quantization_pass import QuantizationPass
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.converters.toolchain import refuse_missing
-from onnxreg.schema.errors import ConversionError, first_line
+from onnxreg.converters.passes.tools import graph, model_file, samples
+from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.schema.core.errors import ConversionError, first_line
 
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 
@@ -44,18 +45,18 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         graph.clear_value_info(subject)
         graph.name_nodes(subject)
-        with model.scratch() as directory:
+        with model_file.scratch() as directory:
             source, target = directory / "float.onnx", directory / "quantized.onnx"
-            model.save(subject, source)
+            model_file.save(subject, source)
             try:
                 with quiet():
-                    self._quantize(source, target, model.weight_bytes(subject) > model.LIMIT)
+                    self._quantize(source, target, model_file.weight_bytes(subject) > model_file.LIMIT)
             except Exception as error:
                 refuse_missing(error, "static quantization")
                 raise ConversionError(
                     f"ONNX Runtime could not quantize the graph: {first_line(error)}"
                 ) from error
-            quantized = model.load(target)
+            quantized = model_file.load(target)
         del quantized.metadata_props[:]
         quantized.metadata_props.extend(subject.metadata_props)
         graph.clear_value_info(quantized)

@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 
-from onnxreg.converters.passes import base, graph, model
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import base
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.converters.toolchain import refuse_missing
-from onnxreg.schema.errors import ConversionError, InputError, first_line
+from onnxreg.converters.passes.tools import graph, model_file
+from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.schema.core.errors import ConversionError, InputError, first_line
 
 
 class OrtTransformersOptimization(GraphPass):
@@ -48,9 +49,9 @@ class OrtTransformersOptimization(GraphPass):
         from onnxruntime.transformers.optimizer import optimize_model
 
         asked = self.params
-        with model.scratch() as directory, quiet():
+        with model_file.scratch() as directory, quiet():
             source = directory / "model.onnx"
-            model.save(subject, source)
+            model_file.save(subject, source)
             try:
                 optimizer = optimize_model(
                     str(source),

@@ -8,18 +8,20 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from onnxreg.converters.hashing import digest_file
-from onnxreg.converters.scrub import scrub
-from onnxreg.converters.tasks import factory, image_sample, labelled, torch_weights
-from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
-from onnxreg.converters.tasks.factory import Factory
-from onnxreg.converters.tasks.labelled import Labelled
-from onnxreg.converters.toolchain import require
-from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest, directory_digest
-from onnxreg.schema.errors import InputError, NotFoundError
-from onnxreg.schema.manifest import Source
-from onnxreg.schema.preprocessing import Preprocessing
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.scrub import scrub
+from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.tasks import labelled_inputs
+from onnxreg.converters.tasks.checkpoints import image_sample, torch_weights
+from onnxreg.converters.tasks.code import factory
+from onnxreg.converters.tasks.code.factory import Factory
+from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task, TaskOptions
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.manifest.manifest import Source
+from onnxreg.schema.manifest.preprocessing import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
@@ -28,7 +30,7 @@ MAX_BYTES = 2**30
 
 
 @dataclass(frozen=True)
-class Place:
+class FactorySource:
     """A factory, the weights for its module, and the images that accuracy is measured on."""
 
     factory: Factory
@@ -91,8 +93,8 @@ class ImageClassification(Task):
     def has_dataset(self) -> bool:
         return self.options.dataset is not None
 
-    def record(self, found: Found) -> dict[str, Any]:
-        place: Place = found.where
+    def record(self, found: LocatedSource) -> dict[str, Any]:
+        place: FactorySource = found.where
         digests = {"checkpoint": digest_file(place.checkpoint)}
         if place.dataset is not None:
             digests["dataset"] = digest_file(place.dataset)
@@ -102,7 +104,7 @@ class ImageClassification(Task):
     def seek(self, source: str) -> None:
         self._place(source)
 
-    def find(self, source: str) -> Found:
+    def find(self, source: str) -> LocatedSource:
         place = self._place(source)
         files = {"checkpoint": place.checkpoint}
         files |= {f"code/{name}": path for name, path in place.factory.files.items()}
@@ -113,9 +115,9 @@ class ImageClassification(Task):
         data = () if place.dataset is None else (place.dataset,)
         read = (place.checkpoint.parent, *files.values(), *data)
         packages = place.factory.packages
-        return Found(place, directory_digest(digests), files=read, packages=packages, code=code)
+        return LocatedSource(place, directory_digest(digests), files=read, packages=packages, code=code)
 
-    def _place(self, source: str) -> Place:
+    def _place(self, source: str) -> FactorySource:
         asked = self.options
         dataset = None if asked.dataset is None else self._file(asked.dataset, "dataset")
         checkpoint = None if asked.checkpoint is None else self._file(asked.checkpoint, "checkpoint")
@@ -124,7 +126,7 @@ class ImageClassification(Task):
                 hint = "name what makes the module: options: {factory: module:function}"
                 raise InputError(f"{source} holds weights, and nothing says of what module", hint)
             checkpoint = checkpoint or torch_weights.best_of(Path(source))
-            return Place(self._named(asked.factory, Path(source)), checkpoint, dataset)
+            return FactorySource(self._named(asked.factory, Path(source)), checkpoint, dataset)
         if not factory.is_factory(source):
             if Path(source).is_file():
                 raise InputError(f"{source} does not say which function makes the module", factory.HINT)
@@ -137,7 +139,7 @@ class ImageClassification(Task):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
         if checkpoint is None:
             raise InputError(f"{source} makes a module, and nothing gives its weights", "--checkpoint FILE")
-        return Place(made, checkpoint, dataset)
+        return FactorySource(made, checkpoint, dataset)
 
     def _named(self, name: str, source: Path) -> Factory:
         """The factory that the options name, and that may run."""
@@ -159,9 +161,9 @@ class ImageClassification(Task):
             raise NotFoundError(f"there is no {what} {name}", hint)
         return path
 
-    def load(self, found: Found, name: str, directory: Path) -> Subject:
+    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch")
-        place: Place = found.where
+        place: FactorySource = found.where
         module = factory.make(place.factory, self.options.arguments)
         torch_weights.load_into(module, place.checkpoint)
         subject = image_sample.subject_of(module, self.options)
@@ -172,19 +174,19 @@ class ImageClassification(Task):
         if data is not None:
             got["accuracy"] = image_sample.accuracy(subject, data, self.options.fixed_batch)
         origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
-        return Subject(origin, sample, subject, fields=self._fields(), got=got, labelled=data)
+        return ExportSubject(origin, sample, subject, fields=self._fields(), got=got, labelled=data)
 
-    def dataset(self, found: Found, got: Mapping[str, Any]) -> Labelled | None:
+    def dataset(self, found: LocatedSource, got: Mapping[str, Any]) -> LabelledInputs | None:
         return self._labelled(found.where, got["outputs"])
 
-    def _labelled(self, place: Place, outputs: Any) -> Labelled | None:
+    def _labelled(self, place: FactorySource, outputs: Any) -> LabelledInputs | None:
         if place.dataset is None:
             return None
-        found = labelled.read(place.dataset, [self.options.input_name], list(outputs))
+        found = labelled_inputs.read(place.dataset, [self.options.input_name], list(outputs))
         image_sample.check(found.inputs[self.options.input_name], self.options.input, place.dataset.name)
         return found
 
-    def _images(self, place: Place) -> Any:
+    def _images(self, place: FactorySource) -> Any:
         """The sample: float32 `[samples, channels, height, width]`."""
         asked = self.options
         if place.dataset is not None:

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.inspection.external import external_files
-from onnxreg.converters.inspection.onnx_graph import graph_inputs, load_onnx
-from onnxreg.converters.inspection.operators import find_schema
-from onnxreg.converters.inspection.validity import check_model
-from onnxreg.converters.passes import proof, samples
-from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.runtime import load_session
-from onnxreg.converters.sourcefiles import digest_files
-from onnxreg.converters.tasks.base import Found, Sample, Subject, Task, TaskOptions
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
-from onnxreg.schema.manifest import Source
+from onnxreg.converters.onnx.external_data import external_files
+from onnxreg.converters.onnx.graph_operators import find_schema
+from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
+from onnxreg.converters.onnx.validity import check_model
+from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.source.source_files import digest_files
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task, TaskOptions
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.manifest.manifest import Source
 
 MASK = "attention_mask"
 GOLDEN_VALUES = 2_000
@@ -38,14 +38,14 @@ class OnnxFile(Task):
         if not Path(source).is_file():
             raise NotFoundError(f"there is no file {source}", f"the task {self.id} starts from an .onnx file")
 
-    def find(self, source: str) -> Found:
+    def find(self, source: str) -> LocatedSource:
         self.seek(source)
         path = Path(source)
         names = [path.name, *external_files(load_onnx(path), path)]
         files = [path.parent / name for name in names]
-        return Found(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
+        return LocatedSource(path, digest_files(path.parent, names), files=(*files, *self._data_files()))
 
-    def load(self, found: Found, name: str, directory: Path) -> Subject:
+    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = found.where
         model = load_onnx(path)
         check_model(model, path)
@@ -57,9 +57,9 @@ class OnnxFile(Task):
         expected = [_outputs(session, feed, path.name) for feed in feeds]
         golden = {"sample": feeds[0]} if _is_small(expected[0]) else {}
         origin = Source.from_json({"id": name, "digest": str(found.digest)})
-        return Subject(origin, Sample(feeds, expected, _per_token(model), golden), path)
+        return ExportSubject(origin, Sample(feeds, expected, _per_token(model), golden), path)
 
-    def record(self, found: Found) -> dict[str, Any]:
+    def record(self, found: LocatedSource) -> dict[str, Any]:
         value = super().record(found)
         return value if self.options.data is None else {**value, "data": str(self.data_digest())}
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.tasks import sentence_files
-from onnxreg.converters.tasks.base import Found
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint
-from onnxreg.converters.tasks.heads import BATCH, ENCODER
-from onnxreg.converters.tasks.pooled import pooled
-from onnxreg.converters.tasks.sentence_files import Mode, SentenceConfig
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint
+from onnxreg.converters.tasks.checkpoints.pooling_module import pooled
+from onnxreg.converters.tasks.checkpoints.sentence_files import Mode, SentenceConfig
+from onnxreg.converters.tasks.checkpoints.task_heads import BATCH, ENCODER
+from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.converters.tasks.text import TextTask, torch_model
 
 
@@ -24,7 +24,7 @@ class Pooling(TextTask):
         mode: Mode | None = None
         normalize: bool | None = None
 
-    def find(self, source: str) -> Found:
+    def find(self, source: str) -> LocatedSource:
         found = find_checkpoint(source, self.head, self.trust_remote_code, sentences=True)
         if self.options.mode is None:
             sentence_files.read(found.where)

@@ -6,14 +6,22 @@ from typing import Any, ClassVar
 
 from pydantic import PositiveInt
 
-from onnxreg.converters.modelcard import read_license
-from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.converters.tasks import companions, token_sample
-from onnxreg.converters.tasks.base import Found, Subject, Task, TaskOptions
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint, load_found
-from onnxreg.converters.tasks.heads import BATCH, ENCODER, SEQUENCE, SPANS, TEXTS, TOKENS, Head
-from onnxreg.converters.toolchain import require
-from onnxreg.schema.draft import DraftFile
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.source.model_card import read_license
+from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.tasks.checkpoints import companion_files, token_sample
+from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint, find_checkpoint, load_found
+from onnxreg.converters.tasks.checkpoints.task_heads import (
+    BATCH,
+    ENCODER,
+    SEQUENCE,
+    SPANS,
+    TEXTS,
+    TOKENS,
+    TaskHead,
+)
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task, TaskOptions
+from onnxreg.schema.manifest.draft import DraftFile
 
 CONFIG, LABELS = "config.json", "id2label.json"
 
@@ -25,17 +33,17 @@ class TextTask(Task):
     tokenizer makes and the model takes. It gives the outputs of the head, float32, and nothing else.
     """
 
-    head: ClassVar[Head]
+    head: ClassVar[TaskHead]
 
     class Options(TaskOptions):
         """`max_seq_length` in tokens: no more than the model can take are published."""
 
         max_seq_length: PositiveInt = 512
 
-    def find(self, source: str) -> Found:
+    def find(self, source: str) -> LocatedSource:
         return find_checkpoint(source, self.head, self.trust_remote_code)
 
-    def load(self, found: Found, name: str, directory: Path) -> Subject:
+    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
         checkpoint = load_found(found, name, self.head, self.trust_remote_code)
         length = token_sample.longest(self.longest(checkpoint), checkpoint.model)
@@ -49,7 +57,7 @@ class TextTask(Task):
             **self.got(checkpoint),
             **({"scrubbed": scrubbed} if scrubbed else {}),
         }
-        return Subject(checkpoint.source, sample, module, tuple(files), fields, got, checkpoint)
+        return ExportSubject(checkpoint.source, sample, module, tuple(files), fields, got, checkpoint)
 
     def longest(self, checkpoint: LoadedCheckpoint) -> int:
         """Tokens of the longest row that is asked for."""
@@ -103,12 +111,12 @@ def _write_companions(
     checkpoint: LoadedCheckpoint, name: str, length: int, directory: Path
 ) -> tuple[list[DraftFile], list[str]]:
     """Write them; returns them, and what was scrubbed."""
-    scrubbed = companions.write_config(directory / CONFIG, checkpoint, name, length, {})
+    scrubbed = companion_files.write_config(directory / CONFIG, checkpoint, name, length, {})
     files = [DraftFile("config", CONFIG)]
     if checkpoint.labels:
-        companions.write_labels(directory / LABELS, checkpoint.labels)
+        companion_files.write_labels(directory / LABELS, checkpoint.labels)
         files.append(DraftFile("labels", LABELS))
-    tokenizer = companions.write_tokenizer(directory, checkpoint, name)
+    tokenizer = companion_files.write_tokenizer(directory, checkpoint, name)
     files += [DraftFile("tokenizer", path) for path in tokenizer]
     return files, [f"{CONFIG}:{key}" for key in scrubbed]
 

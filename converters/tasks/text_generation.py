@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.modelcard import read_license
-from onnxreg.converters.scrub import read_json
-from onnxreg.converters.sourcefiles import CONFIG, locate, taking_part, weight_files
-from onnxreg.converters.tasks.base import Found, Sample, Subject, Task
-from onnxreg.converters.tasks.checkpoint import found_in
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.manifest import Source
+from onnxreg.converters.source.model_card import read_license
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import CONFIG, locate, taking_part, weight_files
+from onnxreg.converters.tasks.checkpoints.checkpoint import found_in
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.manifest import Source
 
 HEAD = "ForCausalLM"
 SETTINGS = "generation_config.json"
@@ -24,7 +24,7 @@ class TextGeneration(Task):
 
     id = "text-generation"
 
-    def find(self, source: str) -> Found:
+    def find(self, source: str) -> LocatedSource:
         location = locate(source)
         directory = location.directory
         _check(directory)
@@ -32,12 +32,12 @@ class TextGeneration(Task):
         names += [SETTINGS] if (directory / SETTINGS).is_file() else []
         return found_in(location, names)
 
-    def load(self, found: Found, name: str, directory: Path) -> Subject:
+    def load(self, found: LocatedSource, name: str, directory: Path) -> ExportSubject:
         origin = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
         fields = {"task": self.id, "family": _config(found.where).get("model_type")}
         license_name = read_license(found.where)
         fields |= {} if license_name is None else {"license": license_name}
-        return Subject(origin, Sample((), ()), found.where, fields=fields)
+        return ExportSubject(origin, Sample((), ()), found.where, fields=fields)
 
 
 def _check(directory: Path) -> None:

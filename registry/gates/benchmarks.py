@@ -1,14 +1,14 @@
 """How fast a version's artifacts ran, as it was put on record: no gate looks at it."""
 
-from onnxreg.registry.gates.recorded import attestations
-from onnxreg.registry.history.commit import load
-from onnxreg.registry.storage import Source
-from onnxreg.registry.versions import read_version
-from onnxreg.schema.benchmark import MEDIA_TYPE, BenchmarkDocument
-from onnxreg.schema.ref import Ref
+from onnxreg.registry.gates.gate_history import attestations
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.read.versions import read_version
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.formats.benchmark import MEDIA_TYPE, BenchmarkDocument
 
 
-def read_benchmarks(place: Source, ref: Ref) -> list[BenchmarkDocument]:
+def read_benchmarks(place: RegistryReader, ref: Ref) -> list[BenchmarkDocument]:
     """The benchmarks that a log attests of a version, oldest first.
 
     NotFoundError or IntegrityError where the version or a statement cannot be read.

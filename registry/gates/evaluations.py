@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.gates.recorded import evaluation_of
-from onnxreg.registry.history.indexfile import read_line
-from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.trust.judging import Verdict
+from onnxreg.registry.gates.gate_history import evaluation_of
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.trust.releases import judge_for
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.dsse import MEDIA_TYPE, Envelope
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError, RegError
-from onnxreg.schema.events import Attest
-from onnxreg.schema.trustfile import Trust
+from onnxreg.registry.trust.signatures import SignatureVerdict
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import Attest
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class SignedEvaluation:
     artifact: Digest
     state: str
     seq: int
-    verdict: Verdict
+    verdict: SignatureVerdict
 
     def to_json(self) -> dict[str, str | int | None]:
         """As `reg verify --signatures --json` has it."""
@@ -42,7 +42,7 @@ def signed_evaluations(ledger: Ledger, trust: Trust) -> Iterator[SignedEvaluatio
             envelope = Envelope.decode(ledger.fetch(event.statement))
             evaluation_of(ledger, event)
         except (InputError, IntegrityError, NotFoundError) as error:
-            verdicts = [Verdict("invalid", detail=error.message)]
+            verdicts = [SignatureVerdict("invalid", detail=error.message)]
         else:
             signatures = envelope.signatures
             verdicts = [judge.verdict(each.keyid, each.sig, envelope.signed, seq) for each in signatures]

@@ -1,4 +1,4 @@
-"""Every artifact of every version of some models, as candidates of an expression (`schema/where.py`).
+"""Every artifact of every version of some models, as candidates of an expression (`schema/query/expression/parser.py`).
 
 An index file summarises a model's newest versions and the holders of its channels; the others are read from their
 manifests, which never change: who kept what is true of a manifest hands it in again, and it is not read a second time.
@@ -11,17 +11,17 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from onnxreg.registry import lookup
-from onnxreg.registry.lookup import Found
-from onnxreg.registry.moving.copying import run_parallel
-from onnxreg.registry.storage import Source
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
-from onnxreg.schema.ref import is_name
-from onnxreg.schema.state import Entry, State
-from onnxreg.schema.version import Version
-from onnxreg.schema.where import Expression
-from onnxreg.schema.where_fields import contents, standing
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.lookup import LocatedVersion
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.transfer.copy import run_parallel
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import is_name
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.query.expression.fields import contents, standing
+from onnxreg.schema.query.expression.parser import Expression
 
 Contents = list[dict[str, Any]]
 """What is true of the artifacts of one manifest in whatever version it stands, sorted by path."""
@@ -34,7 +34,7 @@ BATCH = 64
 Answer = TypeVar("Answer")
 
 
-class Told(NamedTuple):
+class ModelCandidates(NamedTuple):
     """A model as of `head`: its candidates by version, then path; and what is wrong with those that are missing.
 
     `head` is None where the model itself cannot be read.
@@ -47,7 +47,7 @@ class Told(NamedTuple):
 
 
 def query(
-    remote: Source,
+    remote: RegistryReader,
     expression: Expression | None,
     pattern: str,
     take: Callable[[Iterator[dict[str, Any]]], Answer],
@@ -80,7 +80,9 @@ def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Seq
         yield names[start : start + BATCH]
 
 
-def read(remote: Source, names: Collection[str], known: Known, profiled: bool = False) -> list[Told]:
+def read(
+    remote: RegistryReader, names: Collection[str], known: Known, profiled: bool = False
+) -> list[ModelCandidates]:
     """The candidates of some models, in order; several requests are made at a time.
 
     `profiled`: with their profiles, for which every manifest is read.
@@ -95,14 +97,14 @@ def read(remote: Source, names: Collection[str], known: Known, profiled: bool = 
 class _Model:
     """One model while it is read. Nothing is raised: what cannot be read is among the damages."""
 
-    def __init__(self, remote: Source, name: str, known: Known, profiled: bool) -> None:
+    def __init__(self, remote: RegistryReader, name: str, known: Known, profiled: bool) -> None:
         self._profiled = profiled
         self._remote = remote
         self._name = name
         self._contents = dict(known)
         self._damages: list[str] = []
         self._state: State | None = None
-        self._entries: dict[Version, Entry] = {}
+        self._entries: dict[Version, VersionEntry] = {}
         try:
             self._state, entries = lookup.read_versions(remote, name)
         except FAILURES as error:
@@ -121,7 +123,7 @@ class _Model:
         entry = self._entries[version]
         try:
             summary = lookup.read_summary(
-                self._remote, self._state, Found(self._name, version, entry), self._profiled
+                self._remote, self._state, LocatedVersion(self._name, version, entry), self._profiled
             )
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
@@ -129,10 +131,10 @@ class _Model:
         found = [contents(summary, place) for place in range(len(summary.artifacts))]
         self._contents[str(entry.manifest)] = sorted(found, key=itemgetter("path"))
 
-    def told(self) -> Told:
+    def told(self) -> ModelCandidates:
         """All of it. A model that moved on while its manifests were read, so that some are gone, is read again."""
         if self._state is None:
-            return Told(self._name, None, [], self._damages)
+            return ModelCandidates(self._name, None, [], self._damages)
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents, self._profiled)[0]
         verdicts = self._state.verdicts
@@ -141,7 +143,7 @@ class _Model:
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
-        return Told(self._name, str(self._state.head), found, sorted(self._damages))
+        return ModelCandidates(self._name, str(self._state.head), found, sorted(self._damages))
 
 
 def _after(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:
@@ -150,6 +152,6 @@ def _after(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str
     return artifact | {"state": "refused", "certified": False} if refused else artifact
 
 
-def _standing(state: State, version: Version, entry: Entry) -> dict[str, Any]:
+def _standing(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
     channels = [tag for tag, channel in state.channels.items() if channel.version == version]
     return standing(state.name, version, entry, channels, state.newest_release() == version)

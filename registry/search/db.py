@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onnxreg.registry import lookup
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.blobs import read_blob
+from onnxreg.registry.log import lookup
 from onnxreg.registry.search import scan
 from onnxreg.registry.search.listing import channels, newest
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import HostError, IntegrityError, NotFoundError
-from onnxreg.schema.state import Entry, State
-from onnxreg.schema.summary import ArtifactSummary, FileSummary, VersionSummary
-from onnxreg.schema.version import Version
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 
 MEANING = "2"
 """Counted up where the same columns come to mean something else."""
@@ -102,7 +102,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
     database.commit()
 
 
-def update(database: sqlite3.Connection, remote: LocalRemote, file: Path | None) -> None:
+def update(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | None) -> None:
     """Bring the tables up to date. `file`: where they lie, None where that is memory."""
     if stale(database, remote.root):
         now = scan.clock(file)
@@ -126,7 +126,7 @@ def _mark(path: Path) -> str | None:
 class _Update:
     """One transaction that reads again whatever changed before `now`."""
 
-    def __init__(self, database: sqlite3.Connection, remote: LocalRemote, now: int) -> None:
+    def __init__(self, database: sqlite3.Connection, remote: DirectoryRegistry, now: int) -> None:
         self._database = database
         self._execute = database.execute
         self._remote = remote
@@ -211,7 +211,7 @@ class _Update:
         )
         return int(made.lastrowid or 0), None
 
-    def _catalog(self, state: State) -> dict[Version, Entry]:
+    def _catalog(self, state: State) -> dict[Version, VersionEntry]:
         if state.catalog is None:
             return {}
         return lookup.read_catalog(read_blob(self._remote, state.catalog), state.name)
@@ -260,7 +260,7 @@ class _Update:
         yield from ((-1 - place, version) for place, version in enumerate(others))
 
 
-def _version(model: int, version: Version, entry: Entry, sealed: bool) -> tuple[Any, ...]:
+def _version(model: int, version: Version, entry: VersionEntry, sealed: bool) -> tuple[Any, ...]:
     gone = None if entry.gone is None else entry.gone.how
     facts = (str(entry.manifest), entry.size, entry.seq, entry.yanked, entry.pinned, gone)
     return (model, str(version), sealed, *facts)

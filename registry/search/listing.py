@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from onnxreg.registry import lookup
-from onnxreg.registry.storage import Source
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.state import Entry, State
-from onnxreg.schema.summary import VersionSummary
-from onnxreg.schema.version import Version
+from onnxreg.registry.log import lookup
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import VersionSummary
 
 
-class Model(NamedTuple):
+class ModelListing(NamedTuple):
     """One model: its newest release, if any, how many versions it has, and which version each channel holds."""
 
     name: str
@@ -29,10 +29,10 @@ class Model(NamedTuple):
         }
 
 
-def read_model(remote: Source, name: str) -> Model:
+def read_model(remote: RegistryReader, name: str) -> ModelListing:
     """One model, from its index file. IntegrityError, NotFoundError and HostError where that cannot be read."""
     state, versions = lookup.read_versions(remote, name)
-    return Model(name, newest(state), len(versions), channels(state))
+    return ModelListing(name, newest(state), len(versions), channels(state))
 
 
 def newest(state: State) -> str | None:
@@ -45,13 +45,13 @@ def channels(state: State) -> dict[str, str]:
     return {tag: str(channel.version) for tag, channel in sorted(state.channels.items())}
 
 
-def versions_json(state: State, entries: Mapping[Version, Entry]) -> dict[str, Any]:
+def versions_json(state: State, entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:
     """The documented shape of `reg ls NAME --json`, newest first."""
     versions = [_version(state, version, entry) for version, entry in sorted(entries.items(), reverse=True)]
     return {"name": state.name, "registry": state.registry, "versions": versions}
 
 
-def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
+def _version(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
     summary = lookup.held_summary(state, version)
     verdicts = _verdicts(state, entry, summary)
     return {
@@ -66,7 +66,7 @@ def _version(state: State, version: Version, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _verdicts(state: State, entry: Entry, summary: VersionSummary | None) -> Mapping[Digest, str]:
+def _verdicts(state: State, entry: VersionEntry, summary: VersionSummary | None) -> Mapping[Digest, str]:
     """What later evaluations say of a version's artifacts; of bytes refused in another version where the index lists these."""
     artifacts = {artifact.digest for artifact in summary.artifacts} if summary else set()
     refused = dict.fromkeys((digest for digest in state.refused if digest in artifacts), "refused")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from onnxreg.schema.ref import is_name
+from onnxreg.schema.core.ref import is_name
 
 TICK = 2 * 10**9
 """Nanoseconds: no file system's clock is coarser."""

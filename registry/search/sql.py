@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from onnxreg.schema import where_eval
-from onnxreg.schema.budget import spend
-from onnxreg.schema.version import Version
-from onnxreg.schema.where_tree import Among, And, Comparison, Flag, Leaf, Literal, Node, Not, Or
+from onnxreg.schema.core.budget import spend
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.query.expression import evaluate
+from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Literal, Node, Not, OneOf, Or
 
 JSON = ("channels", "providers", "recall")
 """The columns that hold JSON."""
@@ -46,7 +46,7 @@ class Condition:
                 return column
             case Comparison(_, sign, value) if _is_plain(node, value):
                 return f"coalesce({column} {sign} {self._parameters(value)}, 0)"
-            case Among(_, values, negated) if _is_plain(node, *values):
+            case OneOf(_, values, negated) if _is_plain(node, *values):
                 word = "NOT IN" if negated else "IN"
                 return f"coalesce({column} {word} ({self._parameters(*values)}), 0)"
         return f"{self._function(node)}({column})"
@@ -60,7 +60,7 @@ class Condition:
         name = f"leaf{next(self._numbers)}"
         column = leaf.field.name
 
-        test = where_eval.test(leaf)
+        test = evaluate.test(leaf)
 
         @lru_cache(4096)
         def passes(found: Any) -> bool:

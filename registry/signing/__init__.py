@@ -1,1 +1,8 @@
-"""How this user signs: the keys, and the one that signs the lines of logs. What a reader believes is in `trust`."""
+"""This user's keys, and what signs log lines and releases.
+
+`Keystore` holds key files, `PrivateKey` signs (Ed25519, ECDSA P-256), `signer` is the key that signs every event if
+one is configured.
+
+Start with `signer.py`. What a reader accepts is in `trust`.
+Must not import: `log` or anything above it.
+"""

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxreg.schema.dsse import Signature
-from onnxreg.schema.errors import InputError, missing_extra
-from onnxreg.schema.keys import PublicKey
+from onnxreg.schema.core.errors import InputError, missing_extra
+from onnxreg.schema.signing.dsse import Signature
+from onnxreg.schema.signing.keys import PublicKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey

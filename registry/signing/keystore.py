@@ -6,11 +6,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from onnxreg.registry.disk import host_errors
-from onnxreg.registry.home import key_directory
 from onnxreg.registry.signing.crypto import PrivateKey, generate, load
-from onnxreg.schema.errors import ConflictError, InputError, NotFoundError
-from onnxreg.schema.keys import PublicKey
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.support.home import key_directory
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.signing.keys import PublicKey
 
 PASSPHRASE = "ONNXREG_KEY_PASSPHRASE"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

@@ -1,9 +1,9 @@
 """Signing a release: the envelope around its statement."""
 
 from onnxreg.registry.signing.crypto import PrivateKey
-from onnxreg.schema.dsse import Envelope, pae
-from onnxreg.schema.statement import PAYLOAD_TYPE, Release
-from onnxreg.schema.version import Version
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.signing.dsse import Envelope, pae
+from onnxreg.schema.signing.statement import PAYLOAD_TYPE, Release
 
 
 def sign_release(name: str, version: Version, manifest: bytes, key: PrivateKey) -> Envelope:

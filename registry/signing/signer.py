@@ -5,9 +5,9 @@ from functools import lru_cache
 
 from onnxreg.registry.signing.crypto import PrivateKey, load
 from onnxreg.registry.signing.keystore import PASSPHRASE, Keystore
-from onnxreg.schema.dsse import Signature
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.linesig import Sign
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.signing.dsse import Signature
+from onnxreg.schema.signing.line_signature import Sign
 
 SIGNING_KEY = "ONNXREG_SIGNING_KEY"
 

@@ -3,29 +3,29 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from onnxreg.registry.history.indexfile import read_line
-from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.trust.judging import Judge, Verdict
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.dsse import MEDIA_TYPE, Envelope
-from onnxreg.schema.errors import InputError, IntegrityError, NotFoundError
-from onnxreg.schema.events import Attest
-from onnxreg.schema.statement import Release, is_release
-from onnxreg.schema.trustfile import Trust
-from onnxreg.schema.version import Version
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.trust.signatures import SignatureJudge, SignatureVerdict
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.inputs.trust_file import Trust
+from onnxreg.schema.log.events import Attest
+from onnxreg.schema.signing.dsse import MEDIA_TYPE, Envelope
+from onnxreg.schema.signing.statement import Release, is_release
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedRelease:
     """One signature on one version, the line that announced it, and what it is worth."""
 
     version: Version
     manifest: Digest
     seq: int
-    verdict: Verdict
+    verdict: SignatureVerdict
 
 
-def judge_for(ledger: Ledger, trust: Trust) -> Judge:
+def judge_for(ledger: Ledger, trust: Trust) -> SignatureJudge:
     """Judges the signatures in a log; reads it whole only where a revocation names one of its lines."""
     digests: dict[int, Digest] = {}
 
@@ -34,10 +34,10 @@ def judge_for(ledger: Ledger, trust: Trust) -> Judge:
             digests.update({line.seq: line.digest for line in ledger.skim()})
         return digests.get(seq)
 
-    return Judge(trust, ledger.registry, ledger.name, digest_at)
+    return SignatureJudge(trust, ledger.registry, ledger.name, digest_at)
 
 
-def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[Signed]:
+def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = None) -> Iterator[SignedRelease]:
     """Every signature on the versions of a model (only on those with these manifests, where given), oldest first.
 
     A statement that is missing or says other things than the manifest is `invalid`. What is attested in other ways, or is
@@ -52,7 +52,7 @@ def signatures(ledger: Ledger, trust: Trust, only: Iterable[Digest] | None = Non
                 yield from _judged(ledger, judge, event, line.seq)
 
 
-def _judged(ledger: Ledger, judge: Judge, event: Attest, seq: int) -> Iterator[Signed]:
+def _judged(ledger: Ledger, judge: SignatureJudge, event: Attest, seq: int) -> Iterator[SignedRelease]:
     versions = [version for version, entry in ledger.entries.items() if entry.manifest == event.manifest]
     try:
         envelope = Envelope.decode(ledger.fetch(event.statement))
@@ -64,15 +64,17 @@ def _judged(ledger: Ledger, judge: Judge, event: Attest, seq: int) -> Iterator[S
         if event.statement in ledger.tombstones:
             return
         for version in versions:
-            yield Signed(version, event.manifest, seq, Verdict("invalid", detail=error.message))
+            yield SignedRelease(
+                version, event.manifest, seq, SignatureVerdict("invalid", detail=error.message)
+            )
         return
     for signature in envelope.signatures:
         verdict = judge.verdict(signature.keyid, signature.sig, envelope.signed, seq)
         if wrong is not None and verdict.status not in ("unknown", "invalid"):
-            verdict = Verdict("invalid", verdict.keyid, verdict.key, wrong)
+            verdict = SignatureVerdict("invalid", verdict.keyid, verdict.key, wrong)
         about = [release.version] if release.version in versions else versions
         for version in about:
-            yield Signed(version, event.manifest, seq, verdict)
+            yield SignedRelease(version, event.manifest, seq, verdict)
 
 
 def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
@@ -87,6 +89,6 @@ def _wrong(ledger: Ledger, release: Release, manifest: Digest) -> str | None:
     return release.contradiction(ledger.fetch(manifest))
 
 
-def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[Verdict]:
+def signatures_of(ledger: Ledger, trust: Trust, version: Version, manifest: Digest) -> list[SignatureVerdict]:
     """What the signatures are worth that say that a manifest is this version of the model."""
     return [each.verdict for each in signatures(ledger, trust, [manifest]) if each.version == version]

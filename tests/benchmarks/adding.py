@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from clients import CHANGING, REG, Input, make_input
-from measure import Command, Row, Run, pairs, processor, rows, run
-from peers import installed
-
-from onnxreg.schema.filestate import WRITTEN_BACK
+from benchmarks.clients import CHANGING, REG, Input, make_input
+from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
+from benchmarks.peers import installed
+from onnxreg.schema.core.file_state import WRITTEN_BACK
 
 LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])"
 SYNCED = '"$@" && sync -f .'

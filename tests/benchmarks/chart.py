@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from measure import Curve, Row
+from benchmarks.measure import Curve, Row
 
 AHEAD, BEHIND, LEVEL, INK, FAINT = "#1b7837", "#c51b7d", "#737373", "#222222", "#d9d9d9"
 COLOURS = ("#1b7837", "#c51b7d", "#2166ac", "#b35806", "#542788", "#737373", "#01665e", "#8c2d04")

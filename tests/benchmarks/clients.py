@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Command, Run, run
-
+from benchmarks.measure import Command, Run, run
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 MIB = 2**20
 LARGE = tuple(map(int, os.environ.get("BENCH_LARGE", "512 336 166").split()))

@@ -10,11 +10,10 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from measure import Row, Run, pairs, rows
-
+from benchmarks.measure import Row, Run, pairs, rows
 from onnxreg.registry import Registry
-from onnxreg.registry.disk import Disk
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.registry.support.disk import Disk
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 BLOBS = 1000
 

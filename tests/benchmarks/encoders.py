@@ -10,11 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import Command, Row, Run, pairs, processor, rows, run
-from peers import installed
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from pii_encoder import fetch_encoder
+
+from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
+from benchmarks.peers import installed
 
 PEERS = ("txtai", "optimum", "olive")
 TXTAI = (
@@ -67,6 +66,6 @@ def benchmark(cache: Path, count: int = 3) -> list[Row]:
 
 
 if __name__ == "__main__":
-    from measure import table
+    from benchmarks.measure import table
 
     print(table(benchmark(Path(__file__).parents[2] / ".cache", int(sys.argv[1]))))

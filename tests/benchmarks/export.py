@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import Row, Run, pairs, processor, rows, run
-from peers import installed
+from benchmarks.measure import Row, Run, pairs, processor, rows, run
+from benchmarks.peers import installed
 
 
 def benchmark(checkpoint: Path, cache: Path, count: int = 3) -> list[Row]:

@@ -7,7 +7,6 @@ as there are cores; all in turn, three rounds, so that a drift of the machine hi
 """
 
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,15 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from support.families import small
 from transformers import SwinConfig, SwinForImageClassification
 
-from onnxreg.converters.families.export import make_family
-from onnxreg.converters.runtime import session_options
-from onnxreg.converters.toolchain import cpu_model
-from onnxreg.schema.family_file import FamilyFile
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "converters" / "families"))
-import small
+from onnxreg.converters.families.export_family import make_family
+from onnxreg.converters.runtime.sessions import session_options
+from onnxreg.converters.source.toolchain import cpu_model
+from onnxreg.schema.inputs.family_file import FamilyFile
 
 WIDTH, ROUNDS, WARM_UP, RUNS = 768, 3, 3, 20
 CLASSES = ["apple", "bean", "corn"]

@@ -10,7 +10,6 @@ emulator of the Hub) of the same files; requests are counted in between. The pee
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,17 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clients import REG
-from measure import Row, Run, pairs, row, run, table
-from peers import installed
+from support.registries.family_drafts import NAME, write_family
+from support.servers import hub, s3servers
+from support.servers.faults import proxy
 
+from benchmarks.clients import REG
+from benchmarks.measure import Row, Run, pairs, row, run, table
+from benchmarks.peers import installed
 from onnxreg.registry import Registry
-
-sys.path[:0] = [str(Path(__file__).parents[1] / place) for place in ("servers", "registry")]
-import hub
-import s3servers
-from families import NAME, write_family
-from faults import proxy
 
 HEADS, SIZE, PAIRS = 320, 15_000, 3
 CACHE = Path(__file__).parents[2] / ".cache"

@@ -1,4 +1,4 @@
-"""Curves of what each step costs as its input grows: the steps of `tests/registry/growing.py`, and files of any size.
+"""Curves of what each step costs as its input grows: the steps of `tests/support/registries/growing.py`, and files of any size.
 
 Up to `CALLS_UP_TO` each step runs once more with its calls of functions counted.
 """
@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from measure import Curve, Run, run
-from transfer import INGEST, big_file
+from support.registries import growing
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
-import growing
+from benchmarks.measure import Curve, Run, run
+from benchmarks.transfer import INGEST, big_file
 
 SIZES = {
     "blobs of a version": [1, 10, 100, 1_000, 10_000, 100_000],

@@ -30,11 +30,11 @@ DESIGNS = {
 
 def build(root: Path) -> float:
     """Write every design; the seconds that the 320 heads took in float32, float16 and int8, checked and measured."""
-    from onnxreg.converters.families.checkpoints import Head, Layer
+    from onnxreg.converters.families.build_members import MemberBuild, make_heads
     from onnxreg.converters.families.fused import fused_graph
-    from onnxreg.converters.families.making import Work, make_heads
-    from onnxreg.converters.passes import model
-    from onnxreg.schema.family_file import FamilyFile
+    from onnxreg.converters.families.head_checkpoints import HeadCheckpoint, Layer
+    from onnxreg.converters.passes.tools import model_file
+    from onnxreg.schema.inputs.family_file import FamilyFile
 
     draw = np.random.default_rng(0)
     heads = {}
@@ -42,13 +42,13 @@ def build(root: Path) -> float:
         classes = tuple(f"c{index}" for index in range(5 + number % 8))
         weight = (WIDTH**-0.5 * draw.normal(size=(len(classes), WIDTH))).astype(np.float32)
         layer = Layer(weight, np.zeros(len(classes), np.float32))
-        heads[f"{number:03}"] = Head(f"head:{number:03}", (layer,), classes, (1,) * len(classes))
+        heads[f"{number:03}"] = HeadCheckpoint(f"head:{number:03}", (layer,), classes, (1,) * len(classes))
     asked = FamilyFile.from_json(
         {"family": 1, "name": "a/b", "backbone": {"checkpoint": "-"}, "heads": {"folder": "-"}}
     )
     embeddings = draw.normal(size=(ROWS, WIDTH)).astype(np.float32)
     begin = time.perf_counter()
-    made = [each for head in make_heads(Work(asked, root), heads, embeddings, None) for each in head]
+    made = [each for head in make_heads(MemberBuild(asked, root), heads, embeddings, None) for each in head]
     took = time.perf_counter() - begin
     for design, precision in (("separate-fp32", "float32"), ("separate-int8", "int8")):
         (root / design).mkdir()
@@ -57,7 +57,7 @@ def build(root: Path) -> float:
                 (root / each.path).rename(root / design / f"{each.member[5:]}.onnx")
     for design, quantized in (("fused-fp32", False), ("fused-int8", True)):
         (root / design).mkdir()
-        model.save(
+        model_file.save(
             fused_graph(list(heads.values()), "Relu", 18, quantized=quantized), root / design / "all.onnx"
         )
     return took

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clients import REG
-from load import Server, free_port, serving
-from peers import installed
-
-from onnxreg.registry import Registry, lookup
+from benchmarks.clients import REG
+from benchmarks.load import Server, free_port, serving
+from benchmarks.peers import installed
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 
 FILL = """

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from measure import Command
+from benchmarks.measure import Command
 
 CLIENTS = 64
 PIECE = 2**20

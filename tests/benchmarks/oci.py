@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpservers
-from clients import Client, Input, make_input, reg
-from load import Server, free_port, serving
-from measure import Command, Row, run
-from pairing import pulls_from, pushes, scratch
-from peers import installed
-from remotes import bucket
-
-from onnxreg.registry.hashing import measure
+from benchmarks import httpservers
+from benchmarks.clients import Client, Input, make_input, reg
+from benchmarks.load import Server, free_port, serving
+from benchmarks.measure import Command, Row, run
+from benchmarks.pairing import pulls_from, pushes, scratch
+from benchmarks.peers import installed
+from benchmarks.remotes import bucket
+from onnxreg.registry.store.hash_stream import measure
 
 CONFIG = """
 version: 0.1

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from clients import Client, Input
-from measure import Row, Run, pairs, processor, rows, run
+from benchmarks.clients import Client, Input
+from benchmarks.measure import Row, Run, pairs, processor, rows, run
 
 
 @contextmanager

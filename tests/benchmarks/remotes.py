@@ -8,21 +8,18 @@ is the peer that does so too. The peers live in environments of their own below 
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from clients import Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
-from measure import Row, Run, pairs, run
-from pairing import pulls, pushes, rows_of, scratch
-from peers import installed
+from support.servers import hub, s3servers
+from support.servers.faults import proxy
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
-import hub
-import s3servers
-from faults import proxy
+from benchmarks.clients import Client, Input, aws, aws_sync, dvc, hf, make_input, mlflow, reg
+from benchmarks.measure import Row, Run, pairs, run
+from benchmarks.pairing import pulls, pushes, rows_of, scratch
+from benchmarks.peers import installed
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import chart
-from losses import why
-from measure import Curve, Row, table
+from benchmarks import chart
+from benchmarks.losses import why
+from benchmarks.measure import Curve, Row, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "benchmarks.json"

@@ -12,22 +12,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from measure import Row, Run, pairs, rows
-
-from onnxreg.registry.facade import Registry
-from onnxreg.registry.history.ledger import Ledger
-from onnxreg.registry.layout import index_path
-from onnxreg.schema import canonical
-from onnxreg.schema.device import Device
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.events import Publish
-from onnxreg.schema.operators import read_operator_set
-from onnxreg.schema.presets import preset
-from onnxreg.schema.query import Query
-from onnxreg.schema.resolve import Offer, resolve_among
-from onnxreg.schema.state import State
-from onnxreg.schema.version import Version
-from onnxreg.schema.where import parse
+from benchmarks.measure import Row, Run, pairs, rows
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.registry import Registry
+from onnxreg.registry.store.layout import index_path
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Publish
+from onnxreg.schema.log.state import State
+from onnxreg.schema.manifest.operators import read_operator_set
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.presets import preset
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Offer, resolve_among
 
 NAME, VERSION = "acme/many", Version(1, 0, 0)
 ARTIFACTS = 10_000

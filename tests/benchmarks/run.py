@@ -1,6 +1,6 @@
 """Run the benchmarks: ratios to docs/benchmarks.json, and from there to docs/benchmarks.md with its charts.
 
-python tests/benchmarks/run.py [GROUP ...]
+make bench [GROUP ...]
 
 Without a group: all of them. `page` alone writes the page anew from the figures that are there.
 """
@@ -11,22 +11,24 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-import adding
-import durability
-import encoders
-import export
-import growth
-import oci
-import peers
-import remotes
-import report
-import resolving
-import scale
-import serving
-import startup
-import transfer
-import verify
-from measure import Row, table
+from benchmarks import (
+    adding,
+    durability,
+    encoders,
+    export,
+    growth,
+    oci,
+    peers,
+    remotes,
+    report,
+    resolving,
+    scale,
+    serving,
+    startup,
+    transfer,
+    verify,
+)
+from benchmarks.measure import Row, table
 
 CACHE = Path(__file__).parents[2] / ".cache"
 

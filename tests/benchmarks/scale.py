@@ -5,22 +5,19 @@ Times are ratios of whole `reg` processes, in pairs; requests and bytes are coun
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from measure import Row, Run, pairs, rows, run
-from startup import installed
+from support.registries import grow
+from support.registries.opened import opened
 
+from benchmarks.measure import Row, Run, pairs, rows, run
+from benchmarks.startup import installed
 from onnxreg.registry import Registry
-from onnxreg.registry.layout import index_path
-from onnxreg.registry.search.index import FILE
-from onnxreg.schema.draft import Draft, DraftArtifact
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
-import grow
-from opened import opened
+from onnxreg.registry.search.search_index import FILE
+from onnxreg.registry.store.layout import index_path
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FEW, MANY, VERSIONS, LONG = 10, 10_000, 20, 5_000
 NAME = grow.model_name(0)
@@ -28,8 +25,8 @@ NAME = grow.model_name(0)
 QUERY = """
 import gc, json, sys, time
 from pathlib import Path
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.search.index import Kind, SearchIndex
+from onnxreg.registry.store.directory.directory import LocalRemote
+from onnxreg.registry.search.search_index import Kind, SearchIndex
 from onnxreg.schema import where
 gc.disable()
 started, used = time.perf_counter(), time.process_time()

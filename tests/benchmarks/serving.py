@@ -7,7 +7,6 @@ loaded in turn, the idle one still running. Needs `wrk` and `nginx` from the dis
 
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,16 +14,14 @@ from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from httpservers import flat, mlflow, nginx, reg
-from load import Ask, Server, ask, download, timed
-from measure import Row, row
+from support.registries import grow
 
+from benchmarks.httpservers import flat, mlflow, nginx, reg
+from benchmarks.load import Ask, Server, ask, download, timed
+from benchmarks.measure import Row, row
 from onnxreg.registry import Registry
-from onnxreg.registry.layout import blob_path, index_path
-from onnxreg.schema.draft import Draft, DraftArtifact
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "registry"))
-import grow
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MODELS, VERSIONS = 200, 5
 FEW, MANY = 10, 10_000

@@ -12,11 +12,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from measure import Command, Row, pairs, rows, run
-from peers import installed as peer_installed
-
+from benchmarks.measure import Command, Row, pairs, rows, run
+from benchmarks.peers import installed as peer_installed
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = 20

@@ -1,15 +1,10 @@
 """The page is made of the figures that are there, and what it compares in this process runs."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import durability
-import report
-import resolving
-import run
+from benchmarks import durability, report, resolving, run
 
 
 def test_the_page_is_made_of_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +14,7 @@ def test_the_page_is_made_of_the_figures(tmp_path: Path, monkeypatch: pytest.Mon
     docs = Path(__file__).parents[2] / "docs"
     for name in ("benchmarks.md", "images/benchmarks.svg", "images/growth.svg"):
         assert (tmp_path / name).read_text() == (docs / name).read_text(), (
-            f"{name}: run `python tests/benchmarks/run.py page`"
+            f"{name}: run `make bench GROUPS=page`"
         )
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from measure import Row, Run, pairs, rows, run
-
+from benchmarks.measure import Row, Run, pairs, rows, run
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MIB = 2**20
 
@@ -19,7 +18,7 @@ INGEST = """
 import sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 registry = Registry(Path(sys.argv[1]))
 with registry.workspace() as workspace:
     (workspace / "big.onnx").symlink_to(sys.argv[2])

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from measure import Row, pairs, rows, run
-
+from benchmarks.measure import Row, pairs, rows, run
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 MIB = 2**20
 LARGE, SMALL = 8, 300

@@ -11,8 +11,8 @@ import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NAME = "acme/pii"
 SUITE = Digest.of(b"suite")

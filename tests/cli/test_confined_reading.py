@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.intake import confinement
-from onnxreg.converters.intake.confinement import Child, resident
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.importers import confine
+from onnxreg.converters.importers.confine import Child, resident
+from onnxreg.schema.core.errors import InputError
 
 Reg = Callable[..., Any]
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> None:
 def test_a_file_that_takes_too_much_memory(
     reg: Reg, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(confinement, "MEMORY", 2**20)
+    monkeypatch.setattr(confine, "MEMORY", 2**20)
     done = reg(*words)
     assert done.status == 2
     assert done.err.startswith("error: ")
@@ -41,7 +41,7 @@ def test_a_file_that_takes_too_much_memory(
 
 
 def test_a_file_that_takes_too_long(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confinement, "SECONDS", 0.0)
+    monkeypatch.setattr(confine, "SECONDS", 0.0)
     done = reg(*ADD)
     assert done.status == 2
     assert "takes more than 0 seconds" in done.err

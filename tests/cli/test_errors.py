@@ -16,10 +16,10 @@ import pytest
 from onnxreg.cli import main as entry
 from onnxreg.cli.errors import EXIT_STATUS, needs, still
 from onnxreg.registry import Registry
-from onnxreg.registry.layout import blob_path
-from onnxreg.registry.storage import MissingBlobError
-from onnxreg.schema import errors
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import MissingBlobError
+from onnxreg.schema.core import errors
+from onnxreg.schema.core.digest import Digest
 
 Reg = Callable[..., Any]
 

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.docs.grammar import ROOT, parse
 
 from onnxreg.cli.app import OTHERS, PANELS
-from onnxreg.cli.helping import folded
+from onnxreg.cli.options.help import folded
 from onnxreg.cli.reference.verbs import commands, examples
 from onnxreg.registry import Registry
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-from grammar import ROOT, parse
 
 Reg = Callable[..., Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.moving.archiving import choose, create_archive
-from onnxreg.registry.storage import MAX_DOCUMENT
-from onnxreg.schema.draft import Draft
+from onnxreg.registry.store.protocol import MAX_DOCUMENT
+from onnxreg.registry.transfer.archive import choose, create_archive
+from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"
 Reg = Callable[..., Any]

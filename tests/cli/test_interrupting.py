@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from onnxreg.cli.interrupting import interruptible
-from onnxreg.cli.progress import steps
+from onnxreg.cli.interrupts import interruptible
+from onnxreg.cli.render.progress import steps
 
 
 def press() -> None:

@@ -14,7 +14,7 @@ import typer
 from onnxreg.cli import fast
 from onnxreg.cli.app import GROUPS, MODULES, PANELS, build
 from onnxreg.registry import Registry
-from onnxreg.schema.policy import read_policy
+from onnxreg.schema.gates.policy import read_policy
 
 REPOSITORY = Path(__file__).parents[2]
 HEAVY = (
@@ -176,9 +176,9 @@ def loaded(words: list[str], home: Path) -> set[str]:
 
 
 JUDGES = (
-    "onnxreg.registry.trust.policy",
-    "onnxreg.registry.gates.holding",
-    "onnxreg.registry.history.ledger",
+    "onnxreg.registry.trust.requirements",
+    "onnxreg.registry.gates.enforce",
+    "onnxreg.registry.log.ledger",
 )
 
 

@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from onnxreg.cli.drawing import Drawn
-from onnxreg.registry.backends import waiting
+from onnxreg.cli.render.progress_display import ProgressDisplay
+from onnxreg.registry.store.net import pending
 
 
-def lines(drawn: Drawn, width: int) -> list[str]:
+def lines(drawn: ProgressDisplay, width: int) -> list[str]:
     sink = StringIO()
     Console(file=sink, width=width, force_terminal=True, no_color=True).print(drawn.lines)
     assert "\x1b" not in sink.getvalue()
@@ -19,7 +19,7 @@ def lines(drawn: Drawn, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_the_files_under_way_and_the_whole(width: int) -> None:
-    drawn = Drawn("pushing acme/a-model-with-a-name-that-is-long:1.2.0", width, 8)
+    drawn = ProgressDisplay("pushing acme/a-model-with-a-name-that-is-long:1.2.0", width, 8)
     drawn.plan(2, 300_000_000)
     drawn.plan(1, 700_000_000)
     with (
@@ -39,18 +39,18 @@ def test_the_files_under_way_and_the_whole(width: int) -> None:
 
 
 def test_the_server_that_is_waited_for() -> None:
-    drawn = Drawn("pulling", 60, 2)
-    with waiting.noted("minio.lab:9000") as request:
+    drawn = ProgressDisplay("pulling", 60, 2)
+    with pending.noted("minio.lab:9000") as request:
         assert len(lines(drawn, 60)) == 1
         request.failed(" (try 3 of 8: Connection refused)")
         assert lines(drawn, 60)[1] == "waiting for minio.lab:9000, 0 s (try 3 of 8: Connection …"
-        waiting.arrived(0)
+        pending.arrived(0)
         assert lines(drawn, 60)[1].startswith("waiting for minio.lab:9000, ")
     assert len(lines(drawn, 60)) == 1
 
 
 def test_not_more_lines_than_asked_for_and_every_byte_counts() -> None:
-    drawn = Drawn("verifying", 80, 2)
+    drawn = ProgressDisplay("verifying", 80, 2)
     drawn.plan(3, 30)
     with ExitStack() as under_way:
         for name in ("a", "b", "c"):

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.recipes import olive_passes
-from onnxreg.converters.tasks import catalog
-from onnxreg.schema.recipe_file import AskedOutput, AskedStep, RecipeFile
+from onnxreg.converters.engine.foreign import olive_passes
+from onnxreg.converters.tasks import task_catalog
+from onnxreg.schema.inputs.recipe_file import AskedOutput, AskedStep, RecipeFile
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 TEXT = PAGE.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("name", "table"), [("tasks", catalog.table), ("olive", olive_passes.table)])
+@pytest.mark.parametrize(("name", "table"), [("tasks", task_catalog.table), ("olive", olive_passes.table)])
 def test_the_lists_of_the_page_are_generated(name: str, table: Callable[[], str]) -> None:
     shown = TEXT.partition(f"<!-- generated: {name} -->\n")[2].partition("<!-- end -->")[0]
     assert shown == f"\n{table()}\n"

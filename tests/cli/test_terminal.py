@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import columns, output
+from onnxreg.cli.render import columns, output
 from onnxreg.registry import Registry
 
 Reg = Callable[..., Any]
@@ -121,7 +121,7 @@ def test_a_stranger_cannot_move_the_cursor(reg: Reg, tmp_path: Path, draft: Call
 
 SLOW_PULL = """
 import os, sys, time
-from onnxreg.registry.moving import copying
+from onnxreg.registry.transfer import copying
 from onnxreg.cli.main import main
 
 def slow(self, block):

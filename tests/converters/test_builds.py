@@ -15,11 +15,11 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from onnxruntime.tools.ort_format_model import create_config_from_models
 from onnxruntime.tools.reduced_build_config_parser import parse_config
 
-from onnxreg.converters.inspection.facts import inspect_ort
-from onnxreg.schema import canonical
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.operators import Build, Need, read_build, read_operator_set
-from onnxreg.schema.runtimes import OLDEST_FORMAT, Runtime, runtime
+from onnxreg.converters.onnx.facts import inspect_ort
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.operators import Build, Need, read_build, read_operator_set
+from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
 CONFIG = "model.required_operators_and_types.config"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.inspection import ort_graph
-from onnxreg.converters.inspection.facts import inspect_ort
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.onnx.facts import inspect_ort
+from onnxreg.converters.onnx.ort import ort_graph
+from onnxreg.schema.core.errors import InputError
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert/model.ort"
 WHOLE = BERT.read_bytes()

@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 from onnxreg.converters import export
-from onnxreg.converters.profiles.of_task import TextTask
-from onnxreg.converters.tasks import catalog
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError, RemoteError
+from onnxreg.converters.profiles.task_profiles import TextTask
+from onnxreg.converters.tasks import task_catalog
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -133,8 +133,8 @@ def test_a_directory_gets_what_an_app_needs(
 def test_an_unknown_task_lists_the_known_ones(encoder: Path) -> None:
     with pytest.raises(InputError, match="no task is called 'embedding'") as caught:
         export(encoder, "embedding")
-    known = {name for name, task in catalog.TASKS.items() if issubclass(task, TextTask)}
-    assert all(name in caught.value.hint for name in (*known, *catalog.ALIASES))
+    known = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
+    assert all(name in caught.value.hint for name in (*known, *task_catalog.ALIASES))
 
 
 @pytest.mark.parametrize("opset", [14, 15, 17, 18])

@@ -1,10 +1,7 @@
 """The layer, the workloads and the invariants are modules beside the tests. Every run says how many states it checked."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 STATES = "crash states"
 
 

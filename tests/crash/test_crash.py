@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from invariants import BlockedError, check, record, record_pair
-from workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
+from support.crash.invariants import BlockedError, check, record, record_pair
+from support.crash.workloads import AGAIN, PAIRS, WORKLOADS, Pair, Workload
 
 SAMPLE = 25
 STOPS = 2

@@ -7,12 +7,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from filesystem import Recorder
-from invariants import ViolationError, check, record, record_pair
-from workloads import AGAIN, PAIRS, WORKLOADS
+from support.crash.filesystem import Recorder
+from support.crash.invariants import ViolationError, check, record, record_pair
+from support.crash.workloads import AGAIN, PAIRS, WORKLOADS
 
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.backends.localpush import LocalPush
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.directory.directory_push import DirectoryPush
 
 Files = Iterable[tuple[Path, Path]]
 
@@ -74,7 +74,7 @@ def test_an_index_that_is_written_before_its_blobs_is_found_out(tmp_path: Path) 
         self.flush()
 
     workload = next(workload for workload in WORKLOADS if workload.name == "second add")
-    with patch.object(LocalPush, "publish", publish):
+    with patch.object(DirectoryPush, "publish", publish):
         trace = record(tmp_path, workload.before, workload.command)
     with pytest.raises(ViolationError):
         check(trace, workload.command)
@@ -90,14 +90,14 @@ def careless(name: str) -> Callable[[], Any]:
                 Recorder, "write_all", lambda self, files, root, relied=(): write_all(self, files, root)
             )
         case "logs that allow a deletion":
-            return lambda: patch.object(LocalRemote, "_sync_logs", nothing)
+            return lambda: patch.object(DirectoryRegistry, "_sync_logs", nothing)
         case _:
 
             @contextmanager
             def both() -> Iterator[None]:
                 with (
                     patch.object(Recorder, "sync_all", nothing),
-                    patch.object(LocalRemote, "confirm", nothing),
+                    patch.object(DirectoryRegistry, "confirm", nothing),
                 ):
                     yield
 

@@ -1,23 +1,19 @@
 """What the pages of the documentation need to run: one real export for all of them, and servers on this machine."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "servers")]
-import given
-import hub as hubs
-import regserve
-import s3servers
-import static as static_server
+from support.docs import given
+from support.servers import hub as hubs
+from support.servers import regserve, s3servers
+from support.servers import static as static_server
 
 from onnxreg.cli.main import main
 from onnxreg.converters.android import AndroidOptions, export_android
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft
+from onnxreg.schema.manifest.draft import Draft
 
 
 @pytest.fixture(scope="session")

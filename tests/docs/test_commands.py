@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import given
 import pytest
-from grammar import ROOT
-from pages import COMMANDS, FENCE, PAGES, blocks
-from shell import Shell, check_words
-from workflows import steps
+from support.docs import given
+from support.docs.grammar import ROOT
+from support.docs.pages import COMMANDS, FENCE, PAGES, blocks
+from support.docs.shell import Shell, check_words
+from support.docs.workflows import steps
 
 PROMPT = re.compile(r"^(\$ |reg )", re.MULTILINE)
 INLINE = re.compile(r"`(reg [^`]+)`")

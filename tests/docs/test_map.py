@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import FENCE, REPOSITORY
+from support.docs.pages import FENCE, REPOSITORY
 
 MAP = REPOSITORY / "docs" / "README.md"
 ALL = [

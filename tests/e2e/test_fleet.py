@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
-import s3servers
+from support.servers import s3servers
 
 from onnxreg.registry import Registry
 

@@ -2,15 +2,12 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
-from hub import TOKEN, Hub, Repository, running
+from support.servers.hub import TOKEN, Hub, Repository, running
 
 Reg = Callable[..., Any]
 EXPORT = ("export", "acme/tagger@main", "--task", "token-classification", "--json")

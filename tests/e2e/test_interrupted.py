@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
-import hub
-import s3servers
-from faults import Proxy, proxy
+from support.servers import hub, s3servers
+from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 MakeCheckpoint = Callable[..., Path]
 EXPORT = ("export", "--profile", "android", "--name", "acme/tiny")
@@ -106,7 +103,7 @@ def _small(directory: Path) -> Path:
 SMALL_PARTS = """
 import sys
 from onnxreg.cli.main import main
-from onnxreg.registry.backends import s3, s3upload
+from onnxreg.registry.store import s3, s3upload
 
 s3.SINGLE = s3upload.PART = 2**18
 sys.exit(main())

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "openmed-v1" / "bert"
 SAMPLE, LARGE = 2, 32
@@ -26,7 +26,7 @@ SIZES = pytest.mark.parametrize("count", [SAMPLE, pytest.param(LARGE, marks=pyte
 
 CHILD = """
 import errno, io, os, signal, sys
-from onnxreg.registry.disk import Disk
+from onnxreg.registry.support.disk import Disk
 
 how, left = sys.argv[1], int(sys.argv[2])
 taken = 0

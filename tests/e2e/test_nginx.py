@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -11,13 +10,12 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests" / "servers"))
-import showroom
-from regserve import Site, running, wait
+from support.servers import showroom
+from support.servers.regserve import Site, running, wait
 
 from onnxreg.registry import Registry
-from onnxreg.registry.layout import BlobKey, blob_path
-from onnxreg.registry.serving import server
+from onnxreg.registry.server import server
+from onnxreg.registry.store.layout import BlobKey, blob_path
 
 MAIN = """
 daemon off; user root; worker_processes 1; pid {0}/pid; error_log {0}/errors;

@@ -12,11 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from support.e2e.load_package import library
 
 from onnxreg.cli.main import main
-
-sys.path.insert(0, str(Path(__file__).parent))
-from load_package import library
 
 BERT = Path(__file__).parents[1] / "fixtures/openmed-v1/bert"
 Answer = Callable[..., Any]
@@ -47,7 +45,7 @@ def package(answer: Answer, tmp_path: Path) -> Path:
 
 def loaded(directory: Path, *references: str) -> Any:
     """What ONNX Runtime says of a package, in a process of its own."""
-    script = Path(__file__).with_name("load_package.py")
+    script = Path(__file__).parents[1] / "support" / "e2e" / "load_package.py"
     words = [sys.executable, str(script), str(directory), *references]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -167,6 +165,6 @@ def test_onnx_runtime_finds_external_data_in_a_shared_asset(answer: Answer, tmp_
         ["w.data"],
     ]
     shutil.rmtree(tmp_path / "package/shared_assets")
-    script = Path(__file__).with_name("load_package.py")
+    script = Path(__file__).parents[1] / "support" / "e2e" / "load_package.py"
     words = [sys.executable, str(script), str(tmp_path / "package")]
     assert subprocess.run(words, capture_output=True, check=False).returncode != 0

@@ -1,17 +1,14 @@
 """Real weights through `reg`: exported, checked, published, pushed and pulled."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import real_models
-from real_models import LESSONS
+from support.e2e import real_models
+from support.e2e.real_models import LESSONS
 
 pytestmark = pytest.mark.large
 Reg = Callable[..., Any]

@@ -1,15 +1,12 @@
 """A trained decoder through `ModelBuilder` and `reg`: exported, checked, published, pushed, pulled, and asked a question."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import smollm2
+from support.e2e import smollm2
 
 pytestmark = pytest.mark.large
 Reg = Callable[..., Any]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from onnxreg.cli.main import main
-from onnxreg.converters.runtime import one_torch_thread
+from onnxreg.converters.runtime.sessions import one_torch_thread
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

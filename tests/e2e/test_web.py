@@ -6,16 +6,14 @@ Chromium comes from the distribution (`apt-get install chromium`), the driver an
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests" / "servers"))
-import showroom
-from regserve import running
+from support.servers import showroom
+from support.servers.regserve import running
 
 DRIVER = Path(__file__).with_name("web.mjs")
 MODULES = REPOSITORY / ".cache" / "web"

@@ -19,14 +19,13 @@ from urllib.parse import urlencode
 import pytest
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "servers"), str(TESTS / "examples")]
-from faults import Proxy, at, proxy
-from pieces import VOCABULARY, wordpiece
+from support.e2e.pieces import VOCABULARY, wordpiece
+from support.servers.faults import Proxy, at, proxy
 
 from onnxreg.converters.android.export import AndroidOptions, export_android
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.schema.draft import Draft
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.manifest.draft import Draft
 
 Publish = Callable[[int], Path]
 
@@ -98,7 +97,7 @@ def drafts(tmp_path_factory: pytest.TempPathFactory) -> list[Draft]:
 def publish(drafts: list[Draft], tmp_path: Path) -> Publish:
     """Publish an export as version 1.N.0; returns its directory."""
     registry = Registry(tmp_path / "home")
-    LocalRemote.create(registry.store.root)
+    DirectoryRegistry.create(registry.store.root)
 
     def run(number: int) -> Path:
         copied = shutil.copytree(drafts[number].root, tmp_path / f"export{number}")

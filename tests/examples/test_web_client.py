@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -11,15 +10,13 @@ from random import Random
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
-import static
-from faults import Proxy, at, proxy
+from support.servers import static
+from support.servers.faults import Proxy, at, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NODE = shutil.which("node")
 CLIENT = Path(__file__).parents[2] / "examples" / "web-client"
@@ -71,7 +68,7 @@ def publish(registry: Registry, root: Path, version: str, size: int = 100_000) -
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
     registry = Registry(tmp_path / "home")
-    LocalRemote.create(registry.store.root)
+    DirectoryRegistry.create(registry.store.root)
     return registry
 
 
@@ -315,7 +312,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Registry, list[bytes
     """A model with a log of 140 lines, two segments of which are sealed, and its index file as it was at each line."""
     root = tmp_path_factory.mktemp("long")
     registry = Registry(root / "home")
-    LocalRemote.create(registry.store.root)
+    DirectoryRegistry.create(registry.store.root)
     index, seen = registry.store.root / "index" / "acme" / "pii.jsonl", [b""]
     publish(registry, root / "1", "1.0.0", 100)
     seen.append(index.read_bytes())
@@ -367,7 +364,7 @@ def test_another_registry_is_refused(registry: Registry, call: Call, tmp_path: P
     call("resolve", "acme/pii")
     shutil.rmtree(registry.store.root)
     again = Registry(tmp_path / "home")
-    LocalRemote.create(again.store.root)
+    DirectoryRegistry.create(again.store.root)
     publish(again, tmp_path / "2", "1.0.0")
     publish(again, tmp_path / "3", "1.0.1")
     assert call("resolve", "acme/pii")["error"] == "integrity"

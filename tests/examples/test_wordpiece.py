@@ -4,16 +4,13 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pii_data import held_out_sentences
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pieces import WORDS, wordpiece
+from support.e2e.pieces import WORDS, wordpiece
 
 NODE = shutil.which("node")
 SCRIPT = Path(__file__).with_name("wordpiece.mjs")

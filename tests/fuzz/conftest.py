@@ -1,10 +1,7 @@
 """The engine, the specimens and the readers are modules beside the tests. The large run says how many cases it tried."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 CASES = "fuzz cases"
 
 

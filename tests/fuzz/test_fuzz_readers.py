@@ -4,22 +4,20 @@ The volume is plain seeded loops, a thousand cases and more a second; hypothesis
 should come back small. A failing case names the reader and the seed: `case(readers(directory)[name], seed)` makes it again.
 """
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 from typing import Any
 
 import pytest
-import specimens
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutation import mutate
-from readers import Reader, readers
+from support.fuzz import specimens
+from support.fuzz.mutation import mutate
+from support.fuzz.readers import Reader, readers
+from support.fuzz.time_limit import bounded
 
-from onnxreg.registry.layout import index_path
-from onnxreg.schema.events import KINDS
-from onnxreg.schema.logline import LogLine
+from onnxreg.registry.store.layout import index_path
+from onnxreg.schema.log.events import KINDS
+from onnxreg.schema.log.logline import LogLine
 
 READERS = (
     *("index", "lookup", "state", "line", "segment", "catalog", "manifest", "stored manifest"),
@@ -27,8 +25,6 @@ READERS = (
 )
 SAMPLE, LARGE = 250, 13_000
 """Cases for each reader; with those of test_fuzz_registries 200,000 in all."""
-BUDGET = 10.0
-"""Seconds of this process's own time that one case may take: a thousand times what it needs."""
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +42,6 @@ def try_one(reader: Reader, data: bytes) -> bool:
     """Whether the reader accepts; fails on whatever else leaves it, and where it does not come to an end."""
     with bounded():
         return reader.accepts(data)
-
-
-@contextmanager
-def bounded() -> Iterator[None]:
-    """TimeoutError in the middle of work that takes more than the budget of processor time."""
-
-    def stop(*_: Any) -> None:
-        raise TimeoutError(f"more than {BUDGET} s of work")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, BUDGET)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def run(name: str, reader: Reader, seeds: range) -> tuple[int, int]:

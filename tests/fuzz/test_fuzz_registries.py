@@ -9,17 +9,17 @@ from random import Random
 from typing import Any
 
 import pytest
-import specimens
-from mutation import forge, mutate, rechained
-from test_fuzz_readers import bounded
+from support.fuzz import specimens
+from support.fuzz.mutation import forge, mutate, rechained
+from support.fuzz.time_limit import bounded
 
-from onnxreg.registry.health.verify import verify
-from onnxreg.registry.layout import blob_path, index_path
-from onnxreg.registry.lookup import all_versions, read_state
-from onnxreg.registry.moving.copying import copy
-from onnxreg.registry.moving.planning import Wish
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import RegError
+from onnxreg.registry.log.lookup import all_versions, read_state
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError
 
 SAMPLE = 150
 PRISTINE = specimens.tree()
@@ -87,7 +87,7 @@ def copy_is_right(found: Wrong) -> None:
         try:
             versions = all_versions(source, read_state(source, name))
             chosen = [version for version in versions if versions[version].usable]
-            copy(source, there, Wish(name, chosen))
+            copy(source, there, TransferRequest(name, chosen))
         except RegError:
             assert there.read_index(name) == before, "refused, but not as it was"
             continue

@@ -1,21 +1,18 @@
 """Drafts made of a few bytes: the registry does not look inside files; and S3 servers, each started once when needed."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "servers")]
-import ceph as ceph_server
-import s3servers
-from drafts import write_draft
-from faults import Proxy, proxy
+from support.registries.drafts import write_draft
+from support.servers import ceph as ceph_server
+from support.servers import s3servers
+from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends import retrying
-from onnxreg.registry.versions import Published
-from onnxreg.schema.draft import Draft
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.store.net import retry
+from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 
@@ -84,14 +81,16 @@ def there(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def behind(ministack: s3servers.Server, there: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy in front of MiniStack, through which every client goes whose URL names no endpoint."""
-    monkeypatch.setattr(retrying, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
     with proxy(ministack.endpoint) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         yield running
 
 
 @pytest.fixture(scope="session")
-def delivered(ministack: s3servers.Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Published]:
+def delivered(
+    ministack: s3servers.Server, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, PublishedVersion]:
     """The URL of a registry at MiniStack, for reading only, and the version that was pushed to it."""
     home, url = tmp_path_factory.mktemp("delivered"), ministack.fresh()
     with pytest.MonkeyPatch.context() as patch:

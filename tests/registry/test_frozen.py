@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.history.retention import Policy
-from onnxreg.registry.lookup import all_versions
-from onnxreg.registry.opening import open_url
-from onnxreg.schema.errors import HostError, IntegrityError
-from onnxreg.schema.events import KINDS
-from onnxreg.schema.query import Query
+from onnxreg.registry.log.lookup import all_versions
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.store.open import open_url
+from onnxreg.schema.core.errors import HostError, IntegrityError
+from onnxreg.schema.log.events import KINDS
+from onnxreg.schema.query.requirements import Query
 
 FROZEN = Path(__file__).parents[1] / "fixtures" / "registry-v1"
 EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text())
@@ -53,7 +53,7 @@ def test_it_verifies_byte_for_byte(frozen: Registry) -> None:
 
 def test_it_can_be_written_on(frozen: Registry, tmp_path: Path) -> None:
     frozen.pin("acme/pii:stable")
-    frozen.gc(Policy(versions=1))
+    frozen.gc(RetentionPolicy(versions=1))
     frozen.push("acme/pii:stable", str(tmp_path / "there"))
     assert not frozen.verify().damages
     assert not Registry(tmp_path / "there").verify().damages

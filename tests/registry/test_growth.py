@@ -1,13 +1,10 @@
 """No step is worse than linear in what grows: blobs of a version, versions of a model, models, pushers. Counted, not timed."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import growing
+from support.registries import growing
 
 LINEAR = 1.1
 """The exponent that counts as linear."""

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.layout import blob_path
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
-from onnxreg.schema.events import Tag
-from onnxreg.schema.logline import LogLine
-from onnxreg.schema.state import State
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
+from onnxreg.schema.log.events import Tag
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import State
+from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 INDEX = Path("index/acme/pii.jsonl")
@@ -167,7 +167,7 @@ def test_tagging_the_holder_again_is_nothing(registry: Registry, make_draft: Mak
 def test_many_may_make_the_same_registry_at_once(tmp_path: Path) -> None:
     for attempt in range(10):
         with ThreadPoolExecutor(8) as pool:
-            made = list(pool.map(LocalRemote.create, [tmp_path / f"r{attempt}"] * 8))
+            made = list(pool.map(DirectoryRegistry.create, [tmp_path / f"r{attempt}"] * 8))
         assert len({remote.registry_id for remote in made}) == 1
 
 
@@ -190,7 +190,7 @@ def test_a_line_has_room_for_a_signature_and_news_of_an_upgrade() -> None:
 
 
 def _version() -> Any:
-    from onnxreg.schema.version import Version
+    from onnxreg.schema.core.version import Version
 
     return Version(1, 0, 0)
 
@@ -230,8 +230,8 @@ def test_what_a_killed_write_out_left_is_swept(
 
 
 def test_an_attestation_needs_its_manifest(registry: Registry, make_draft: MakeDraft) -> None:
-    from onnxreg.registry.history.commit import load
-    from onnxreg.schema.events import Attest
+    from onnxreg.registry.log.commit import load
+    from onnxreg.schema.log.events import Attest
 
     registry.add(make_draft())
     ledger, _ = load(registry.store, "acme/pii")

@@ -4,24 +4,21 @@ The registry has a policy and 1.0.0 is `stable`, by a real promotion. Each case 
 that names its evidence. Who resolves judges anew, so that nothing is gained by it.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
+from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
 
 from onnxreg.registry import Registry
-from onnxreg.registry.history.stamp import stamp
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, GateError, RegError
-from onnxreg.schema.events import Tag
-from onnxreg.schema.policy import read_policy
-from onnxreg.schema.version import Version
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, GateError, RegError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.log.events import Tag
 
 STABLE = f"{NAME}:stable"
 

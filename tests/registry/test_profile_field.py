@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from onnxreg.registry import Registry, lookup
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
 from onnxreg.registry.search import candidates
-from onnxreg.registry.search.index import SearchIndex
-from onnxreg.schema import where
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import NotFoundError
-from onnxreg.schema.query import Query
+from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.requirements import Query
 
 MakeDraft = Callable[..., Draft]
 Reg = Callable[..., Any]
@@ -43,7 +44,7 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("text", QUESTIONS)
 def test_the_index_and_a_remote_answer_alike(profiled: Registry, text: str) -> None:
-    expression = where.parse(text)
+    expression = parser.parse(text)
     for _ in range(2):
         with SearchIndex(profiled.store) as search:
             assert search.query(None, "*", len_of)[0] == 6
@@ -61,7 +62,7 @@ def len_of(rows: Any) -> int:
 
 
 def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) -> None:
-    expression = where.parse("profile = mobile")
+    expression = parser.parse("profile = mobile")
     with SearchIndex(profiled.store) as search:
         assert search.query(expression, "*", versions)[0] == {"0.1.0"}
         draft = make_draft(seed="4")
@@ -73,7 +74,7 @@ def test_a_new_version_is_read_too(profiled: Registry, make_draft: MakeDraft) ->
 
 
 def test_resolve_reads_it(profiled: Registry) -> None:
-    asked = Query(where=where.parse("profile = mobile"))
+    asked = Query(where=parser.parse("profile = mobile"))
     assert str(profiled.resolve("acme/pii:0.1.0", asked).found.version) == "0.1.0"
     with pytest.raises(NotFoundError):
         profiled.resolve("acme/pii:0.2.0", asked)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.layout import blob_path
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.manifest import FILENAME
-from onnxreg.schema.query import Query
-from onnxreg.schema.version import Version
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.query.requirements import Query
 
 MakeDraft = Callable[..., Draft]
 
@@ -255,8 +255,8 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.disk import Disk
-from onnxreg.schema.draft import Draft, DraftArtifact
+from onnxreg.registry.support.disk import Disk
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 class Dying(Disk):
     steps = int(sys.argv[2])

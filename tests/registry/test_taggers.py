@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.health.verify import verify
-from onnxreg.registry.versions import read_log
-from onnxreg.schema.draft import Draft
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.read.versions import read_log
+from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
 NAME = "acme/pii"
@@ -24,9 +24,9 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.history.decisions import Decisions
-from onnxreg.schema.errors import ConflictError, NotFoundError
-from onnxreg.schema.ref import Ref
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.core.ref import Ref
 
 home, place, who, moves = sys.argv[1:]
 registry = Registry(Path(home))
@@ -108,8 +108,8 @@ def place(request: pytest.FixtureRequest, registry: Registry, make_draft: MakeDr
     url = str(request.getfixturevalue("there"))
     for version in ("0.1.0", "0.1.1"):
         registry.push(f"{NAME}:{version}", url)
-    from onnxreg.registry.history.decisions import Decisions
-    from onnxreg.schema.ref import Ref
+    from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.schema.core.ref import Ref
 
     Decisions(registry.remotes.open(url)).tag(Ref(NAME, "0.1.0"), "held")
     return url

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.diff import Change, diff
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.compare.manifests import Change, diff
+from onnxreg.schema.manifest.manifest import Manifest
 
 
 def sha(number: int) -> str:

@@ -23,7 +23,7 @@ def loaded(module: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("module", ["errors", "digest", "ref", "version"])
+@pytest.mark.parametrize("module", ["core.errors", "core.digest", "core.ref", "core.version"])
 def test_values_are_light(module: str) -> None:
     names = loaded(f"onnxreg.schema.{module}")
     assert f"onnxreg.schema.{module}" in names
@@ -33,18 +33,18 @@ def test_values_are_light(module: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "canonical",
-        "paths",
-        "events",
-        "state",
-        "summary",
-        "query",
-        "where",
-        "resolve",
-        "device",
-        "presets",
-        "operators",
-        "lock",
+        "core.canonical",
+        "core.paths",
+        "log.events",
+        "log.state",
+        "log.summary",
+        "query.requirements",
+        "query.expression.parser",
+        "query.resolve",
+        "query.device",
+        "query.presets",
+        "manifest.operators",
+        "inputs.lockfile",
     ],
 )
 def test_index_is_read_without_pydantic(module: str) -> None:
@@ -55,4 +55,4 @@ def test_index_is_read_without_pydantic(module: str) -> None:
 
 def test_documents_do_need_pydantic() -> None:
     """The probe sees what it looks for."""
-    assert "pydantic" in loaded("onnxreg.schema.manifest")
+    assert "pydantic" in loaded("onnxreg.schema.manifest.manifest")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.family import MAX_STAGES, Graph, ModelFamily, Tensor
-from onnxreg.schema.pipeline import check_alternatives, pipeline_of
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.family import MAX_STAGES, Graph, ModelFamily, Tensor
+from onnxreg.schema.manifest.pipeline import check_alternatives, pipeline_of
 
 PIPELINE = pipeline_of({"det.onnx": "detector", "rec.onnx": "recognizer", "det-int8.onnx": "detector"})
 IMAGES: Tensor = ("float32", (None, 3, None, None))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onnxreg.cli.batch import cluster, pool
-from onnxreg.cli.batch.outcome import Outcome
+from onnxreg.cli.batch.job_outcome import JobOutcome
 from onnxreg.registry import Registry
-from onnxreg.schema.errors import ConflictError, ConversionError, HostError, InputError, RegError
+from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError, RegError
 
 Reg = Callable[..., Any]
 Make = Callable[..., Path]
@@ -38,13 +38,13 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
 
     def each(work: Any, jobs: Any, *_: Any) -> Any:
         for job in reversed(list(jobs)):
-            done = Outcome(
+            done = JobOutcome(
                 job.row, job.called, "published", f"{job.asked.name}:0.1.0", "sha256:00", seconds=2
             )
             result = found.get(job.row, done)
             if isinstance(result, KeyboardInterrupt):
                 raise result
-            died = isinstance(result, Outcome | HostError)
+            died = isinstance(result, JobOutcome | HostError)
             yield job, result if died else done.with_error(result)
 
     monkeypatch.setattr(pool, "each", each)

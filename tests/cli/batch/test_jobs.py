@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxreg.cli.batch.jobs import read_jobs, refuse_twins
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 
 YAML = """
 - {source: ./first, name: acme/a, version: 1.0.0, profile: android, options: {max_seq_length: 128, int8: false}}

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.batch import pool_work
 
 from onnxreg.cli.batch import pool
 from onnxreg.cli.batch.pool import each
-from onnxreg.schema.errors import HostError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import pool_work
+from onnxreg.schema.core.errors import HostError
 
 
 def results(work: Callable[[Any], Any], items: list[Any], count: int) -> dict[Any, Any]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.cli.batch import room
+from onnxreg.cli.batch import capacity
 from onnxreg.cli.batch.jobs import Job
-from onnxreg.schema.job import JobRow
+from onnxreg.schema.inputs.job import JobRow
 
 GB = 10**9
 
@@ -37,10 +37,10 @@ def test_the_need_grows_with_the_weights_that_are_read(tmp_path: Path) -> None:
     small, large = weights(tmp_path / "a", GB), weights(tmp_path / "b", 3 * GB)
     shards = weights(tmp_path / "c", GB, 2 * GB)
     (small / "optimizer.pt").write_bytes(b"0" * 1000)
-    each = room.need(job(large)) - room.need(job(small))
-    assert each == 2 * GB * room.COPIES
-    assert abs(room.need(job(shards)) - room.need(job(large))) < 10**4
-    assert room.need(job("org/model")) == room.FRAMEWORKS + room.COPIES * room.UNKNOWN
+    each = capacity.need(job(large)) - capacity.need(job(small))
+    assert each == 2 * GB * capacity.COPIES
+    assert abs(capacity.need(job(shards)) - capacity.need(job(large))) < 10**4
+    assert capacity.need(job("org/model")) == capacity.FRAMEWORKS + capacity.COPIES * capacity.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_the_least_of_jobs_cores_and_memory(
     fleet: Sequence[Job] = [
         job(weights(tmp_path / str(number), GB if number else GB // 9)) for number in range(jobs)
     ]
-    monkeypatch.setattr(room, "cores", lambda: cores)
-    monkeypatch.setattr(room, "free_memory", lambda: None if free is None else free * GB)
-    assert room.processes(fleet) == expected
+    monkeypatch.setattr(capacity, "cores", lambda: cores)
+    monkeypatch.setattr(capacity, "free_memory", lambda: None if free is None else free * GB)
+    assert capacity.processes(fleet) == expected
 
 
 def host(root: Path, available: int | None, limit: str | None = None) -> Path:
@@ -84,4 +84,4 @@ def host(root: Path, available: int | None, limit: str | None = None) -> Path:
 def test_a_container_has_what_its_group_leaves(
     available: int | None, limit: str | None, expected: int | None, tmp_path: Path
 ) -> None:
-    assert room.free_memory(host(tmp_path, available, limit)) == expected
+    assert capacity.free_memory(host(tmp_path, available, limit)) == expected

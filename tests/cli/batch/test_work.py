@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from onnxreg.cli import ordering
+from onnxreg.cli.batch.job_outcome import BUG
 from onnxreg.cli.batch.jobs import Job
-from onnxreg.cli.batch.outcome import BUG
 from onnxreg.cli.batch.work import Terms, run_job
-from onnxreg.cli.ordering import Asked
-from onnxreg.converters.recipes.contract import Contract
+from onnxreg.cli.services import export_request
+from onnxreg.cli.services.export_request import ExportRequest
+from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.registry import Registry
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.job import JobRow
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.inputs.job import JobRow
 
 Draft = Callable[..., Any]
 
@@ -32,7 +32,7 @@ class Ordered:
 
     name: str
     source: str
-    contract: Contract = field(default_factory=Contract)
+    contract: ProfilePromises = field(default_factory=ProfilePromises)
     recipe: Any = field(default_factory=lambda: SimpleNamespace(benchmark=None))
 
     @property
@@ -54,7 +54,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
     """The sources that were exported, call by call; a source called `broken` is a bug, `full` a full disk."""
     calls: list[str] = []
 
-    def place(asked: Asked) -> Ordered:
+    def place(asked: ExportRequest) -> Ordered:
         return Ordered(asked.name or "", asked.source or "")
 
     def execute(order: Ordered, workspace: Path, cache: Any = None, report: Any = None) -> Any:
@@ -68,8 +68,8 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
         source = {"id": order.name, "digest": str(order.found.digest)}
         return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
 
-    monkeypatch.setattr(ordering, "place", place)
-    monkeypatch.setattr("onnxreg.converters.recipes.execute.execute", execute)
+    monkeypatch.setattr(export_request, "place", place)
+    monkeypatch.setattr("onnxreg.converters.engine.run_plan.execute", execute)
     return calls
 
 

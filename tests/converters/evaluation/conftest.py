@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.manifest import Source
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.manifest import Source
 
 TAGS = ("O", "B-NAME", "I-NAME", "B-CITY", "I-CITY")
 WORDS = (

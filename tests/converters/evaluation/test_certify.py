@@ -8,13 +8,13 @@ import pytest
 import torch
 from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
-from onnxreg.converters.evaluation.certify import Evaluation, certify_int8
+from onnxreg.converters.evaluation.certify import RecallEvaluation, certify_int8
 from onnxreg.converters.evaluation.rule import Floors
 from onnxreg.converters.evaluation.suite import load
-from onnxreg.schema.descriptor import Descriptor
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest import Check
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import Check
 
 TRUTH = {"Ada": "B-NAME", "Bo": "B-NAME", "Cy": "I-NAME", "Oslo": "B-CITY", "New": "B-CITY", "York": "I-CITY"}
 SENTENCES = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]
@@ -29,8 +29,8 @@ def certify(
     write_suite: Callable[..., Path],
     workspace: Path,
     base: dict[str, Any],
-) -> Callable[..., Evaluation]:
-    def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> Evaluation:
+) -> Callable[..., RecallEvaluation]:
+    def run(texts: list[str], parent: Any = TRUTH, child: Any = TRUTH, **floors: Any) -> RecallEvaluation:
         return certify_int8(
             load(write_suite(texts)),
             checkpoint(parent),
@@ -50,7 +50,7 @@ def read(workspace: Path) -> dict[str, Any]:
 
 
 def test_equal_models_are_certified(
-    certify: Callable[..., Evaluation], workspace: Path, base: dict[str, Any]
+    certify: Callable[..., RecallEvaluation], workspace: Path, base: dict[str, Any]
 ) -> None:
     done = certify(GOOD)
     assert (done.verdict.state, done.verdict.rule, done.verdict.report) == (
@@ -88,7 +88,9 @@ def test_equal_models_are_certified(
     }
 
 
-def test_a_loss_is_refused_and_still_written(certify: Callable[..., Evaluation], workspace: Path) -> None:
+def test_a_loss_is_refused_and_still_written(
+    certify: Callable[..., RecallEvaluation], workspace: Path
+) -> None:
     done = certify(GOOD, child=TRUTH | {"Bo": "O", "Cy": "B-CITY"})
     assert done.verdict.state == "refused"
     assert done.verdict.reasons[0].startswith("NAME loses 0.4 of its recall")
@@ -104,7 +106,7 @@ def test_a_loss_is_refused_and_still_written(certify: Callable[..., Evaluation],
 
 
 def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
-    certify: Callable[..., Evaluation], workspace: Path
+    certify: Callable[..., RecallEvaluation], workspace: Path
 ) -> None:
     done = certify(GOOD, parent=TRUTH | {"York": "O"}, child=TRUTH | {"Bo": "O"})
     assert done.verdict.state == "refused"
@@ -144,7 +146,7 @@ def test_a_gain_is_shown_and_does_not_make_up_for_a_loss(
     ],
 )
 def test_nothing_is_certified_without_evidence(
-    certify: Callable[..., Evaluation],
+    certify: Callable[..., RecallEvaluation],
     workspace: Path,
     texts: list[str],
     parent: Any,
@@ -165,7 +167,7 @@ def test_nothing_is_certified_without_evidence(
     assert report["delta"]["source"] == "missing_evidence"
 
 
-def test_checks_say_what_was_measured_on_what(certify: Callable[..., Evaluation]) -> None:
+def test_checks_say_what_was_measured_on_what(certify: Callable[..., RecallEvaluation]) -> None:
     done = certify(["<NAME:Ada> meets Bo"] * 100, child=TRUTH | {"Ada": "O"})
     checks = [Check.from_json(check) for check in done.checks]
     assert [(c.name, c.metric, c.value, c.verdict, c.samples, c.limit) for c in checks] == [
@@ -177,7 +179,7 @@ def test_checks_say_what_was_measured_on_what(certify: Callable[..., Evaluation]
     assert checks[-1].interval == (1.0, 1.0)
 
 
-def test_everything_fits_a_manifest(certify: Callable[..., Evaluation], workspace: Path) -> None:
+def test_everything_fits_a_manifest(certify: Callable[..., RecallEvaluation], workspace: Path) -> None:
     done = certify(GOOD, child=TRUTH | {"Bo": "O"})
     (workspace / "model_int8.onnx").write_bytes(b"int8")
     measured = {
@@ -205,7 +207,7 @@ def test_everything_fits_a_manifest(certify: Callable[..., Evaluation], workspac
 
 
 def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
-    certify: Callable[..., Evaluation], workspace: Path
+    certify: Callable[..., RecallEvaluation], workspace: Path
 ) -> None:
     for child in (TRUTH, TRUTH | {"Bo": "O"}, {}):
         done = certify(["<NAME:Ada> meets xyzzy", *GOOD], child=child)
@@ -226,7 +228,7 @@ def test_the_report_and_the_verdict_hold_no_word_of_the_suite(
 
 
 def test_the_report_keeps_the_keys_that_openmed_writes(
-    certify: Callable[..., Evaluation], workspace: Path
+    certify: Callable[..., RecallEvaluation], workspace: Path
 ) -> None:
     certify(GOOD)
     report = read(workspace)
@@ -254,7 +256,9 @@ def test_the_report_keeps_the_keys_that_openmed_writes(
     assert report["source_digest"] == str(Digest.of(b"weights"))
 
 
-def test_the_report_is_the_same_bytes_again(certify: Callable[..., Evaluation], workspace: Path) -> None:
+def test_the_report_is_the_same_bytes_again(
+    certify: Callable[..., RecallEvaluation], workspace: Path
+) -> None:
     certify(GOOD, child=TRUTH | {"Bo": "O"})
     first = (workspace / "recall_delta.json").read_bytes()
     certify(GOOD, child=TRUTH | {"Bo": "O"})

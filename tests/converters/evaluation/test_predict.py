@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForTokenClassification, PreTrainedToken
 from onnxreg.converters.evaluation.decode import tag_scheme
 from onnxreg.converters.evaluation.predict import onnx_runner, predict, torch_runner
 from onnxreg.converters.evaluation.windows import windows
-from onnxreg.schema.errors import ConversionError
+from onnxreg.schema.core.errors import ConversionError
 
 TEXTS = ["Ada meets Bo in Oslo", "Cy", "xyzzy " * 30 + "New York", ""]
 

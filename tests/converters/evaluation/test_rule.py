@@ -3,8 +3,8 @@ import pytest
 from onnxreg.converters.evaluation.recall import LabelRecall
 from onnxreg.converters.evaluation.rule import LISTED, Decision, Floors, decide, thin_evidence
 from onnxreg.converters.evaluation.suite import Fixture, Span, Suite
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
 
 
 def label(

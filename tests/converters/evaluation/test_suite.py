@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.evaluation.suite import Fixture, Span, load
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
 
 ROW = {
     "id": "a",

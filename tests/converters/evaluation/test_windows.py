@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from onnxreg.converters.evaluation.windows import windows
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 WORDS = ["Ada", "Bo", "meets", "Oslo", "in", "xyzzy"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), max_size=4)

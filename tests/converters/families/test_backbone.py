@@ -16,7 +16,7 @@ from onnxreg.converters.families.backbone import (
     load_backbone,
     subject_of,
 )
-from onnxreg.converters.passes import proof
+from onnxreg.converters.passes.tools import proof
 
 ENCODER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 CONFIGS: dict[str, dict[str, Any]] = {

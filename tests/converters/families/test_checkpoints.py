@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from onnxreg.converters.families.checkpoints import read_head
-from onnxreg.schema.errors import InputError, NotFoundError
+from onnxreg.converters.families.head_checkpoints import read_head
+from onnxreg.schema.core.errors import InputError, NotFoundError
 
 NAME = "head:tomato"
 CLASSES, ROWS = ["healthy", "blight"], [30, 12]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.converters.families.covariance import estimate
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 DIMENSION = 32
 

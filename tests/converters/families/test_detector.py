@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from seeded import embedded
+from support.families.seeded import embedded
 
 from onnxreg.converters.families import detector as subject
 from onnxreg.converters.families.detector import Detector, detector_graph, detector_tensors
-from onnxreg.converters.passes import model
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.schema.core.errors import InputError
 
 DIMENSION = 32
 
@@ -50,7 +50,7 @@ def test_the_graph_agrees_with_float64(detector: Detector) -> None:
     graph = detector_graph(detector, 18)
     onnx.checker.check_model(graph, full_check=True)
     rows = np.concatenate([draw(500, 5), draw(500, 6, shift=5.0)])
-    distance, verdict = model.session(graph).run(None, {"embedding": rows})
+    distance, verdict = model_file.session(graph).run(None, {"embedding": rows})
     exact = detector.distances(rows)
     assert np.abs(distance / exact - 1).max() < 1e-5
     clear = np.abs(exact / detector.threshold - 1) > 1e-5

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.families.evidence import Embedder, HeldOut
-from onnxreg.converters.families.heads import make_graph
-from onnxreg.converters.passes import model
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.families.fitting_evidence import Embedder, HeldOut
+from onnxreg.converters.families.head_graph import make_graph
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.schema.core.errors import InputError
 
 WIDTH = 12
 
@@ -21,7 +21,9 @@ def session() -> Any:
 
     node = onnx.helper.make_node("Flatten", ["input"], ["embedding"])
     inputs = {"input": ("FLOAT", ["n", 3, 2, 2])}
-    return model.session(make_graph("flat", [node], [], inputs, {"embedding": ("FLOAT", ["n", WIDTH])}, 18))
+    return model_file.session(
+        make_graph("flat", [node], [], inputs, {"embedding": ("FLOAT", ["n", WIDTH])}, 18)
+    )
 
 
 def images(count: int, seed: int = 0) -> Any:

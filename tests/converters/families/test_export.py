@@ -12,21 +12,22 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import small
 import torch
 from safetensors.torch import load_file, save_file
+from support.families import small
 
-from onnxreg.converters.families import evidence, export, layout
-from onnxreg.converters.families.evidence import outputs_of
-from onnxreg.converters.families.export import ExportedFamily, export_family
+from onnxreg.converters.families import export_family as export
+from onnxreg.converters.families import fitting_evidence, server_files
+from onnxreg.converters.families.export_family import ExportedFamily, export_family
+from onnxreg.converters.families.fitting_evidence import outputs_of
 from onnxreg.converters.families.fused import MASKED
-from onnxreg.converters.families.paths import check_paths
-from onnxreg.converters.passes.samples import digest
-from onnxreg.converters.runtime import load_session
+from onnxreg.converters.families.member_paths import check_paths
+from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
-from onnxreg.schema.errors import GateError, InputError, NotFoundError, RegError
-from onnxreg.schema.family import ModelFamily
-from onnxreg.schema.manifest import Manifest
+from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError
+from onnxreg.schema.manifest.family import ModelFamily
+from onnxreg.schema.manifest.manifest import Manifest
 
 FP32, HALF, INT8 = "swin-species-fp32.onnx", "swin-species.onnx", "swin-species-int8.onnx"
 
@@ -69,9 +70,9 @@ def test_the_layout_is_what_servers_read(family: Family) -> None:
         f"disease-heads/{name}-{kind}.onnx" for name in small.CLASSES for kind in ("fp32", "fp16", "int8")
     }
     fused = {"disease-heads-fp32.onnx", "disease-heads-int8.onnx"}
-    others = {"ood.onnx", "ood.safetensors", layout.LIST, layout.METADATA}
+    others = {"ood.onnx", "ood.safetensors", server_files.LIST, server_files.METADATA}
     assert found == {FP32, HALF, INT8} | heads | fused | others
-    listed = json.loads((family.workspace / layout.LIST).read_text())
+    listed = json.loads((family.workspace / server_files.LIST).read_text())
     assert listed == {
         "apple": "disease-heads/apple-int8.onnx",
         "bean": "disease-heads/bean-int8.onnx",
@@ -105,7 +106,7 @@ def test_every_graph_keeps_the_contract(family: Family) -> None:
 
 
 def test_the_metadata_says_what_the_graphs_say(family: Family) -> None:
-    value = json.loads((family.workspace / layout.METADATA).read_text())
+    value = json.loads((family.workspace / server_files.METADATA).read_text())
     assert value["members"]["backbone"]["outputs"]["embedding"]["shape"] == ["batch_size", small.WIDTH]
     assert value["members"]["backbone"]["files"] == {"float32": FP32, "float16": HALF, "int8": INT8}
     assert value["members"]["head:bean"]["classes"] == small.CLASSES["bean"]
@@ -160,7 +161,7 @@ def test_rates_of_rejection_are_those_of_the_written_graph(family: Family) -> No
     detector = load_session(family.workspace / "ood.onnx")
     backbone = load_session(family.workspace / FP32)
     calibration, independent, *_ = family.checks("ood.onnx", "false_rejection_rate")
-    record = json.loads((family.workspace / layout.METADATA).read_text())["ood"]
+    record = json.loads((family.workspace / server_files.METADATA).read_text())["ood"]
     for file, check in (("calibrate.npz", calibration), ("held-out.npz", independent)):
         (embeddings,) = backbone.run(["embedding"], {"input": small.rows(family.source, file, "input")})
         (inside,) = detector.run(["in_distribution"], {"embedding": embeddings})
@@ -197,7 +198,7 @@ def test_each_row_goes_through_each_backbone_once(
     def loading(path: Path) -> Any:
         return sessions.setdefault(path.name, load_session(path))
 
-    monkeypatch.setattr(evidence, "outputs_of", counting)
+    monkeypatch.setattr(fitting_evidence, "outputs_of", counting)
     monkeypatch.setattr(export, "load_session", loading)
     export_family(small.document(), family.source, tmp_path)
     assert set(seen.values()) == {1}

@@ -4,19 +4,19 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from seeded import WIDTH, MakeHead
+from support.families.seeded import WIDTH, MakeHead
 
-from onnxreg.converters.families.checkpoints import Head
 from onnxreg.converters.families.fused import MASKED, fused_graph
-from onnxreg.converters.families.heads import OUTPUT, head_graph
-from onnxreg.converters.families.variants import compare_fused
-from onnxreg.converters.passes import model
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
+from onnxreg.converters.families.head_graph import OUTPUT, head_graph
+from onnxreg.converters.families.precisions import compare_fused
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.schema.core.errors import InputError
 
 ROWS = np.random.default_rng(1).normal(size=(16, WIDTH)).astype(np.float32)
 
 
-def by_torch(head: Head, rows: np.ndarray) -> np.ndarray:
+def by_torch(head: HeadCheckpoint, rows: np.ndarray) -> np.ndarray:
     parts: list[torch.nn.Module] = []
     for layer in head.layers:
         linear = torch.nn.Linear(*layer.weight.shape[::-1])
@@ -29,31 +29,31 @@ def by_torch(head: Head, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(params=[(), (6,), (6, 5)], ids=["linear", "one hidden layer", "two hidden layers"])
-def heads(request: pytest.FixtureRequest, make_head: MakeHead) -> list[Head]:
+def heads(request: pytest.FixtureRequest, make_head: MakeHead) -> list[HeadCheckpoint]:
     hidden: tuple[int, ...] = request.param
     return [
         make_head(f"head:{number}", 2 + number, *(size + number for size in hidden)) for number in range(5)
     ]
 
 
-def test_a_head_is_its_torch_module(heads: list[Head]) -> None:
+def test_a_head_is_its_torch_module(heads: list[HeadCheckpoint]) -> None:
     for head in heads:
         graph = head_graph(head, "Relu", 18)
         onnx.checker.check_model(graph, full_check=True)
         for rows in (ROWS, ROWS[:1]):
-            (got,) = model.session(graph).run(None, {"embedding": rows})
+            (got,) = model_file.session(graph).run(None, {"embedding": rows})
             assert np.abs(got - by_torch(head, rows)).max() < 1e-5
 
 
-def fused_logits(heads: list[Head], index: list[int], quantized: bool = False) -> np.ndarray:
+def fused_logits(heads: list[HeadCheckpoint], index: list[int], quantized: bool = False) -> np.ndarray:
     graph = fused_graph(heads, "Relu", 18, quantized=quantized)
     onnx.checker.check_model(graph, full_check=True)
-    session = model.session(graph)
+    session = model_file.session(graph)
     (got,) = session.run(None, {"embedding": ROWS[: len(index)], "head": np.array(index)})
     return np.asarray(got)
 
 
-def test_the_fused_graph_is_the_separate_heads(heads: list[Head]) -> None:
+def test_the_fused_graph_is_the_separate_heads(heads: list[HeadCheckpoint]) -> None:
     index = [4, 0, 3, 3, 1, 2]
     got = fused_logits(heads, index)
     for row, number in enumerate(index):
@@ -64,7 +64,9 @@ def test_the_fused_graph_is_the_separate_heads(heads: list[Head]) -> None:
 
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("index", [-1, -5, 5, 2**40, -(2**63)])
-def test_an_index_out_of_range_is_an_error_of_the_run(heads: list[Head], index: int, quantized: bool) -> None:
+def test_an_index_out_of_range_is_an_error_of_the_run(
+    heads: list[HeadCheckpoint], index: int, quantized: bool
+) -> None:
     with pytest.raises(Exception, match="out of data bounds"):
         fused_logits(heads, [0, index], quantized)
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from onnxreg.converters.families.checkpoints import read_head
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.families.head_checkpoints import read_head
+from onnxreg.schema.core.errors import InputError
 
 CLASSES = json.dumps(["a", "b"])
 NOTES = {"classes": CLASSES, "rows": "[1, 1]"}

@@ -2,26 +2,26 @@
 
 import numpy as np
 import pytest
-from seeded import embedded
+from support.families.seeded import embedded
 
-from onnxreg.converters.families import judging
+from onnxreg.converters.families import judge_family
 from onnxreg.converters.families.detector import detector_graph, fit
-from onnxreg.converters.families.evidence import HeldOut
-from onnxreg.converters.passes import model
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.family_file import FamilyLimits
+from onnxreg.converters.families.fitting_evidence import HeldOut
+from onnxreg.converters.passes.tools import model_file
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.family_file import FamilyLimits
 
 LIMITS = FamilyLimits()
 
 
-def truth(rows: int) -> judging.Truth:
-    return judging.Truth(np.zeros(rows, np.int64), "sha256:" + "0" * 64)
+def truth(rows: int) -> judge_family.Truth:
+    return judge_family.Truth(np.zeros(rows, np.int64), "sha256:" + "0" * 64)
 
 
 def verdict(rows: int, lost: int, won: int, limits: FamilyLimits = LIMITS) -> str:
     before = [True] * (rows - won) + [False] * won
     after = [False] * lost + [True] * (rows - lost)
-    check, test = judging.accuracy_loss(before, after, "logits", truth(rows), limits)
+    check, test = judge_family.accuracy_loss(before, after, "logits", truth(rows), limits)
     assert check["value"] == pytest.approx((lost - won) / rows, abs=1e-6)
     assert check["samples"] == test["samples"] == rows
     assert test["metric"] == "mcnemar_p"
@@ -48,20 +48,20 @@ def test_a_lifted_limit_only_informs() -> None:
 
 
 def test_without_rows_nothing_is_claimed() -> None:
-    assert judging.accuracy([], "logits", truth(0)) == []
-    assert judging.accuracy_loss([], [], "logits", truth(0), LIMITS) == []
+    assert judge_family.accuracy([], "logits", truth(0)) == []
+    assert judge_family.accuracy_loss([], [], "logits", truth(0), LIMITS) == []
 
 
 def test_rows_of_other_heads_do_not_count() -> None:
     rows = {"head:a": np.array(["x", "", "y"])}
-    found = judging.Truth.of(HeldOut(rows, "sha256:0"), "head:a", ["x", "y"], "head:a")
+    found = judge_family.Truth.of(HeldOut(rows, "sha256:0"), "head:a", ["x", "y"], "head:a")
     logits = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
-    assert judging.right(logits, found) == [True, False]
+    assert judge_family.right(logits, found) == [True, False]
 
 
 def test_truth_that_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="head:a: the held-out array head:a is no array of class ids"):
-        judging.Truth.of(HeldOut({"head:a": np.zeros(3)}, "sha256:0"), "head:a", ["x"], "head:a")
+        judge_family.Truth.of(HeldOut({"head:a": np.zeros(3)}, "sha256:0"), "head:a", ["x"], "head:a")
 
 
 def test_a_detector_that_misses_outliers_fails() -> None:
@@ -69,13 +69,13 @@ def test_a_detector_that_misses_outliers_fails() -> None:
     detector = fit(*(embedded(draw.normal(size=(count, 8))) for count in (500, 200)), 95.0)
     alike = embedded(draw.normal(size=(300, 8)))
     far = embedded(50 + draw.normal(size=(300, 8)), stored=True)
-    session = model.session(detector_graph(detector, 18))
-    rejection, found = judging.detection(session, "int8", alike, far, LIMITS)
+    session = model_file.session(detector_graph(detector, 18))
+    rejection, found = judge_family.detection(session, "int8", alike, far, LIMITS)
     assert (found["verdict"], found["value"], found["dataset"]) == ("pass", 1.0, far.dataset)
     assert rejection["verdict"] == "info"
     assert (rejection["name"], found["name"]) == ("false rejection, int8 backbone", "rejection of outliers")
     assert rejection["interval"][0] <= rejection["value"] <= rejection["interval"][1]
-    (missed,) = judging.detection(session, "int8", None, alike, LIMITS)
+    (missed,) = judge_family.detection(session, "int8", None, alike, LIMITS)
     assert missed["verdict"] == "fail"
 
 
@@ -84,9 +84,9 @@ def test_a_rate_is_that_of_the_graph_and_not_of_float64() -> None:
     draw = np.random.default_rng(1)
     rows, held_out, fresh = ((1000.00003 + 1e-4 * draw.normal(size=(count, 8))) for count in (500, 200, 4000))
     detector = fit(embedded(rows), embedded(held_out), 95.0)
-    session = model.session(detector_graph(detector, 18))
+    session = model_file.session(detector_graph(detector, 18))
     narrow = fresh.astype(np.float32)
     (inside,) = session.run(["in_distribution"], {"embedding": narrow})
-    (found,) = judging.detection(session, "int8", embedded(narrow), None, LIMITS)
+    (found,) = judge_family.detection(session, "int8", embedded(narrow), None, LIMITS)
     assert found["value"] == pytest.approx((~inside).mean(), abs=1e-6)
     assert found["value"] != (detector.distances(narrow) > detector.threshold).mean()

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import small
 import torch
+from support.families import small
 from transformers import SwinConfig, SwinForImageClassification
 
-from onnxreg.converters.families.export import export_family
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.family_file import FamilyFile
+from onnxreg.converters.families.export_family import export_family
+from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.manifest.draft import Draft
 
 HEADS, WIDTH = 320, 768
 

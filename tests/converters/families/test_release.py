@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import small
+from support.families import small
 
-from onnxreg.converters.families import document, layout
-from onnxreg.converters.families.export import export_family
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.families import family_document, server_files
+from onnxreg.converters.families.export_family import export_family
+from onnxreg.schema.core.errors import InputError
 
 NAMES = {"apple": "acorn squash", "bean": "bean (runner)"}
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "resize": 20}
@@ -51,10 +51,10 @@ def test_a_family_with_names_of_people_at_opset_17(source: Path, tmp_path: Path)
     workspace.mkdir()
     draft = export_family(asked(opset=17, preprocessing=IMAGENET), source, workspace).draft
     family = draft.fields["model_family"]
-    listed = json.loads((workspace / layout.LIST).read_text())
+    listed = json.loads((workspace / server_files.LIST).read_text())
     assert listed.keys() == {"acorn squash", "bean (runner)", "corn", "weed"}
     assert listed["acorn squash"] == "disease-heads/acorn-squash-fp16.onnx"
-    assert all(((workspace / layout.LIST).parent / path).is_file() for path in listed.values() if path)
+    assert all(((workspace / server_files.LIST).parent / path).is_file() for path in listed.values() if path)
     assert family["routing"]["bean (runner)"] == "head:bean-runner"
     assert {onnx.load(workspace / each.path).opset_import[0].version for each in draft.artifacts} == {17}
     assert draft.fields["preprocessing"] == {
@@ -73,4 +73,4 @@ def test_preprocessing_that_contradicts_the_backbone_is_refused(source: Path, tm
 
 
 def test_a_document_without_preprocessing_is_recorded_as_before(source: Path) -> None:
-    assert "preprocessing" not in document.record(asked(), source)
+    assert "preprocessing" not in family_document.record(asked(), source)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.passes.base import Pass, PassParams, run, skip
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 class Double(Pass[list[int], list[int]]):

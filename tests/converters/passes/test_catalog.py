@@ -7,8 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from onnxreg.converters.passes import catalog
-from onnxreg.schema.errors import ConflictError, HostError, InputError
+from onnxreg.converters.passes import pass_catalog
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 MODULE = '''
@@ -34,9 +34,9 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, *entries: str, module
     monkeypatch.delitem(sys.modules, "other_passes", raising=False)
 
 
-@pytest.mark.parametrize("name", catalog.BUILT_IN)
+@pytest.mark.parametrize("name", pass_catalog.BUILT_IN)
 def test_every_pass_is_described(name: str) -> None:
-    found = catalog.describe(name)
+    found = pass_catalog.describe(name)
     json.dumps(found)
     jsonschema.Draft202012Validator.check_schema(found["parameters"])
     assert found["summary"]
@@ -46,14 +46,14 @@ def test_every_pass_is_described(name: str) -> None:
 def test_the_table_of_the_documentation_is_generated() -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = text.partition("<!-- generated: passes -->\n")[2].partition("<!-- end -->")[0]
-    assert table == f"\n{catalog.table()}\n"
+    assert table == f"\n{pass_catalog.table()}\n"
 
 
 def test_a_pass_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "Other = other_passes:Other")
-    assert catalog.names() == [*catalog.BUILT_IN, "Other"]
+    assert pass_catalog.names() == [*pass_catalog.BUILT_IN, "Other"]
     assert "other_passes" not in sys.modules
-    found = catalog.describe("Other")
+    found = pass_catalog.describe("Other")
     assert (found["package"], found["summary"]) == ("other_passes", "Do nothing")
 
 
@@ -71,19 +71,19 @@ def test_a_pass_that_is_broken_is_named(
 ) -> None:
     install(tmp_path, monkeypatch, entry, module=module)
     with pytest.raises(HostError, match=message):
-        catalog.find(entry.partition(" ")[0])
+        pass_catalog.find(entry.partition(" ")[0])
 
 
 def test_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "OnnxConversion = other_passes:Other")
     with pytest.raises(ConflictError, match="two packages bring a pass called OnnxConversion"):
-        catalog.names()
+        pass_catalog.names()
 
 
 def test_an_unknown_name_tells_the_nearest_or_all() -> None:
     with pytest.raises(InputError, match="no pass is called 'onnxconversoin'") as caught:
-        catalog.find("onnxconversoin")
+        pass_catalog.find("onnxconversoin")
     assert caught.value.hint.startswith("did you mean OnnxConversion")
     with pytest.raises(InputError) as caught:
-        catalog.find("zzz")
+        pass_catalog.find("zzz")
     assert "OnnxConversion, OnnxOpVersionConversion" in caught.value.hint

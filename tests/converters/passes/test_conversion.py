@@ -10,8 +10,8 @@ import torch
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion, agreement
-from onnxreg.converters.passes.torch_model import TorchModel
-from onnxreg.schema.errors import ConversionError, HostError, InputError
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
 
 class Toy(torch.nn.Module):

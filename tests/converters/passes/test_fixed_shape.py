@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import proof
+from onnxreg.schema.core.errors import InputError
 
 
 def model() -> Any:

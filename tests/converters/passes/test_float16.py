@@ -8,14 +8,14 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
-from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_pass import public_types
-from onnxreg.converters.passes.half import to_half
-from onnxreg.converters.passes.halving import to_float16
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools.half_graph import to_float16
+from onnxreg.converters.passes.tools.half_weights import to_half
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 BODY = "first: h = MatMul(x, weight) r = Relu(h) s = Softmax(h) a = Add(r, s) b = Add(h, a) logits = MatMul(b, weight)"

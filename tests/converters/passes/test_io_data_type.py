@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.graph_pass import public_types
 from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import proof
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 ROUNDING = 1e-2
 """ONNX Runtime has no float16 addition on the CPU; between two of its operators it leaves rounding out."""

@@ -7,20 +7,20 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.inspection.facts import inspect_onnx
-from onnxreg.converters.intake.adopt import adopt
-from onnxreg.converters.passes import model, proof
+from onnxreg.converters.engine.cache import StepCache
+from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.importers.add_files import adopt
+from onnxreg.converters.onnx.facts import inspect_onnx
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.recipes.cache import Cache
-from onnxreg.converters.recipes.execute import execute
-from onnxreg.converters.recipes.order import place_order
+from onnxreg.converters.passes.tools import model_file, proof
 from onnxreg.registry import Registry
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.recipe_file import RecipeFile
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 TABLES = 4
 WIDTH = 64
@@ -56,10 +56,10 @@ def feeds() -> list[dict[str, Any]]:
 
 
 def convert(path: Path, work: Pass[Any, Any], limit: int) -> tuple[Path, Any]:
-    after, step = proof.run("step", work, model.load(path), feeds=feeds())
+    after, step = proof.run("step", work, model_file.load(path), feeds=feeds())
     target = path.with_name("out") / "model.onnx"
     target.parent.mkdir()
-    model.save(after, target, limit)
+    model_file.save(after, target, limit)
     return target, step.result
 
 
@@ -79,7 +79,7 @@ def publish_and_pull(path: Path, root: Path) -> None:
 @pytest.mark.parametrize("rows", [300, pytest.param(2_200_000, marks=pytest.mark.large)])
 def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
-    target, result = convert(path, OnnxFloatToFloat16(), model.LIMIT)
+    target, result = convert(path, OnnxFloatToFloat16(), model_file.LIMIT)
     assert result["weight_bytes"]["before"] == 2 * result["weight_bytes"]["after"]
     assert [file.name for file in target.parent.iterdir()] == ["model.onnx"]
     assert inspect_onnx(target).precision == "float16"
@@ -87,7 +87,7 @@ def test_half_of_a_large_model_is_one_file(rows: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
 )
 def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
@@ -100,13 +100,13 @@ def test_what_stays_large_keeps_its_weights_beside_it(rows: int, limit: int, tmp
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
 )
 def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     rows: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = model.save
-    monkeypatch.setattr(model, "save", lambda graph, path: real(graph, path, limit))
+    real = model_file.save
+    monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, limit))
     (tmp_path / "source").mkdir()
     source = write(tmp_path / "source", rows)
     steps = [
@@ -115,7 +115,7 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     ]
     outputs = [{"step": "newer", "path": "model.onnx"}, {"step": "half", "path": "half/model.onnx"}]
     recipe = RecipeFile.from_json({"task": "onnx", "steps": steps, "outputs": outputs})
-    registry, cache = Registry(tmp_path / "registry"), Cache(tmp_path / "cache")
+    registry, cache = Registry(tmp_path / "registry"), StepCache(tmp_path / "cache")
     digests = []
     for _ in range(2):
         with registry.workspace() as workspace:
@@ -140,25 +140,25 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     ids=["opset", "shape"],
 )
 @pytest.mark.parametrize(
-    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model.LIMIT, marks=pytest.mark.large)]
+    ("rows", "limit"), [(300, 1000), pytest.param(2_200_000, model_file.LIMIT, marks=pytest.mark.large)]
 )
 def test_weights_survive_what_does_not_touch_them(work: Any, rows: int, limit: int, tmp_path: Path) -> None:
     path = write(tmp_path, rows)
-    before = {tensor.name: tensor.raw_data[:256] for tensor in model.load(path).graph.initializer}
+    before = {tensor.name: tensor.raw_data[:256] for tensor in model_file.load(path).graph.initializer}
     target, result = convert(path, work, limit)
     assert result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
-    assert {t.name: t.raw_data[:256] for t in model.load(target).graph.initializer} == before
+    assert {t.name: t.raw_data[:256] for t in model_file.load(target).graph.initializer} == before
 
 
 def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
-    loaded = model.load(write(tmp_path, 300))
+    loaded = model_file.load(write(tmp_path, 300))
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        assert model.save(loaded, tmp_path / name / "m.onnx", 0) == ("m.onnx", "m.onnx.data")
+        assert model_file.save(loaded, tmp_path / name / "m.onnx", 0) == ("m.onnx", "m.onnx.data")
         found.append([(tmp_path / name / file).read_bytes() for file in ("m.onnx", "m.onnx.data")])
     assert found[0] == found[1]
-    again = model.load(tmp_path / "one" / "m.onnx")
+    again = model_file.load(tmp_path / "one" / "m.onnx")
     assert again == loaded
     offsets = [
         int(e.value)
@@ -171,12 +171,12 @@ def test_the_same_model_gives_the_same_files(tmp_path: Path) -> None:
 
 
 def test_inline_weights_have_no_mark_of_where_they_were(tmp_path: Path) -> None:
-    loaded = model.load(write(tmp_path, 300))
+    loaded = model_file.load(write(tmp_path, 300))
     assert not any(tensor.HasField("data_location") for tensor in loaded.graph.initializer)
 
 
 def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = model.load(write(tmp_path, 300))
+    loaded = model_file.load(write(tmp_path, 300))
     target = tmp_path / "out"
     target.mkdir()
 
@@ -185,7 +185,7 @@ def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="no space left"):
-        model.save(loaded, target / "m.onnx", 0)
+        model_file.save(loaded, target / "m.onnx", 0)
     assert list(target.iterdir()) == []
 
 
@@ -194,16 +194,16 @@ def test_external_data_that_is_cut_short_or_outside_is_an_input_error(tmp_path: 
     data = (tmp_path / "weights.bin").read_bytes()
     (tmp_path / "weights.bin").write_bytes(data[:-1])
     with pytest.raises(InputError, match="cut short"):
-        model.load(path)
+        model_file.load(path)
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(InputError, match="missing"):
-        model.load(path)
+        model_file.load(path)
     for location in ("/etc/passwd", "../weights.bin"):
         parsed = onnx.load(path, load_external_data=False)
         parsed.graph.initializer[0].external_data[0].value = location
         path.write_bytes(parsed.SerializeToString())
         with pytest.raises(InputError, match="not a file beside it"):
-            model.load(path)
+            model_file.load(path)
 
 
 def test_a_file_that_is_cut_short_is_an_input_error(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_a_file_that_is_cut_short_is_an_input_error(tmp_path: Path) -> None:
     for size in (0, 1, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         with pytest.raises(InputError):
-            model.load(path)
+            model_file.load(path)
 
 
 def test_scratch_lies_in_the_workspace_and_goes(tmp_path: Path) -> None:
-    with model.scratch_in(tmp_path), model.scratch() as directory:
+    with model_file.scratch_in(tmp_path), model_file.scratch() as directory:
         assert directory.parent == tmp_path
     assert list(tmp_path.iterdir()) == []

@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof, samples
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
-from onnxreg.converters.passes.model import session
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.converters.passes.tools.model_file import session
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 def model() -> Any:

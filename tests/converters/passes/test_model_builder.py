@@ -12,7 +12,7 @@ import pytest
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 MOST = {"fp32": 1e-4, "fp16": 1e-2, "int8": 0.05, "int4": 0.5}
 

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import graph, proof
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import graph, proof
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 def model(body: str = "y = ReduceMax(z, axes)", opset: int = 18) -> Any:

@@ -12,14 +12,14 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
+from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
-from onnxreg.converters.passes.graph import count_operators
-from onnxreg.converters.passes.half import to_half
-from onnxreg.converters.passes.quiet import quiet
-from onnxreg.converters.runtime import session_options
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools.graph import count_operators
+from onnxreg.converters.passes.tools.half_weights import to_half
+from onnxreg.converters.runtime.sessions import session_options
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 GRAPH = """
 <ir_version: 8, opset_import: ["" : 18]>

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof, samples
 from onnxreg.converters.passes.graph_pass import GraphPass
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 
 class Change(GraphPass):

@@ -7,11 +7,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.inspection.mobile import MOBILE_SAFE_OPS
+from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.graph import count_operators
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.tools.graph import count_operators
+from onnxreg.schema.core.errors import ConversionError
 
 NAN, INF = np.nan, np.inf
 A = np.array([[0, 1, -2, NAN, INF, -INF, NAN]], np.float32)

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof, samples
 from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.pass_contract import PassContract
 from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.converters.passes.tools import proof, samples
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 
 def model() -> Any:

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof
-from onnxreg.converters.passes.catalog import BUILT_IN
-from onnxreg.converters.passes.graph import within
-from onnxreg.schema.errors import ConversionError
+from onnxreg.converters.passes.pass_catalog import BUILT_IN
+from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools.graph import within
+from onnxreg.schema.core.errors import ConversionError
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 BRANCHES = (

@@ -7,13 +7,13 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxreg.converters.passes import proof
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.testing import PassContract
-from onnxreg.converters.passes.torch_model import TorchModel
+from onnxreg.converters.passes.pass_contract import PassContract
+from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools.torch_model import TorchModel
 from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
-from onnxreg.schema.errors import InputError
+from onnxreg.schema.core.errors import InputError
 
 
 def model(body: str = "a = MatMul(x, weight) b = Add(a, bias) y = Gelu(b)") -> Any:

@@ -53,7 +53,7 @@ def save(project: Path) -> Save:
     def made(function: str = "build", file: str = "best.pth", **arguments: Any) -> Path:
         import torch
 
-        from onnxreg.converters.tasks import factory
+        from onnxreg.converters.tasks.code import factory
 
         torch.manual_seed(0)
         module = factory.make(factory.find(f"net.py:{function}", project), arguments)

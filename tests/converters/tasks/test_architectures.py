@@ -1,16 +1,12 @@
 """The tables of docs/architectures.md are what exports give."""
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import architectures
-import vision_architectures as vision
-from architectures import HEADS, TEXT, Architecture
+from support.tasks import architectures
+from support.tasks import vision_architectures as vision
+from support.tasks.architectures import HEADS, TEXT, Architecture
 
 QUICK = ("BERT", "GPT-2", "T5", "ResNet")
 """The rows that every run sees; `make test-all` sees all."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters import sourcefiles
-from onnxreg.converters.sourcefiles import hub_id, locate
-from onnxreg.converters.tasks.checkpoint import load_checkpoint
-from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.tokenizer import load_tokenizer
-from onnxreg.schema.errors import HostError, InputError, NotFoundError, RegError, RemoteError
+from onnxreg.converters.source import source_files
+from onnxreg.converters.source.source_files import hub_id, locate
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
+from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+from onnxreg.converters.tasks.checkpoints.tokenizer import load_tokenizer
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 Make = Callable[..., Path]
 
@@ -317,7 +317,7 @@ def test_the_hub_says_no(hub: Any) -> None:
     for raised, family, message in cases:
         hub(raised)
         with pytest.raises(family, match=message):
-            sourcefiles.locate("acme/tagger@v9")
+            source_files.locate("acme/tagger@v9")
 
 
 def test_a_checkpoint_without_a_tokenizer(make_checkpoint: Callable[..., Path]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from onnxreg.converters.tasks import factory
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.converters.tasks.code import factory
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 TRAP = "raise RuntimeError('this code ran')\n"
 

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import architectures
 import torch
-import vision_architectures as vision
+from support.tasks import architectures
+from support.tasks import vision_architectures as vision
 
-from onnxreg.converters.passes.set_order import sorted_sets
+from onnxreg.converters.passes.tools.set_order import sorted_sets
 
 CHILD = Path(__file__).parent / "export_digests.py"
 QUICK = tuple(f"{name}:feature-extraction" for name in ("ModernBERT", "BERT", "DeBERTa-v3"))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxreg.converters.tasks.base import Subject
-from onnxreg.converters.tasks.consent import Consent
+from onnxreg.converters.tasks.code.consent import Consent
 from onnxreg.converters.tasks.image_classification import ImageClassification
-from onnxreg.schema.errors import ConversionError, InputError, NotFoundError
+from onnxreg.converters.tasks.task import ExportSubject
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 Save = Callable[..., Path]
 INPUT = [1, 8, 8]
@@ -20,7 +20,7 @@ def task_of(project: Path, **options: Any) -> ImageClassification:
     return ImageClassification(project, False, Consent.of(["net.py"]), **{"input": INPUT, **options})
 
 
-def load(project: Path, source: str = "net.py:build", **options: Any) -> Subject:
+def load(project: Path, source: str = "net.py:build", **options: Any) -> ExportSubject:
     task = task_of(project, **{"checkpoint": "best.pth", **options})
     return task.load(task.find(source), "acme/digits", project)
 

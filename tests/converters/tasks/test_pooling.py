@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from onnxreg.converters import export
-from onnxreg.converters.tasks import catalog, sentence_files
-from onnxreg.converters.tasks.sentence_files import SentenceConfig
-from onnxreg.schema.errors import InputError
+from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks.checkpoints.sentence_files import SentenceConfig
+from onnxreg.schema.core.errors import InputError
 
 Make = Callable[..., Path]
 TYPES = "sentence_transformers.models."
@@ -148,7 +149,7 @@ def test_what_the_task_cannot_do_is_refused_before_anything_is_loaded(
 ) -> None:
     say(checkpoint, pooling, modules)
     with pytest.raises(InputError, match=message):
-        catalog.find("pooling")().find(str(checkpoint))
+        task_catalog.find("pooling")().find(str(checkpoint))
 
 
 @pytest.mark.parametrize(
@@ -157,11 +158,11 @@ def test_what_the_task_cannot_do_is_refused_before_anything_is_loaded(
 def test_modules_that_are_malformed(value: Any, checkpoint: Path) -> None:
     (checkpoint / "modules.json").write_text(json.dumps(value))
     with pytest.raises(InputError, match=r"modules\.json"):
-        catalog.find("pooling")().find(str(checkpoint))
+        task_catalog.find("pooling")().find(str(checkpoint))
 
 
 def test_what_shapes_the_graph_takes_part_in_the_digest(checkpoint: Path) -> None:
-    task, encoder = catalog.find("pooling")(), catalog.find("default")()
+    task, encoder = task_catalog.find("pooling")(), task_catalog.find("default")()
     plain, features = (each.find(str(checkpoint)).digest for each in (task, encoder))
     say(checkpoint, {"pooling_mode_cls_token": True})
     assert task.find(str(checkpoint)).digest != plain
@@ -173,7 +174,7 @@ def test_the_mode_is_on_record_and_may_be_asked_for(checkpoint: Path, tmp_path: 
     for number, (options, mode, length) in enumerate(
         [({}, "cls", 16), ({"mode": "max", "normalize": True}, "max", 40), ({"max_seq_length": 8}, "cls", 8)]
     ):
-        task = catalog.find("pooling")(**options)
+        task = task_catalog.find("pooling")(**options)
         directory = tmp_path / str(number)
         directory.mkdir()
         subject = task.load(task.find(str(checkpoint)), "x", directory)

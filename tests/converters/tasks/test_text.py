@@ -10,13 +10,13 @@ import onnx
 import pytest
 
 from onnxreg.converters import export
-from onnxreg.converters.profiles.of_task import task_recipe
-from onnxreg.converters.recipes.execute import execute
-from onnxreg.converters.recipes.order import place_order
-from onnxreg.converters.tasks import catalog
+from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.profiles.task_profiles import task_recipe
+from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.text import TextTask
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.manifest.draft import Draft
 
 Make = Callable[..., Path]
 BOTH = ["batch", "sequence"]
@@ -51,8 +51,8 @@ def draft_of(source: Path, task: str, workspace: Path, **asked: Any) -> Draft:
 
 
 def test_every_name_has_a_row_here() -> None:
-    names = [*catalog.TASKS, *catalog.ALIASES]
-    assert GIVES.keys() == {name for name in names if issubclass(catalog.find(name), TextTask)}
+    names = [*task_catalog.TASKS, *task_catalog.ALIASES]
+    assert GIVES.keys() == {name for name in names if issubclass(task_catalog.find(name), TextTask)}
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
@@ -71,7 +71,7 @@ def tiny(name: str, directory: Path, suffix: str = "") -> Path:
     import sys
 
     sys.path.insert(0, str(Path(__file__).parent))
-    from architectures import TEXT, save_text_model
+    from support.tasks.architectures import TEXT, save_text_model
 
     save_text_model(next(one for one in TEXT if one.name == name), suffix, directory)
     return directory

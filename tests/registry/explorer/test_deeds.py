@@ -13,27 +13,27 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from replay import Contents, determined, holding
-from scenarios import HERE, SHARED, THERE
+from support.explorer.replay import Contents, determined, holding
+from support.explorer.scenarios import HERE, SHARED, THERE
 
-from onnxreg.registry.backends.memory import memory_remote
-from onnxreg.registry.backends.objects import ObjectRemote
-from onnxreg.registry.history.commit import commit, load
-from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.history.ledger import Ledger, replay
-from onnxreg.registry.history.stamp import stamp
-from onnxreg.registry.lookup import find_with_state
-from onnxreg.registry.moving.copying import copy
-from onnxreg.registry.moving.planning import Wish
-from onnxreg.schema import canonical
-from onnxreg.schema.descriptor import Descriptor
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.draft import Draft, DraftArtifact
-from onnxreg.schema.errors import ConflictError, IntegrityError, NotFoundError
-from onnxreg.schema.events import Publish
-from onnxreg.schema.heads import Known, Seen, compare
-from onnxreg.schema.ref import Ref
-from onnxreg.schema.version import Version
+from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.lookup import find_with_state
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, compare
+from onnxreg.schema.log.events import Publish
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 NAME = "a"
 DEEDS = 4
@@ -50,7 +50,7 @@ def manifest(version: str) -> bytes:
     return draft.manifest({"model.onnx": file}).encode()
 
 
-def add(ours: ObjectRemote, theirs: ObjectRemote, version: str) -> None:
+def add(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
     document = manifest(version)
     event = Publish(
         **stamp(NAME), version=Version.parse(version), manifest=Digest.of(document), size=len(document)
@@ -68,31 +68,31 @@ def add(ours: ObjectRemote, theirs: ObjectRemote, version: str) -> None:
         commit(ours, push, NAME, change)
 
 
-def drop(ours: ObjectRemote, theirs: ObjectRemote, version: str) -> None:
+def drop(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
     Decisions(ours).drop(Ref(NAME, version), lambda found: Version.parse(version) in versions(theirs))
 
 
-def attest(ours: ObjectRemote, theirs: ObjectRemote, version: str, state: str) -> None:
+def attest(ours: ObjectRegistry, theirs: ObjectRegistry, version: str, state: str) -> None:
     statement = canonical.encode({"state": state})
     Decisions(ours).attest(Ref(NAME, version), statement, "text/plain", None, (Digest.of(SHARED), state))
 
 
-def push(ours: ObjectRemote, theirs: ObjectRemote, version: str) -> None:
-    copy(ours, theirs, Wish(NAME, [Version.parse(version)]))
+def push(ours: ObjectRegistry, theirs: ObjectRegistry, version: str) -> None:
+    copy(ours, theirs, TransferRequest(NAME, [Version.parse(version)]))
     if verdict(ours, version) == "refused":
         assert verdict(theirs, version) == "refused"
 
 
-def verdict(remote: ObjectRemote, version: str) -> str | None:
+def verdict(remote: ObjectRegistry, version: str) -> str | None:
     found, state = find_with_state(remote, Ref(NAME, version))
     return state.verdicts(found.entry).get(Digest.of(SHARED))
 
 
-def versions(remote: ObjectRemote) -> set[Version]:
+def versions(remote: ObjectRegistry) -> set[Version]:
     return set(load(remote, NAME)[0].entries)
 
 
-Deed = Callable[[ObjectRemote, ObjectRemote], None]
+Deed = Callable[[ObjectRegistry, ObjectRegistry], None]
 
 
 def deeds() -> Iterator[tuple[str, Deed]]:
@@ -110,11 +110,11 @@ class History:
 
     done: tuple[str, ...]
     contents: tuple[Contents, Contents]
-    known: tuple[Known | None, Known | None] = (None, None)
+    known: tuple[Checkpoint | None, Checkpoint | None] = (None, None)
 
     def after(self, side: int, name: str, deed: Deed) -> "History | None":
         """None if the deed is refused, or changes nothing."""
-        remotes = [ObjectRemote(holding(contents)) for contents in self.contents]
+        remotes = [ObjectRegistry(holding(contents)) for contents in self.contents]
         done = (*self.done, f"{'one' if side == 0 else 'two'}: {name}")
         with determined(" ".join(done)):
             try:
@@ -132,20 +132,20 @@ class History:
         return None if known == list(self.known) else History(done, (first, second), (known[0], known[1]))
 
     @staticmethod
-    def _look(contents: Contents, before: Known | None, done: tuple[str, ...]) -> Known | None:
+    def _look(contents: Contents, before: Checkpoint | None, done: tuple[str, ...]) -> Checkpoint | None:
         """What the reader knows then. Newcomers look too, and the state follows from the log."""
         data = contents.get(f"index/{NAME}.jsonl")
         if data is None or (before is not None and before.index == Digest.of(data).hex):
             return before
-        seen = Seen.read(data, NAME)
-        ledger, _ = load(ObjectRemote(holding(contents)), NAME)
+        seen = ObservedIndex.read(data, NAME)
+        ledger, _ = load(ObjectRegistry(holding(contents)), NAME)
         try:
             assert replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done
             compare(None, seen, lambda number: [])
             known = compare(before, seen, lambda number: [])
         except IntegrityError as error:
             raise AssertionError(f"after {done} a reader is told: {error.message}") from error
-        assert isinstance(known, Known)
+        assert isinstance(known, Checkpoint)
         return known
 
     @property

@@ -10,10 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from explorer import Exploration, Report, Run
-from forgetting import forgetful_collector, forgetful_pusher
-from mutants import DOUBLE, SINGLE, Mutant, mutated
-from scenarios import (
+from support.explorer.explorer import Exploration, Report, Run
+from support.explorer.forgetting import forgetful_collector, forgetful_pusher
+from support.explorer.mutants import DOUBLE, SINGLE, Mutant, mutated
+from support.explorer.scenarios import (
     SEGMENT,
     SHARED,
     collector,
@@ -150,7 +150,7 @@ SEALING = {
 @pytest.mark.timeout(3600)
 def test_a_log_is_sealed_meanwhile(programs: str) -> None:
     """Sealing makes the catalog garbage that everybody may just be about to read."""
-    history = "onnxreg.registry.history"
+    history = "onnxreg.registry.log"
     with patch(f"{history}.ledger.SEGMENT", SEGMENT), patch(f"{history}.indexfile.SEGMENT", SEGMENT):
         observers = {"pull": puller("a", "0.1.0")}
         kept = (manifest("a"), SHARED)

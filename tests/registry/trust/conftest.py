@@ -1,12 +1,9 @@
 """The world that attacks begin in: made once, copied for each test."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from world import World, make_world
+from support.trust.world import World, make_world
 
 
 @pytest.fixture(scope="session")

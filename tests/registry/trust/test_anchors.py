@@ -1,23 +1,20 @@
 """Where signatures begin in a log, copies that must be signed, and texts of signatures that have one form only."""
 
 import json
-import sys
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Line, Tree, event, unsigned
-from world import MODEL, OTHER, World
+from support.trust.tamper import Line, Tree, event, unsigned
+from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.cli.main import main
-from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.reading import load_trust
-from onnxreg.schema.errors import InputError
-from onnxreg.schema.keys import decode_base64
-from onnxreg.schema.trustfile import read_trust
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.trust_file import read_trust
+from onnxreg.schema.signing.keys import decode_base64
 
 BEGIN = 6
 """The first line that must be signed: the lines before it are those of a log that began without signatures."""
@@ -123,7 +120,7 @@ def test_reg_trust_writes_the_anchor(
     assert resolve(world, tmp_path) == 0
     assert main(["trust", "require", "acme/*", "--lines", "--key", "release", "--from-now"]) == 0
     (need,) = load_trust().requirements
-    known = Heads().known(tree.id, MODEL)
+    known = CheckpointStore().known(tree.id, MODEL)
     (line,) = need.after
     assert known is not None
     assert (line.registry, line.model, line.seq, line.head) == (tree.id, MODEL, known.seq, known.head)
@@ -201,7 +198,7 @@ def append_unsigned(tree: Tree) -> None:
 def test_a_mirror_copies_only_what_is_signed(
     world: World, own_user: Path, tmp_path: Path, into: str, demand: str
 ) -> None:
-    from onnxreg.registry.backends.local import LocalRemote
+    from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
     own_user.mkdir(parents=True, exist_ok=True)
     (own_user / "trust").write_text(world.trust("[[require]]", f'models = ["{MODEL}"]', demand))
@@ -215,11 +212,11 @@ def test_a_mirror_copies_only_what_is_signed(
     command = ["--registry", str(tmp_path / "own"), "mirror", str(world.tree), str(copy)]
     command += ["--new-id"] if into == "a registry of its own" else []
     assert main(command) == 4
-    names = list(LocalRemote(copy).names())
+    names = list(DirectoryRegistry(copy).names())
     assert MODEL not in names and OTHER in names
     tree.remake(MODEL, lines)
     assert main(command) == 0
-    assert MODEL in list(LocalRemote(copy).names())
+    assert MODEL in list(DirectoryRegistry(copy).names())
 
 
 def test_a_mirror_copies_no_unsigned_policies(world: World, own_user: Path, tmp_path: Path) -> None:

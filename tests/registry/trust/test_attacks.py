@@ -8,22 +8,19 @@ at exit status 4; an empty text is a verb that cannot notice, which docs/threat-
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Tree, event, kinds, unsigned
-from world import LONG, MODEL, OTHER, World
+from support.trust.tamper import Tree, event, kinds, unsigned
+from support.trust.world import LONG, MODEL, OTHER, World
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.release import sign_release
-from onnxreg.schema import canonical
-from onnxreg.schema.version import Version
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.version import Version
 
 Do = Callable[[World, Tree], None]
 STRICT = ("[[require]]", 'models = ["acme/*"]', "lines = true", "versions = true")

@@ -4,18 +4,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.trust.world import MODEL, World
 
 from onnxreg.registry import Registry
 from onnxreg.registry.signing.crypto import generate, is_valid
-from onnxreg.schema.dsse import Envelope
-from onnxreg.schema.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from world import MODEL, World
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.signing.dsse import Envelope
 
 CACHE = Path(__file__).parents[3] / ".cache" / "bench" / "model-signing" / "bin" / "model_signing"
 """`python -m venv` and `pip install model-signing==1.1.1 pyOpenSSL` make it."""

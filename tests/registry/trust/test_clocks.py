@@ -4,15 +4,12 @@ No time in a log decides anything but `gc --keep-days`, which says so.
 """
 
 import os
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Tree, event
-from world import MODEL, World
+from support.trust.tamper import Tree, event
+from support.trust.world import MODEL, World
 
 from onnxreg.cli.main import main
 

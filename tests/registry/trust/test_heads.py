@@ -17,27 +17,27 @@ import pytest
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.archive import open_archive
-from onnxreg.registry.backends.memory import share
-from onnxreg.registry.history.decisions import Decisions
-from onnxreg.registry.moving.archiving import choose, create_archive
-from onnxreg.registry.opening import open_url
-from onnxreg.registry.trust.heads import Heads, Stale
-from onnxreg.registry.trust.watched import Watched
-from onnxreg.registry.versions import read_log
-from onnxreg.schema import heads
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ForkError, IntegrityError
-from onnxreg.schema.policy import read_policy
-from onnxreg.schema.ref import POLICY_LOG, Ref
-from onnxreg.schema.version import Version
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.read.versions import read_log
+from onnxreg.registry.store.archive.archive_reader import open_archive
+from onnxreg.registry.store.memory import share
+from onnxreg.registry.store.open import open_url
+from onnxreg.registry.transfer.archive import choose, create_archive
+from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
+from onnxreg.schema.core.errors import ForkError, IntegrityError
+from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.log import checkpoint
+from onnxreg.schema.manifest.draft import Draft
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
 
 
-def look(registry: Registry, tell: Callable[[Stale], None] = lambda found: None) -> None:
-    Watched(registry.store, Heads(stale=tell)).read_index(NAME)
+def look(registry: Registry, tell: Callable[[StaleNotice], None] = lambda found: None) -> None:
+    CheckedReader(registry.store, CheckpointStore(stale=tell)).read_index(NAME)
 
 
 def busy(registry: Registry, events: int) -> None:
@@ -60,14 +60,14 @@ def test_a_log_that_grew_is_followed_over_any_sealing(published: Registry, event
     for version in ("0.1.0", "0.1.1"):
         published.push(f"{NAME}:{version}", url)
     place = published.remotes.open(url)
-    move, watched = Decisions(place), Watched(place, Heads())
+    move, watched = Decisions(place), CheckedReader(place, CheckpointStore())
     for number in range(events):
         move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
     watched.read_index(NAME)
     for number in range(events, events + more):
         move.tag(Ref(NAME, f"0.1.{number % 2}"), "stable")
     watched.read_index(NAME)
-    known, lines = Heads().known(place.registry_id, NAME), read_log(place, NAME)
+    known, lines = CheckpointStore().known(place.registry_id, NAME), read_log(place, NAME)
     assert known is not None
     assert (known.seq, known.head) == (len(lines), lines[-1].digest) == (events + more + 2, lines[-1].digest)
     assert list(known.lines) == [line.digest.hex for line in lines[-len(known.lines) :]]
@@ -78,7 +78,7 @@ def test_a_copy_that_is_behind_is_stale_and_says_for_how_long(published: Registr
     look(mirror)
     published.tag(NAME, "stable")
     look(published)
-    told: list[Stale] = []
+    told: list[StaleNotice] = []
     look(mirror, told.append)
     look(mirror, told.append)
     assert [(found.name, found.url, found.lines) for found in told] == [(NAME, mirror.store.url, 1)] * 2
@@ -147,7 +147,7 @@ def test_two_histories_are_a_fork_wherever_they_are(published: Registry, tmp_pat
 def test_a_copy_too_far_behind_to_be_told_apart_is_refused(
     published: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "REMEMBERED", 4)
+    monkeypatch.setattr(checkpoint, "REMEMBERED", 4)
     mirror = Registry(shutil.copytree(published.store.root, tmp_path / "mirror"))
     look(published)
     look(mirror)
@@ -266,7 +266,7 @@ def test_after_a_reset_it_is_changed_again(published: Registry, tmp_path: Path) 
     look(published)
     shutil.rmtree(published.store.root)
     shutil.copytree(backup, published.store.root)
-    Heads().reset(published.id)
+    CheckpointStore().reset(published.id)
     again = Registry(published.store.root)
     again.tag(NAME, "stable")
     again.gc()
@@ -283,9 +283,9 @@ def test_a_home_that_cannot_be_written_warns_once_and_reads_on(
     own_user.mkdir(parents=True)
     (own_user / "state").write_bytes(b"")
     warned: list[str] = []
-    known = Heads(warn=warned.append)
+    known = CheckpointStore(warn=warned.append)
     for _ in range(3):
-        Watched(published.store, known).read_index(NAME)
+        CheckedReader(published.store, known).read_index(NAME)
     assert len(warned) == 1
     assert main(["--registry", str(published.store.root), "resolve", NAME]) == 0
     assert "cannot be kept" in capsys.readouterr().err
@@ -299,7 +299,7 @@ def test_a_damaged_file_is_named_with_the_way_out(published: Registry, own_user:
     with pytest.raises(IntegrityError) as error:
         look(published)
     assert error.value.hint == f"reg trust reset {published.id} {NAME}"
-    Heads().reset(published.id, NAME)
+    CheckpointStore().reset(published.id, NAME)
     look(published)
 
 
@@ -310,7 +310,7 @@ def test_readers_beside_a_writer_are_never_alarmed(published: Registry) -> None:
         for reader in readers:
             reader.result()
     look(published)
-    known = Heads().known(published.id, NAME)
+    known = CheckpointStore().known(published.id, NAME)
     assert known is not None and known.seq == published.state(NAME).seq == 22
 
 
@@ -361,7 +361,7 @@ def test_an_unchanged_index_costs_no_module_of_the_log(published: Registry) -> N
     code = f"import sys; from onnxreg.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
     for known in (False, True):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert ("onnxreg.schema.heads" in done.stderr.split()) is not known
+        assert ("onnxreg.schema.log.checkpoint" in done.stderr.split()) is not known
 
 
 class BehindACache(SimpleHTTPRequestHandler):
@@ -382,7 +382,9 @@ def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path
     handler = type("Handler", (BehindACache,), {"old": root})
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        place = Watched(open_url(f"http://127.0.0.1:{server.server_port}"), Heads(tmp_path / "reader"))
+        place = CheckedReader(
+            open_url(f"http://127.0.0.1:{server.server_port}"), CheckpointStore(tmp_path / "reader")
+        )
         backup = shutil.copytree(root, tmp_path / "cached")
         published.tag(NAME, "stable")
         newest = place.read_index(NAME)
@@ -396,15 +398,15 @@ def test_a_cache_that_is_behind_is_passed_by(published: Registry, tmp_path: Path
 
 
 def test_an_older_archive_in_the_place_of_a_newer_one_is_stale(published: Registry, tmp_path: Path) -> None:
-    told: list[Stale] = []
+    told: list[StaleNotice] = []
     older, newer = tmp_path / "older.onnxreg", tmp_path / "newer.onnxreg"
     for path in (older, newer):
         create_archive(published.store, choose(published.store, (), True), path)
         published.tag(f"{NAME}:0.1.{path == newer:d}", "stable")
-    reader = Heads(tmp_path / "reader", stale=told.append)
-    Watched(open_archive(newer), reader).read_index(NAME)
+    reader = CheckpointStore(tmp_path / "reader", stale=told.append)
+    CheckedReader(open_archive(newer), reader).read_index(NAME)
     older.replace(newer)
-    Watched(open_archive(newer), reader).read_index(NAME)
+    CheckedReader(open_archive(newer), reader).read_index(NAME)
     assert [found.lines for found in told] == [1]
 
 

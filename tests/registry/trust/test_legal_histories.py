@@ -1,7 +1,6 @@
 """Whatever may legally be done to a model, in whatever order, alarms nobody who reads it."""
 
 import json
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,17 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from drafts import write_draft
+from support.registries.drafts import write_draft
 
 from onnxreg.registry import Registry
-from onnxreg.registry.history.retention import Policy
-from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.watched import Watched
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import ConflictError, NotFoundError
-from onnxreg.schema.state import SEGMENT
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.log.state import SEGMENT
 
 NAME = "acme/pii"
 VERSIONS = ("1.0.0", "1.0.1", "1.0.2")
@@ -68,7 +65,7 @@ class World:
         self.registry.drop(f"{NAME}:{version}")
 
     def expire(self, version: str, state: str) -> None:
-        self.registry.gc(Policy(versions=1))
+        self.registry.gc(RetentionPolicy(versions=1))
 
     def purge(self, version: str, state: str) -> None:
         self.registry.purge(f"{NAME}:{version}", "leaked")
@@ -90,10 +87,10 @@ class World:
             self.registry.pin(f"{NAME}:{version}")
             self.registry.pin(f"{NAME}:{version}", undo=True)
 
-    def read_both(self, reader: Heads, newcomer: Heads) -> None:
+    def read_both(self, reader: CheckpointStore, newcomer: CheckpointStore) -> None:
         for registry in (self.registry, self.other):
             for known in (reader, newcomer):
-                Watched(registry.store, known).read_index(NAME)
+                CheckedReader(registry.store, known).read_index(NAME)
 
 
 DEEDS: list[Callable[[World, str, str], None]] = [
@@ -138,11 +135,11 @@ def test_no_legal_history_alarms_a_reader_or_a_newcomer(
 ) -> None:
     """A reader who looks after each deed, one who looks at the end, and newcomers all along."""
     root = tmp_path_factory.mktemp("legal")
-    world, reader, late = World(root), Heads(root / "reader"), Heads(root / "late")
+    world, reader, late = World(root), CheckpointStore(root / "reader"), CheckpointStore(root / "late")
     for number, (deed, version, state) in enumerate(deeds):
         with suppress(ConflictError, NotFoundError):
             deed(world, version, state)
-        world.read_both(reader, Heads(root / f"newcomer{number}"))
+        world.read_both(reader, CheckpointStore(root / f"newcomer{number}"))
         if number == len(deeds) // 2:
             world.read_both(late, late)
     world.read_both(late, late)

@@ -3,16 +3,13 @@
 `stolen` is the key that signed the world's lines; `fresh` is the publisher's next one. A reader demands signed lines.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Tree, event, unsigned
-from world import MODEL, World
+from support.trust.tamper import Tree, event, unsigned
+from support.trust.world import MODEL, World
 
 from onnxreg.cli.main import main
 from onnxreg.registry.signing.crypto import PrivateKey, generate

@@ -5,23 +5,20 @@ Each case edits them and gives the state line their new digests. A reader who de
 """
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Tree
-from world import LONG, MODEL, World
+from support.trust.tamper import Tree
+from support.trust.world import LONG, MODEL, World
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.health.verify import verify
-from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
 
 Rows = list[bytes]
 Catalog = dict[str, Any]
@@ -155,7 +152,7 @@ CASES: dict[str, Callable[[Tree], None]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_verify_reports_it(world: World, case: str) -> None:
     CASES[case](Tree(world.tree))
-    damages = verify(LocalRemote(world.tree)).damages
+    damages = verify(DirectoryRegistry(world.tree)).damages
     assert any(LONG in damage.name for damage in damages)
 
 

@@ -8,21 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from world import plain_pem
+from support.trust.world import plain_pem
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.locking import lock
+from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing.crypto import PrivateKey, generate, is_valid, load
 from onnxreg.registry.signing.keystore import Keystore
-from onnxreg.registry.trust.reading import load_trust
-from onnxreg.schema.draft import Draft
-from onnxreg.schema.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.query import Query
-from onnxreg.schema.ref import Ref
-from onnxreg.schema.request import Request
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.requirements import Query
 
 NAME = "acme/pii"
 MakeDraft = Callable[..., Draft]
@@ -228,7 +226,7 @@ class TestVersions:
         with pytest.raises(IntegrityError, match="nobody signed it"):
             registry.resolve(NAME)
         with pytest.raises(IntegrityError, match="nobody signed it"):
-            lock(registry.store, [Request(Ref.parse(NAME), Query())])
+            lock(registry.store, [ResolveRequest(Ref.parse(NAME), Query())])
         capsys.readouterr()
         assert main([*home, "verify", "--signatures", "--json"]) == 4
         said = json.loads(capsys.readouterr().out)

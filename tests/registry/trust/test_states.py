@@ -4,24 +4,20 @@ Readers: `new` knows nothing, `seen` looked before the attack. Each case edits t
 """
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tamper import Line, Tree
-from world import LONG, MODEL, World
+from support.trust.tamper import Line, Tree
+from support.trust.world import LONG, MODEL, World
 
 from onnxreg.cli.main import main
-from onnxreg.registry.backends.local import LocalRemote
-from onnxreg.registry.trust.heads import Heads
-from onnxreg.registry.trust.watched import Watched
-from onnxreg.schema import canonical
-from onnxreg.schema.digest import Digest
-from onnxreg.schema.errors import IntegrityError
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.trust.checked_source import CheckedReader
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError
 
 State = dict[str, Any]
 Change = Callable[[State], object]
@@ -37,7 +33,7 @@ NEWEST: dict[str, Change] = {
 
 
 def look(world: World, name: str = MODEL) -> None:
-    Watched(LocalRemote(world.tree), Heads()).read_index(name)
+    CheckedReader(DirectoryRegistry(world.tree), CheckpointStore()).read_index(name)
 
 
 @pytest.mark.parametrize("is_seen", [False, True], ids=["new", "seen"])
@@ -127,11 +123,11 @@ def test_a_newcomer_recomputes_what_a_whole_log_decides(world: World, change: st
 
 def grow(world: World, name: str = MODEL, events: int = 1) -> None:
     """An honest publisher moves a channel."""
-    from onnxreg.registry.history.decisions import Decisions
-    from onnxreg.schema.ref import Ref
+    from onnxreg.registry.log.decisions import Decisions
+    from onnxreg.schema.core.ref import Ref
 
     for number in range(events):
-        Decisions(LocalRemote(world.tree)).tag(Ref(name, f"1.{number % 2}.0"), "beta")
+        Decisions(DirectoryRegistry(world.tree)).tag(Ref(name, f"1.{number % 2}.0"), "beta")
 
 
 @pytest.mark.parametrize("change", [*STATES, *SUMMARIES])
@@ -215,7 +211,7 @@ def test_a_newcomer_to_a_sealed_log_recomputes_what_its_visible_lines_decide(wor
     base = {"name": LONG, "nonce": "0" * 32, "time": "2026-01-01T00:00:00Z", "manifest": manifest}
     tree.remake(LONG, [*tree.lines(LONG), {"event": {**base, **about, **event}}])
     look(world, LONG)
-    Heads().reset(tree.id)
+    CheckpointStore().reset(tree.id)
     tree.edit_state(LONG, change)
     with pytest.raises(IntegrityError):
         look(world, LONG)
@@ -225,7 +221,7 @@ def test_a_copy_that_is_behind_is_held_against_its_own_lines(world: World) -> No
     look(world)
     Tree(world.old).edit_state(MODEL, STATES["a version is pinned"])
     with pytest.raises(IntegrityError):
-        Watched(LocalRemote(world.old), Heads()).read_index(MODEL)
+        CheckedReader(DirectoryRegistry(world.old), CheckpointStore()).read_index(MODEL)
 
 
 @pytest.mark.parametrize("events", [0, 1])
@@ -244,7 +240,7 @@ def test_keys_of_a_newer_build_are_not_compared(world: World, where: str, events
 def test_what_an_older_build_remembered_is_still_read(world: World) -> None:
     """Its file lacks the whole state: the next index file is held against channels and versions, and then remembered."""
     look(world)
-    tree, heads = Tree(world.tree), Heads()
+    tree, heads = Tree(world.tree), CheckpointStore()
     (path,) = [path for path in heads._root.rglob("*.json") if path.stem == "pii"]
     value = json.loads(path.read_bytes())
     for key in ("tombstones", "refused", "summaries"):

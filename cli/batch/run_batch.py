@@ -1,0 +1,108 @@
+"""`reg export --batch`: read the jobs, run them, say what became of each."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from onnxreg.cli.batch import batch_report, capacity, cluster, pool
+from onnxreg.cli.batch.job_outcome import JobOutcome
+from onnxreg.cli.batch.jobs import Job, read_jobs, refuse_twins
+from onnxreg.cli.batch.work import Terms, asked_of, run_job
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import InterruptError, needs
+from onnxreg.cli.services import export_request
+from onnxreg.cli.services.export_request import Trust
+from onnxreg.schema.core.errors import HostError, InputError, RegError
+
+Finished = Generator[tuple[Job, JobOutcome | HostError]]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How a job file is run: in `processes` (None: as many as fit), or on the cluster of a `scheduler`."""
+
+    file: Path
+    processes: int | None = None
+    scheduler: str | None = None
+    to: str | None = None
+    trust: Trust = field(default_factory=Trust)
+    cached: bool = True
+
+
+def run(session: Session, fleet: Fleet, as_json: bool) -> None:
+    """Run every job. A failure is raised at the end, when all others are done.
+
+    Raises InputError, naming every row that cannot be run, before any is; InterruptError on Ctrl-C.
+    """
+    with needs("export", "reg export"):
+        jobs = read_jobs(fleet.file)
+        _check(fleet, jobs)
+    terms = _terms(session, fleet)
+    outcomes: dict[int, JobOutcome] = {}
+    interrupted = False
+    with batch_report.told(session, len(jobs), as_json) as tell:
+        try:
+            with closing(_start(fleet, jobs, terms)) as finished:
+                for job, result in finished:
+                    outcomes[job.row] = _outcome(job, result)
+                    tell(outcomes[job.row])
+        except KeyboardInterrupt:
+            interrupted = True
+    rows = [outcomes.get(job.row) or JobOutcome(job.row, job.called, "stopped") for job in jobs]
+    batch_report.show(session, rows, as_json)
+    if interrupted:
+        raise InterruptError(f"interrupted: {batch_report.summary(rows)}", batch_report.AGAIN)
+    batch_report.raise_failures(rows)
+
+
+def _check(fleet: Fleet, jobs: Sequence[Job]) -> None:
+    if fleet.scheduler is not None and fleet.to is None:
+        raise InputError("--scheduler needs --to", "the workers meet in a remote: --to REMOTE")
+    names, wrong = [], dict[int, RegError]()
+    for job in jobs:
+        try:
+            names.append(_check_job(fleet, job))
+        except HostError:
+            raise
+        except RegError as error:
+            wrong[job.row] = error
+    if wrong:
+        told = "; ".join(f"row {row}: {error.message}" for row, error in wrong.items())
+        hints = dict.fromkeys(error.hint for error in wrong.values() if error.hint)
+        raise InputError(f"{fleet.file.name}: {told}", "; ".join(hints))
+    refuse_twins(jobs, names, fleet.file.name)
+
+
+def _check_job(fleet: Fleet, job: Job) -> str:
+    """What people call the model. Raises what makes it certain that the job would fail."""
+    if fleet.scheduler is not None and job.asked.version is None:
+        raise InputError("there is no version", "workers cannot agree on the next one: name it")
+    return export_request.check(asked_of(job, fleet.trust)) or job.called
+
+
+def _terms(session: Session, fleet: Fleet) -> Terms:
+    """Makes the registry and the remote where they are not there yet, so that no two workers do."""
+    registry = session.open(create=True)
+    to = None if fleet.to is None else registry.remotes.open(fleet.to, create=True).url
+    own = None if fleet.scheduler is not None else registry.store.root.absolute()
+    from onnxreg.converters.tasks.code.consent import absolute
+
+    trust = replace(fleet.trust, code=tuple(map(absolute, fleet.trust.code)))
+    return Terms(own, to, trust, fleet.cached)
+
+
+def _start(fleet: Fleet, jobs: Iterable[Job], terms: Terms) -> Finished:
+    work: Callable[[Job], JobOutcome] = partial(run_job, terms=terms)
+    if fleet.scheduler is None:
+        yield from pool.each(work, jobs, fleet.processes or capacity.processes(jobs))
+        return
+    with needs("dask", "--scheduler"):
+        yield from cluster.each(work, jobs, fleet.scheduler)
+
+
+def _outcome(job: Job, result: JobOutcome | HostError) -> JobOutcome:
+    if isinstance(result, JobOutcome):
+        return result
+    return JobOutcome(job.row, job.called, "failed").with_error(result)

@@ -1,0 +1,82 @@
+"""`reg add`: registering model files that exist already."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, NewName, NewVersion
+from onnxreg.cli.reports.publish_report import announce
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.manifest.pipeline import check_member
+
+EXAMPLES = (
+    "reg add model.onnx config.json tokenizer.json --name acme/ner",
+    "reg add model.onnx model.onnx.golden.json --name acme/ner",
+    "reg add --member detector=det.onnx --member recognizer=rec.onnx --name acme/ocr",
+    "reg add model.ort model.required_operators_and_types.config --name acme/ner --version 1.0.0",
+)
+
+
+def command(
+    context: typer.Context,
+    name: NewName,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Models (.onnx, .ort) and their companions.")
+    ] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            help="A model that works together with others, under this name; may be repeated.",
+            metavar="NAME=FILE",
+        ),
+    ] = None,
+    version: NewVersion = None,
+    format: Annotated[str | None, typer.Option(help="The format's name, instead of the file's own.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="The precision, where the weights do not say.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
+
+    Models of one version are alternatives: `reg resolve` picks one, so their inputs and outputs must agree. Models that work
+    together are members of a pipeline: --member detector=det.onnx --member recognizer=rec.onnx (docs/families.md).
+
+    A file that lies as it did when it was added before is not read again.
+
+    With --json: {ref, name, version, digest, manifest, output}; output is null.
+    """
+    session: Session = context.obj
+    named = _members(members or ())
+    if not files and not named:
+        raise InputError("no file is named", "name at least one model file")
+    asked = None if version is None else Version.parse(version)
+    from onnxreg.converters.importers.confine import Child
+
+    with Child() as child:
+        registry = session.open(create=None)
+        with registry.workspace() as workspace:
+            chosen = [*(files or ()), *named]
+            draft, _ = child.add(
+                chosen, workspace, name=name, format=format, precision=precision, members=named
+            )
+            published = registry.add(draft, asked)
+    announce(session, published, as_json)
+
+
+def _members(texts: Sequence[str]) -> dict[Path, str]:
+    """The member of each file. InputError if a text is not NAME=FILE, or a file has two names."""
+    found: dict[Path, str] = {}
+    for text in texts:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise InputError(f"not a member: {text[:80]!r}", "write --member NAME=FILE")
+        path = Path(file)
+        if found.setdefault(path, check_member(name)) != name:
+            raise InputError(f"{file} is {found[path]} and {name}", "a file is of one member")
+    return found

@@ -1,0 +1,121 @@
+"""`reg archive`: versions in one file, for a site without network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from onnxreg.registry.store.archive.archive_reader import Carried
+
+EXAMPLES = (
+    "reg archive create pii.onnxreg acme/pii-small:1.2.0 acme/pii-small:1.1.0",
+    "reg archive create everything.onnxreg --all",
+    "reg archive verify pii.onnxreg",
+    "reg archive verify pii.onnxreg --trust ./trust.toml",
+)
+
+
+def create(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The file to write, by custom NAME.onnxreg.", metavar="FILE")],
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The versions to carry; with --all names or quoted globs of models.",
+            metavar="[REF]...",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every version that is there, of all models or of those named.")
+    ] = False,
+    remote: RemoteOption = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option(
+            help="Put a copy of this file of trusted keys beside it, for people: nothing reads it there."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write versions into one file, with the whole history of their models and everything stated about them.
+
+    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. The same versions of the same registry
+    give the same bytes. All of it is verified on its way in. See docs/archive.md.
+
+    With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
+    """
+    from onnxreg.registry.support.disk import read_given
+    from onnxreg.registry.transfer.archive import choose, create_archive
+
+    session: Session = context.obj
+    place = session.place(remote)
+    chosen = choose(place, refs or (), every)
+    copied = None if trust is None else read_given(trust)
+    with session.progress("archiving", as_json) as progress:
+        made = create_archive(place, chosen, file, progress, copied)
+    if as_json:
+        value = {"file": str(file), "registry": made.registry, "bytes": made.size, "blobs": made.blobs}
+        output.write_json({**value, "versions": _versions(made.carried)})
+        return
+    session.table(("MODEL", "CARRIED"), _rows(made.carried))
+    session.say(f"written to {file}: {output.counted(made.blobs, 'blob')}, {output.size(made.size)}")
+
+
+def verify(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
+    trust: Annotated[
+        Path | None,
+        typer.Option(help="Verify by this file of trusted keys instead of your own; see docs/signing.md."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read every byte and every log line of an archive, and list all damage. Needs no registry and no network.
+
+    The history must be whole, the versions it says it carries complete, and nothing else in it. Damage is exit status 4.
+
+    A signature that is wrong, or that your trust file demands and is missing, is damage too, and so are a log of policies that
+    is broken and a governed channel that holds what the policy bars. The copy of a trust file in the archive is never used.
+
+    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
+    digest?}]}.
+    """
+    from onnxreg.registry.maintain.verify_trust import verify_trusted
+    from onnxreg.registry.store.archive.archive_reader import open_archive
+    from onnxreg.registry.trust.read_trust_file import load_trust, read_trust_file
+
+    session: Session = context.obj
+    archive = open_archive(file)
+    trusted = load_trust() if trust is None else read_trust_file(trust)
+    with session.progress("verifying", as_json) as progress:
+        report = verify_trusted(archive, trusted, progress)
+    if as_json:
+        found = report.to_json()
+        kept = {key: found[key] for key in ("ok", "models", "blobs", "bytes", "damages")}
+        output.write_json({"registry": archive.registry_id, "versions": _versions(archive.carried), **kept})
+    else:
+        session.table(("MODEL", "CARRIED"), _rows(archive.carried))
+        rows = [(damage.kind, damage.name, damage.detail) for damage in report.damages]
+        session.table(("DAMAGE", "WHERE", "WHAT"), rows)
+        session.say(f"registry {archive.registry_id}")
+        read = f"{output.counted(report.blobs, 'blob')}, {output.size(report.size)}"
+        session.say(f"read {read}: {'damaged' if report.damages else 'all intact'}")
+    if report.damages:
+        count = output.counted(len(report.damages), "damage")
+        raise IntegrityError(f"{count} in {file}", "copy it again, or have it made again: reg archive create")
+
+
+def _versions(carried: "Carried") -> dict[str, list[str]]:
+    return {name: [str(version) for version in sorted(carried[name])] for name in sorted(carried)}
+
+
+def _rows(carried: "Carried") -> list[tuple[str, str]]:
+    return [(name, ", ".join(versions)) for name, versions in _versions(carried).items()]

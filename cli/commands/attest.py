@@ -1,0 +1,46 @@
+"""`reg attest`: a later evaluation goes on record."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, Reason, RefArgument
+from onnxreg.cli.render import output
+
+EXAMPLES = (
+    "reg attest acme/pii-small:1.2.0 --report recall_delta.json",
+    "reg attest acme/pii-small:1.2.0 --report field-test.json --key lab --reason 'field test of May'",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    report: Annotated[
+        Path, typer.Option(help="A recall_delta.json, or the document that docs/gates.md describes.")
+    ],
+    key: Annotated[str | None, typer.Option(help="Sign it with this key of yours.")] = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Put a later evaluation of an artifact on record. Where verdicts disagree, a refusal wins.
+
+    The report is about the artifact by its digest, and must be one of the version's. It becomes a blob and an event of the
+    log, and travels with the version on every push and pull.
+
+    With --json: {ref, artifact, path, stated, attested}; stated is what the manifest says, attested what the report does.
+    """
+    from onnxreg.registry.signing.signer import signing_key
+    from onnxreg.registry.support.disk import read_given
+
+    session: Session = context.obj
+    data = read_given(report)
+    private = None if key is None else signing_key(key)
+    done = session.open().attest(ref, data, private, reason, str(report))
+    if as_json:
+        said = {"path": done.path, "stated": done.stated, "attested": done.found.state}
+        output.write_json({"ref": str(done.ref), "artifact": str(done.found.artifact), **said})
+    else:
+        session.say(f"{done.ref} {done.path}: {done.found.state}; its manifest says {done.stated}")

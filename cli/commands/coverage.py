@@ -1,0 +1,83 @@
+"""`reg coverage`: which artifact each device of a fleet gets."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options import query_options
+from onnxreg.cli.options.device_arguments import read_devices
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.registry.deliver.coverage import DeviceCoverage, coverage
+from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.query.requirements import Query
+
+EXAMPLES = (
+    "reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",
+    "reg coverage acme/pii-small:1.4.0 --devices fleet.json --certified --json",
+)
+
+COLUMNS = ("VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
+
+
+@query_options.asks
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    devices: Annotated[
+        list[str],
+        typer.Option(
+            help="A preset (see `reg devices`) or a JSON file of one device or an array; may be repeated."
+        ),
+    ],
+    asked: Query = query_options.ANYTHING,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Say which version and artifact each device gets, as `reg resolve` would answer it; of a pipeline for each member.
+
+    A device that gets nothing is exit status 8, so that this can stand before a promotion.
+
+    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded is a count,
+    member the stage of a pipeline, each of which has an entry,
+    the rest as in `reg resolve --json`, null for a device that gets nothing.
+    """
+    session: Session = context.obj
+    fleet = [device for place in devices for device in read_devices(place)]
+    if not fleet:
+        raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
+    found = coverage(session.place(remote), Ref.parse(ref), asked, fleet)
+    without = {id(each.device) for each in found if each.stranded}
+    stranded = [device for device in fleet if id(device) in without]
+    if as_json:
+        covered = [each.to_json() for each in found]
+        output.write_json({"ref": ref, "stranded": len(stranded), "devices": covered})
+    else:
+        staged = any(each.member for each in found)
+        heading = ("DEVICE", *(["MEMBER"] if staged else []), *COLUMNS)
+        session.table(heading, [_row(each, staged) for each in found])
+    if stranded:
+        names = ", ".join(device.name for device in stranded)
+        raise GateError(
+            f"{output.counted(len(stranded), 'device')} of {len(fleet)} get nothing of {ref}: {names}",
+            "publish an artifact that they load, or ask less of it",
+        )
+
+
+def _row(covered: DeviceCoverage, staged: bool) -> tuple[str, ...]:
+    whose = (covered.device.name, *([covered.member or ""] if staged else []))
+    answer = covered.answer
+    if isinstance(answer, Exception):
+        return *whose, "", "", "", "", "", answer.hint
+    artifact = answer.artifact
+    return (
+        *whose,
+        str(answer.found.version),
+        artifact.path,
+        artifact.format,
+        artifact.state,
+        output.size(answer.size),
+        "",
+    )

@@ -1,0 +1,184 @@
+"""`reg diff`: what changed between two versions."""
+
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import manifest_view, output
+from onnxreg.cli.reports import deep_diff as inside
+from onnxreg.cli.reports.deep_diff import DiffSide
+from onnxreg.schema.compare.graphs import DeepDiff
+from onnxreg.schema.compare.manifests import SEVERITIES, ManifestDiff, diff
+from onnxreg.schema.core.errors import GateError, InputError
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.store.protocol import RegistryReader
+
+EXAMPLES = (
+    "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
+    "reg diff acme/pii-small:stable acme/pii-small --json",
+    "reg diff acme/pii-small:stable acme/pii-small --html diff.html --deep",
+    "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
+)
+STDOUT = Path("-")
+NAMED = 3
+"""Kinds of changes that the message of a failed gate names; what changed stands above it."""
+
+
+def command(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(help="The version before.", autocompletion=complete_ref)],
+    new: Annotated[str, typer.Argument(help="The version after.", autocompletion=complete_ref)],
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained page to this file; - is stdout.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(help=f"Exit status 8 where a change has one of these: {','.join(SEVERITIES)}."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Open the files: which weights, by how much, which nodes.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Where OLD is, if elsewhere than NEW: a name, path or URL.")
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two versions: every change of the manifest, the worst first, and whether an app can go on unchanged.
+
+    Severities are breaking (for an app), degrading (results or evidence), notable and cosmetic; docs/diff.md has the
+    rules. With --deep, of artifacts whose bytes differ the files are fetched for this run and compared, unless their
+    semantic digests are equal. --html replaces an earlier file.
+
+    With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
+    severity, artifact?, old, new, message, note?}]}; of two model families also {members: {name: [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
+    new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
+    operator, what}], equal_nodes}, why_not}]}; where later evaluations were attested, {attested: {old, new}}, each by the path of an artifact.
+    """
+    session: Session = context.obj
+    gate = _severities(fail_on)
+    if as_json + as_markdown + (html == STDOUT) > 1:
+        raise InputError("stdout takes one of --json, --markdown and --html -", "write the page to a file")
+    _check_page(html)
+    place = session.place(remote)
+    sides = [_read(place if source is None else session.place(source), old), _read(place, new)]
+    before, after = (side.version for side in sides)
+    found = diff(before.manifest, after.manifest)
+    opened = None
+    if deep:
+        with session.progress("reading what differs", as_json) as progress:
+            opened = inside.open_pairs(sides[0], sides[1], progress)
+    if as_json:
+        later = {"old": _attested(before), "new": _attested(after)}
+        more = ({} if opened is None else {"deep": _json(opened)}) | (
+            {"attested": later} if any(later.values()) else {}
+        )
+        output.write_json(found.to_json() | more)
+    elif as_markdown:
+        from onnxreg.cli.reports.diff_markdown import markdown
+
+        output.write_bytes(markdown(before, after, found, opened).encode())
+    elif html != STDOUT:
+        _say(session, found, opened)
+        session.say(*manifest_view.later_of((before, after)))
+    if html is not None:
+        _write_page(session, html, before, after, found, opened)
+    _check_gate(found, gate)
+
+
+def _severities(text: str | None) -> Collection[str]:
+    wanted = [] if text is None else [word.strip() for word in text.split(",")]
+    for word in wanted:
+        if word not in SEVERITIES:
+            raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
+    return wanted
+
+
+def _check_page(html: Path | None) -> None:
+    """What would fail after the work fails before."""
+    if html is None:
+        return
+    with needs("serve", "reg diff --html"):
+        import jinja2  # noqa: F401
+    if html != STDOUT:
+        from onnxreg.registry.support.atomic_file import check_outfile
+
+        check_outfile(html)
+
+
+def _read(place: "RegistryReader", ref: str) -> DiffSide:
+    from onnxreg.registry.read.versions import read_version
+
+    return DiffSide(place, read_version(place, Ref.parse(ref)))
+
+
+def _attested(side: "PublishedVersion") -> dict[str, str]:
+    """What later evaluations say of artifacts, by their path."""
+    return {
+        item.path: side.attested[item.digest]
+        for item in side.manifest.artifacts
+        if side.attested.get(item.digest, item.certification.state) != item.certification.state
+    }
+
+
+def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
+    return [pair.model_dump(mode="json") for pair in deep]
+
+
+def _say(session: Session, found: ManifestDiff, deep: list[DeepDiff] | None) -> None:
+    session.say(output.folded(found.summary, ""))
+    if found.members:
+        session.say(f"members that changed: {', '.join(map(output.printable, found.members))}")
+    for severity, count in found.counts.items():
+        if count:
+            session.say("", f"{output.paint(severity)} ({count})")
+            changes = [change for change in found.changes if change.severity == severity]
+            session.say(
+                *(output.folded(f"  {output.printable(change.message)}", "      ") for change in changes)
+            )
+    session.say(*inside.lines(deep or []))
+
+
+def _write_page(
+    session: Session,
+    target: Path,
+    old: "PublishedVersion",
+    new: "PublishedVersion",
+    found: ManifestDiff,
+    deep: list[DeepDiff] | None,
+) -> None:
+    from onnxreg.registry.server.pages.report import report
+    from onnxreg.registry.support.atomic_file import outfile
+
+    page = report(old, new, found, deep, list(manifest_view.later_of((old, new))))
+    if target == STDOUT:
+        output.write_bytes(page)
+        return
+    replaced = " in place of an earlier file" if target.exists() else ""
+    with outfile(target) as file:
+        file.write(page)
+    if not session.quiet:
+        print(f"written to {target}{replaced}", file=sys.stderr)
+
+
+def _check_gate(found: ManifestDiff, gate: Collection[str]) -> None:
+    """GateError, naming the first kinds of changes, where one has a severity of the gate."""
+    failed = [change for change in found.changes if change.severity in gate]
+    if failed:
+        kinds = list(dict.fromkeys(change.kind.replace("-", " ") for change in failed))
+        first = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
+        raise GateError(
+            f"{output.counted(len(failed), 'change')} that --fail-on {','.join(gate)} refuses: {first}",
+            "keep the old version for apps in the field, or take the severity out of --fail-on",
+        )

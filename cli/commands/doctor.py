@@ -1,0 +1,140 @@
+"""`reg doctor`: what may be wrong with a registry, and what to type against it."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import InputError, RegError, RemoteError
+
+if TYPE_CHECKING:
+    from onnxreg.registry.maintain.doctor import Diagnosis
+    from onnxreg.registry.store.protocol import RegistryStore
+
+EXAMPLES = (
+    "reg doctor",
+    "reg doctor origin",
+    "reg doctor --json",
+    "reg doctor s3://models/prod --clear gc/condemned/0123456789abcdef",
+    "reg doctor s3://models/prod --live",
+)
+WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
+"""The families of failures, the one first whose exit status stands for all."""
+
+
+def command(
+    context: typer.Context,
+    remote: Annotated[
+        str | None,
+        typer.Argument(help="Look at this remote (a name, path or URL) instead.", metavar="[REMOTE]"),
+    ] = None,
+    clear: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Delete exactly this file, which a finding named; of a collection's note you say that it is dead.",
+            metavar="PATH",
+        ),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Try every promise that a registry relies on at this place.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Look for what may be wrong with a registry and its surroundings, with a fix for each finding.
+
+    Layout, permissions, space, stray files, what killed commands left, remotes, forks; and probes of locks, renames and
+    compare-and-swap on scratch that is gone afterwards. `reg verify` reads the bytes. Exit status 0 where all is well,
+    else that of the worst finding: 4 integrity, 6 remote, 3 not found, 9 environment.
+
+    With --clear: deletes a note of a collection that is dead, what an interrupted trial left, or a file that no registry
+    has, and nothing else; where a collection still runs, it may then delete what a push relies on.
+
+    With --live: makes scratch (a prefix gc/live-... in a bucket, a private repository onnxreg-live-... beside one of the
+    Hub, a directory in a registry's local/tmp), tries in it what is relied on (create-only writes, compare-and-swap, races,
+    reads after writes, ranges, checksums, pushes of two writers), and removes it. The registry itself is not touched; a
+    bucket need not hold one yet. Exit status 6 where a promise is broken.
+
+    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty where there is nothing to do. With
+    --live also {scratch}, and each finding has {state}: kept, broken or not applicable. With --clear {registry, cleared}.
+    """
+    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+    from onnxreg.registry.store.open import open_url
+    from onnxreg.registry.support.home import default_root
+
+    session: Session = context.obj
+    own = DirectoryRegistry(session.registry or default_root())
+    url = own.url if remote is None else Remotes.load(own).url_of(remote)
+    if live and clear:
+        raise InputError("--live and --clear are two things", "do one after the other")
+    if live:
+        return _try(session, url, as_json)
+    place = own if remote is None else open_url(url)
+    if clear:
+        return _clear(session, place, clear, as_json)
+    _examine(session, place, url, as_json)
+
+
+def _examine(session: Session, place: "RegistryStore", url: str, as_json: bool) -> None:
+    from onnxreg.registry.maintain.doctor import examine
+
+    findings = examine(place, url)
+    bad = [finding for finding in findings if not finding.ok]
+    if as_json:
+        found = [finding.to_json() for finding in findings]
+        output.write_json({"registry": place.url, "ok": not bad, "findings": found})
+    else:
+        rows = [(finding.check, "ok" if finding.ok else "fail", finding.detail) for finding in findings]
+        _tables(session, rows, [(finding.check, finding.fix) for finding in bad])
+    if bad:
+        raise _failure(bad, place.url)
+
+
+def _tables(session: Session, rows: Sequence[Sequence[str]], fixes: Sequence[Sequence[str]]) -> None:
+    session.table(("CHECK", "STATE", "WHAT"), rows)
+    session.table(("FIX", "TYPE"), fixes)
+
+
+def _failure(bad: "list[Diagnosis]", url: str) -> RegError:
+    """The error of the worst finding's family."""
+    families = {kind.family: kind for kind in RegError.__subclasses__()}
+    worst = min((finding.family for finding in bad), key=lambda family: [*WORST, family].index(family))
+    checks = ", ".join(finding.check for finding in bad)
+    return families[worst](f"{output.counted(len(bad), 'finding')} in {url}: {checks}", bad[0].fix)
+
+
+def _clear(session: Session, place: "RegistryStore", paths: Sequence[str], as_json: bool) -> None:
+    from onnxreg.registry.maintain.leftovers import clear
+
+    cleared = clear(place, paths)
+    if as_json:
+        output.write_json({"registry": place.url, "cleared": cleared})
+    else:
+        session.say(*(f"deleted {path}" for path in cleared))
+
+
+def _try(session: Session, url: str, as_json: bool) -> None:
+    with needs("hf", "a registry on the Hugging Face Hub"):
+        from onnxreg.registry.conformance import conformance
+
+        scratch = conformance.scratch_at(url)
+    if not as_json:
+        session.say(f"makes {scratch.what}, and removes it at the end")
+        sys.stdout.flush()
+    with session.steps(as_json) as told:
+        outcomes = conformance.run(scratch, told)
+    bad = [outcome for outcome in outcomes if not outcome.ok]
+    if as_json:
+        found = [outcome.to_json() for outcome in outcomes]
+        output.write_json({"registry": url, "scratch": scratch.what, "ok": not bad, "findings": found})
+    else:
+        rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
+        _tables(session, rows, [(outcome.check, outcome.fix) for outcome in bad])
+    if bad:
+        checks = ", ".join(outcome.check for outcome in bad)
+        raise RemoteError(f"{output.counted(len(bad), 'promise')} broken at {url}: {checks}", bad[0].fix)

@@ -1,0 +1,18 @@
+"""`reg drop`: taking back a version that nobody else has."""
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Reason, RefArgument
+
+EXAMPLES = ("reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",)
+
+
+def command(context: typer.Context, ref: RefArgument, reason: Reason = None) -> None:
+    """Take back a version that was never pushed from here nor pulled from elsewhere; its number is free again.
+
+    The next `reg gc` frees its bytes. A version that others may have is yanked instead: `reg yank`.
+    """
+    session: Session = context.obj
+    found = session.open().drop(ref, reason)
+    session.say(f"dropped {found.ref}; `reg gc` frees its bytes")

@@ -1,0 +1,43 @@
+"""`reg du`: where the space goes."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_name
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import output
+
+EXAMPLES = ("reg du", "reg du acme/pii-small acme/pii-base", "reg du --remote origin --json")
+
+
+def command(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these models.", metavar="[NAME]...", autocompletion=complete_name),
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show the space that each model takes: its own, and shared with other models. Most of its own first.
+
+    UNIQUE is what would be free if the model alone were gone; unreferenced is what `reg gc` frees now.
+
+    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes}, total: {blobs,
+    bytes}}; versions counts those whose files are here; unreferenced and total are of the whole registry.
+    """
+    session: Session = context.obj
+    registry, place = session.with_remote(remote)
+    found = registry.usage(names or (), place)
+    if as_json:
+        output.write_json(found.to_json())
+        return
+    rows = [
+        (model.name, model.versions, *map(output.size, (model.unique, model.shared, model.size)))
+        for model in found.models
+    ]
+    session.table(("NAME", "VERSIONS", "UNIQUE", "SHARED", "SIZE"), rows)
+    for what, part in (("unreferenced", found.unreferenced), ("all", found.total)):
+        session.say(f"{what}: {output.counted(part['blobs'], 'blob')}, {output.size(part['bytes'])}")

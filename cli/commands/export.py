@@ -1,0 +1,191 @@
+"""`reg export`: from a trained checkpoint to a published version."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
+from onnxreg.cli.reports.publish_report import announce, write_out
+from onnxreg.cli.services import export_request, export_service, family_service
+from onnxreg.cli.services.export_lookup import RepeatRequest, show_known
+from onnxreg.cli.services.export_request import ExportRequest, Trust
+from onnxreg.schema.core.version import Version
+
+EXAMPLES = (
+    "reg export ./checkpoint --profile android --name acme/pii-small",
+    "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
+    "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
+    "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
+    "reg export --recipe family.yaml",
+    "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
+    "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
+    "reg export ./run --recipe orchard.yaml --allow-code net.py --name acme/digits",
+    "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
+)
+FLAGS = {
+    "int8": True,
+    "int8_embeddings": False,
+    "rewrite": True,
+    "quantize": False,
+    "trust_remote_code": False,
+}
+"""What the flags are where nobody gives them."""
+
+
+def command(
+    context: typer.Context,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A checkpoint directory, a hub id with optional @revision, or module:function.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="A built-in recipe: see `reg profiles list`.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="What the graph gives, such as pooling: see docs/tasks.md.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe of your own (YAML or JSON).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The weights, where the source makes the module.", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
+    version: NewVersion = None,
+    output: Output = None,
+    opset: Annotated[
+        int | None, typer.Option(help="The ONNX opset, 7 to 23; 14 unless told otherwise, android has 18.")
+    ] = None,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="Make an INT8 artifact of a task too, beside the other.")
+    ] = False,
+    int8: Annotated[
+        bool, typer.Option(" /--no-int8", help="Make no INT8 artifact.", show_default=False)
+    ] = True,
+    int8_embeddings: Annotated[
+        bool,
+        typer.Option(
+            "--int8-embeddings",
+            help="With INT8, quantize the embedding tables too: a quarter of their bytes.",
+        ),
+    ] = False,
+    rewrite: Annotated[
+        bool,
+        typer.Option(" /--no-rewrite", help="Keep every node as the exporter made it.", show_default=False),
+    ] = True,
+    max_seq_length: Annotated[int | None, typer.Option(help="The longest sequence, in tokens.")] = None,
+    eval_suite: Annotated[
+        Path | None, typer.Option(help="Golden fixtures (JSON or JSONL) to certify the INT8 artifact with.")
+    ] = None,
+    min_gold_chars: Annotated[
+        int | None, typer.Option(help="Do not judge a label with fewer gold characters.")
+    ] = None,
+    min_parent_recall: Annotated[
+        float | None,
+        typer.Option(
+            help="Do not judge a label where the checkpoint's own recall, less its false-alarm rate, is lower."
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option("--trust-remote-code", help="Run code that a transformers checkpoint brings; recorded."),
+    ] = False,
+    allow_code: AllowCode = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Run every step, and keep nothing for the next time.")
+    ] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Run every export that this job file (YAML or CSV) lists.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="With --batch: this many processes; without it as many as cores and memory allow.", min=1
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="With --batch: run on the Dask cluster whose scheduler is at ADDRESS.", metavar="ADDRESS"
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="With --batch: push each version to REMOTE.", metavar="REMOTE")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Export a checkpoint for a task, or by a profile or a recipe; measure what came out, and publish it in the registry.
+
+    Steps whose inputs, parameters and tools are those of an earlier export are not run again. A verdict of refused or
+    unknown is published as such, and is no failure of the export. Of a document of another tool, a table says what became of
+    each of its fields. See docs/tasks.md, docs/recipes.md, docs/vision.md.
+
+    A recipe with the key `family` is a model family: backbone, heads and detector as one version. See docs/families.md.
+
+    Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe or
+    a job file names.
+
+    With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
+    done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
+
+    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
+    became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
+    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
+    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
+    """
+    wanted: dict[str, Any] = {
+        "opset": opset,
+        "quantize": quantize,
+        "int8": int8,
+        "int8_embeddings": int8_embeddings,
+        "rewrite": rewrite,
+        "max_seq_length": max_seq_length,
+        "eval_suite": eval_suite,
+        "min_gold_chars": min_gold_chars,
+        "min_parent_recall": min_parent_recall,
+        "checkpoint": checkpoint,
+        "trust_remote_code": trust_remote_code,
+        "allow_code": allow_code or None,
+    }
+    about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
+    given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
+    session: Session = context.obj
+    if batch is not None:
+        from onnxreg.cli.batch import run_batch
+
+        trust = Trust(trust_remote_code, tuple(allow_code or ()))
+        export_service.check_alone("batch", {"source": source, "version": version, "output": output, **given})
+        run_batch.run(session, run_batch.Fleet(batch, jobs, scheduler, to, trust, not no_cache), as_json)
+        return
+    export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
+    export_service.check_one(profile=profile, task=task, recipe=recipe)
+    asked = None if version is None else Version.parse(version)
+    request = None if no_cache else RepeatRequest.of(source, **given)
+    if output is not None:
+        output = session.check_target(output)
+    elif request is not None and show_known(session, request, asked, as_json):
+        return
+    with needs("export", "reg export"):
+        if recipe is not None and (family := family_service.read(recipe, name)) is not None:
+            family_service.check_options(source, given)
+            family_service.export(session, family, recipe.parent, asked, output, as_json)
+            return
+        typed = ExportRequest.of(source, **given)
+        order = export_request.place(typed)
+        again = None if request is None else export_request.repeatable(typed, request)
+        if eval_suite is not None:
+            for message in export_service.thin_evidence(eval_suite, min_gold_chars):
+                session.warn(f"warning: {message}")
+        registry = session.open(create=None)
+        with session.steps(as_json) as report:
+            published = export_service.publish(registry, order, asked, report, again)
+    write_out(registry, published, output)
+    announce(session, published, as_json, output)

@@ -1,0 +1,47 @@
+"""`reg fetch-index`: what a remote says, for use without it."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import output
+
+EXAMPLES = (
+    "reg fetch-index --remote origin",
+    "reg fetch-index acme/pii-small 'lab/*' --remote s3://models/prod",
+    "reg fetch-index acme/pii-small --remote origin --json",
+)
+
+
+def command(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models, or patterns such as 'acme/*'; default: all.")
+    ] = None,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Remember what a remote says of models: index files and logs, no artifacts. What did not change is not sent again.
+
+    `ls`, `log` and `resolve` then answer with --offline, and say how old the answer is. A pull remembers it as well.
+
+    With --json: {remote, models: [{name, seq, head, newest}]}; newest may be null.
+    """
+    session: Session = context.obj
+    registry = session.open(create=True)
+    states = registry.fetch_index(names or (), remote)
+    url = registry.remotes.url_of(remote)
+    rows = [(state.name, state.seq, str(state.head), state.newest_release()) for state in states]
+    if as_json:
+        models = [
+            {"name": name, "seq": seq, "head": head, "newest": newest and str(newest)}
+            for name, seq, head, newest in rows
+        ]
+        output.write_json({"remote": url, "models": models})
+        return
+    session.table(
+        ("NAME", "NEWEST", "EVENTS"), [(name, str(newest or ""), seq) for name, seq, _, newest in rows]
+    )
+    session.say(f"remembered {output.counted(len(rows), 'model')} of {url}")

@@ -1,0 +1,73 @@
+"""`reg gc`: giving up old versions, and deleting what nothing refers to."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+from onnxreg.cli.services import export_service
+
+EXAMPLES = (
+    "reg gc --dry-run",
+    "reg gc",
+    "reg gc --keep-versions 5 --keep-days 90",
+    "reg gc --remote s3://models/prod --dry-run",
+)
+
+
+def command(
+    context: typer.Context,
+    keep_versions: Annotated[
+        int | None, typer.Option(help="Give up the files of all but the newest N releases of each model.")
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(help="Give up the files of versions published longer ago than this.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
+    remote: Annotated[
+        str | None, typer.Option(help="Collect in this remote (a name, path or URL) instead of the registry.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the blobs that no version refers to; with --keep-* let old versions expire first, on record.
+
+    A version that any --keep-* keeps, a pin or a channel holds, or that is the newest release stays. The manifest of an
+    expired version stays too. Safe beside running pushes and pulls. What other registries refer to keeps nothing here.
+    With --remote all of this is of that registry, and what this one refers to keeps nothing there.
+
+    The results of export steps that are kept for the next export are trimmed to what they may take (REG_CACHE_SIZE,
+    10 GiB where it is not set); the ones unused for longest go first.
+
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries, bytes, kept}};
+    fenced counts pushes that were made to start over; cache says what left it, and the bytes that stay.
+    """
+    from onnxreg.converters.engine.cache import TrimResult
+    from onnxreg.registry.log.retention import RetentionPolicy
+
+    session: Session = context.obj
+    registry, place = session.with_remote(remote)
+    expired, collected = registry.gc(RetentionPolicy(keep_versions, keep_days), dry_run, remote=place)
+    trimmed = (
+        export_service.cache_of(registry).trim(export_service.cache_limit(), dry_run)
+        if place is None
+        else TrimResult()
+    )
+    if as_json:
+        freed = {"blobs": len(collected.freed), "bytes": collected.size}
+        value = {"dry_run": dry_run, "expired": [str(ref) for ref in expired], "freed": freed}
+        output.write_json(
+            {**value, "kept": {"blobs": collected.kept}, "fenced": collected.fenced, "cache": asdict(trimmed)}
+        )
+        return
+    would = "would " if dry_run else ""
+    session.say(*(f"{would}{'expire' if dry_run else 'expired'} {ref}" for ref in expired))
+    what = f"{output.counted(len(collected.freed), 'blob')}, {output.size(collected.size)}"
+    session.say(f"{would}{'free' if dry_run else 'freed'} {what}; {collected.kept} in use")
+    if trimmed.entries:
+        told = f"{output.counted(trimmed.entries, 'result')} of steps, {output.size(trimmed.bytes)}"
+        session.say(
+            f"{would}{'free' if dry_run else 'freed'} {told}; {output.size(trimmed.kept)} kept for the next export"
+        )

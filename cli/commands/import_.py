@@ -1,0 +1,60 @@
+"""`reg import`: adopting a directory that OpenMed's converter or `--output` wrote, or a model package of ONNX Runtime."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, NewName, NewVersion
+from onnxreg.cli.render.output import table
+from onnxreg.cli.reports.publish_report import announce
+from onnxreg.schema.core.version import Version
+
+EXAMPLES = (
+    "reg import ./openmed-export --name acme/pii-small --version 1.0.0",
+    "reg import ./pulled --name acme/pii-small",
+    "reg import ./pii-small.ortpackage --name acme/pii-small",
+)
+
+
+def command(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(help="What OpenMed or --output wrote, or a model package.")],
+    name: NewName,
+    version: NewVersion = None,
+    as_json: Json = False,
+) -> None:
+    """Adopt a directory that OpenMed wrote (its openmed-onnx.json has version 1), trusting its files and none of its claims.
+
+    Or a model package of ONNX Runtime, known by its manifest.json (schema 1.0): every digest that it states is checked, each
+    model file becomes an artifact, the files of shared assets are what all share. See docs/ort-packages.md.
+
+    Or what `reg pull --output` and `reg export --output` wrote (version 2): the same files give the same manifest digest, and a file that was
+    changed is an integrity error.
+
+    Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
+
+    With --json: {ref, name, version, digest, manifest, output, differences: [{path, claimed, found}]}.
+    """
+    session: Session = context.obj
+    asked = None if version is None else Version.parse(version)
+    from onnxreg.converters.importers.confine import Child
+
+    with Child() as child:
+        registry = session.open(create=None)
+        with registry.workspace() as workspace:
+            draft, differences = child.take(directory, workspace, name=name)
+            published = registry.add(draft, asked)
+    found = [{"path": item.path, "claimed": item.claimed, "found": item.found} for item in differences]
+    announce(session, published, as_json, differences=found)
+    if found and not as_json:
+        session.say("", "what was claimed otherwise:")
+        rows = [(item["path"], _short(item["claimed"]), _short(item["found"])) for item in found]
+        session.say(*table(("FIELD", "CLAIMED", "FOUND"), rows))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,82 @@
+"""`reg key`: the keys that this user signs with."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+
+EXAMPLES = (
+    "reg key new release-2026",
+    "reg key new models --kind ecdsa-p256",
+    "reg key list",
+    "reg key show release-2026",
+    "reg key show release-2026 --pem > release-2026.pem",
+)
+
+Name = Annotated[str, typer.Argument(help="The key's name.")]
+
+
+def new(
+    context: typer.Context,
+    name: Name,
+    kind: Annotated[
+        str, typer.Option(help="ed25519, or ecdsa-p256 for bundles that model_signing verifies.")
+    ] = "ed25519",
+) -> None:
+    """Make a key, encrypted with a passphrase, and print its public half: that is what others trust.
+
+    The passphrase is asked for, or taken from ONNXREG_KEY_PASSPHRASE. The key never leaves your machine; where it lies is
+    ONNXREG_KEYS, else your configuration directory. Nobody can bring back a lost passphrase.
+    """
+    from onnxreg.registry.signing.keystore import Keystore
+
+    session: Session = context.obj
+    public = Keystore().new(name, kind)
+    print(public)
+    session.say(f"whoever trusts it: reg trust add {name} {public}")
+
+
+def list_keys(context: typer.Context, as_json: Json = False) -> None:
+    """List your keys.
+
+    With --json: {keys: [{name, kind, keyid, public}]}.
+    """
+    from onnxreg.registry.signing.keystore import Keystore
+
+    session: Session = context.obj
+    keys = Keystore().list()
+    if as_json:
+        values = [
+            {"name": name, "kind": public.kind, "keyid": public.id, "public": str(public)}
+            for name, public in keys.items()
+        ]
+        output.write_json({"keys": values})
+        return
+    session.table(
+        ("NAME", "KIND", "KEY ID", "PUBLIC KEY"),
+        [(name, public.kind, public.id[:12], str(public)) for name, public in keys.items()],
+    )
+    if not keys:
+        session.say("there are no keys: reg key new NAME makes one")
+
+
+def show(
+    name: Name,
+    pem: Annotated[bool, typer.Option("--pem", help="As PEM, which other tools read.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the public half of a key.
+
+    With --json: {name, kind, keyid, public, pem}.
+    """
+    from onnxreg.registry.signing.keystore import Keystore
+
+    public = Keystore().public(name)
+    if as_json:
+        value = {"name": name, "kind": public.kind, "keyid": public.id, "public": str(public)}
+        output.write_json({**value, "pem": public.pem})
+    else:
+        print(public.pem.rstrip() if pem else public)

@@ -1,0 +1,141 @@
+"""`reg lock`: the artifacts that an app's build takes, written down by their digests."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options import query_options
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.registry import lockfile
+from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.inputs.lockfile import FILENAME, LockChange, LockedArtifact, Lockfile
+from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.requirements import Query
+
+EXAMPLES = (
+    "reg lock acme/pii-small --device ort-android-1.23 --remote origin",
+    "reg lock acme/pii-small:stable --format onnx-int8 --output app/onnxreg.lock",
+    "reg lock --remote origin",
+    "reg lock --update acme/pii-small --remote origin",
+    "reg lock --check --remote origin",
+)
+
+
+@query_options.asks
+def command(
+    context: typer.Context,
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="NAME[:TAG][@sha256:...]: lock these models; without it, ask again what the file holds.",
+            metavar="[REF]...",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
+    asked: Query = query_options.ANYTHING,
+    device: query_options.OneDevice = None,
+    remote: RemoteOption = None,
+    path: Annotated[Path, typer.Option("--output", help="The lock file.")] = Path(FILENAME),
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Ask again for this model only; may be repeated.", metavar="NAME"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit status 8 where the file would change.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Resolve models and write down which artifacts answer, file by file, for `reg pull --locked`.
+
+    With REF the options say what is asked, as in `reg resolve`; the question is kept in the file, beside the other
+    models there. Without REF the questions in the file are asked again. The same answers give the same bytes.
+
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is as in the file, before and after
+    are entries of it or null.
+    """
+    session: Session = context.obj
+    known = query_options.read_one_device(device)
+    if not refs and (asked.to_json() or known):
+        raise InputError(
+            "the options say what a REF must be, and none is named", "name a REF, or leave them out"
+        )
+    if refs and update:
+        raise InputError(
+            "REF and --update contradict each other", "lock a REF with options, or --update NAME"
+        )
+    before = _read(path, needed=not refs)
+    place = session.place(remote)
+    if refs:
+        found = lockfile.lock(
+            place, [ResolveRequest(Ref.parse(ref), asked, known) for ref in _each_once(refs)]
+        )
+    else:
+        found = lockfile.lock_again(place, before, update or ())
+    lock = before.with_entries(found)
+    changes = lock.changes(before)
+    if not check:
+        output.write_file(path, lock.encode())
+    if as_json:
+        output.write_json(_as_json(path, lock, changes))
+    else:
+        _show(session, path, lock, changes, check)
+        session.say(*map(_elsewhere, lock.elsewhere(found)))
+    if check and changes:
+        raise GateError(f"{path} is not what the registry answers now", "run the same without --check")
+
+
+def _each_once(refs: list[str]) -> list[str]:
+    names = [Ref.parse(ref).name for ref in refs]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{name} is named twice: a lock holds one artifact of a model", "use another --output"
+            )
+    return refs
+
+
+def _read(path: Path, needed: bool) -> Lockfile:
+    """The lock as it is; an empty one where there is none, unless it is `needed`."""
+    try:
+        return Lockfile.decode(path.read_bytes(), str(path))
+    except FileNotFoundError as error:
+        if needed:
+            raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
+        return Lockfile.of([])
+
+
+def _show(session: Session, path: Path, lock: Lockfile, changes: list[LockChange], check: bool) -> None:
+    session.table(("MODEL", "VERSION", "PATH", "FORMAT", "SIZE", "MANIFEST"), map(_row, lock.models.values()))
+    session.say("", *map(str, changes))
+    if not changes:
+        session.say(f"nothing changed: {path} is what the registry answers")
+    elif not check:
+        session.say(f"written to {path}")
+
+
+def _elsewhere(entry: LockedArtifact) -> str:
+    return f"{entry.name}: registry {entry.registry[:12]}... has the locked manifest too"
+
+
+def _row(entry: LockedArtifact) -> tuple[str, ...]:
+    size = output.size(entry.size)
+    return entry.name, str(entry.version), entry.path, entry.format, size, entry.manifest.short
+
+
+def _as_json(path: Path, lock: Lockfile, changes: list[LockChange]) -> dict[str, object]:
+    def told(entry: LockedArtifact | None) -> object:
+        return None if entry is None else entry.to_json()
+
+    return {
+        "output": str(path),
+        "changed": bool(changes),
+        "models": [entry.to_json() for entry in lock.models.values()],
+        "changes": [
+            {"name": each.name, "before": told(each.before), "after": told(each.after)} for each in changes
+        ],
+    }

@@ -1,0 +1,103 @@
+"""`reg log`: a model's history."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.log.logline import LogLine
+
+if TYPE_CHECKING:
+    from onnxreg.registry.trust.signatures import SignatureVerdict
+
+EXAMPLES = (
+    "reg log acme/pii-small",
+    "reg log acme/pii-small --json",
+    "reg log acme/pii-small --remote origin --offline",
+)
+
+
+def command(
+    context: typer.Context,
+    name: NameArgument,
+    remote: RemoteOption = None,
+    offline: Offline = False,
+    max_age: MaxAge = None,
+    as_json: Json = False,
+) -> None:
+    """Show every event of a model, oldest first; the chain is verified.
+
+    Actors are shown as they claimed to be; SIGNED BY is whose key signed the line, by the names of your trust file. The
+    last signed line is the signed head: it vouches for all lines before it. A promotion is shown with its policy and evidence,
+    a later evaluation with the artifact and its verdict.
+
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?, signed: {status, keyid, key}}]}; status is
+    trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
+    """
+    from onnxreg.registry.read.versions import read_log
+    from onnxreg.registry.trust.read_trust_file import load_trust
+    from onnxreg.registry.trust.signatures import judge_lines
+
+    session: Session = context.obj
+    place = session.limited(max_age).place(remote, offline)
+    log = read_log(place, name)
+    lines = list(judge_lines(load_trust(), place.registry_id, name, log))
+    if as_json:
+        head = str(log[-1].digest)
+        value = {
+            "name": name,
+            "registry": place.registry_id,
+            "head": head,
+            "lines": [_json(line, verdict) for line, verdict in lines],
+        }
+        output.write_json(value)
+        return
+    session.table(
+        ("SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "SIGNED BY", "REASON"),
+        [_row(line, verdict) for line, verdict in lines],
+    )
+
+
+def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
+    value = {
+        "seq": line.seq,
+        "prev": str(line.prev),
+        "digest": str(line.digest),
+        "event": line.event.to_json(),
+    }
+    if line.via is not None:
+        value["via"] = {"registry": line.via.registry, "seq": line.via.seq, "head": str(line.via.head)}
+    return {**value, "signed": verdict.to_json()}
+
+
+def _row(line: LogLine, verdict: "SignatureVerdict") -> tuple[object, ...]:
+    event = line.event.to_json()
+    what = [str(event[key]) for key in ("tag", "version") if key in event]
+    if "manifest" in event:
+        what.append(event["manifest"][7:19])
+    if event["kind"] == "hold":
+        what.append(", ".join(event.get("paths", ["everything"])))
+    what += _stated(event)
+    return (
+        line.seq,
+        event["time"],
+        "promote" if "evidence" in event else event["kind"],
+        " ".join(what),
+        event.get("actor", ""),
+        str(verdict),
+        event.get("reason", ""),
+    )
+
+
+def _stated(event: dict[str, Any]) -> list[str]:
+    """What an attestation says, and what a promotion relies on."""
+    if event["kind"] == "attest":
+        said = (
+            f"{event['artifact'][7:19]} is {event['state']}"
+            if "state" in event
+            else "a signature or statement"
+        )
+        return [f"({said})"]
+    return [f"{key} {event[key][7:19]}" for key in ("policy", "evidence") if key in event]

@@ -1,0 +1,227 @@
+"""`reg ls`: the models of a registry, those that have a kind of artifact, or the versions of one model."""
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.render import output
+from onnxreg.registry.log import lookup
+from onnxreg.registry.search import listing
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.schema.core.errors import EXTENT, HostError, InputError, IntegrityError, NotFoundError, at
+from onnxreg.schema.core.ref import check_name
+
+if TYPE_CHECKING:
+    from onnxreg.registry.search.listing import ModelListing
+    from onnxreg.registry.search.search_index import ArtifactKind, Match, SearchIndex
+
+EXAMPLES = (
+    "reg ls",
+    "reg ls acme/pii-small",
+    "reg ls 'acme/*' --format onnx-int8 --certified",
+    "reg ls acme/pii-small --remote origin",
+    "reg --registry /srv/models ls --json",
+)
+FEW = 50
+"""So many index files are read as soon as a search index would be opened."""
+SHOWN = 5
+"""How many damaged models a message names."""
+
+
+def run(
+    session: Session,
+    name: str | None = None,
+    formats: Sequence[str] = (),
+    precision: str | None = None,
+    certified: bool = False,
+    remote: str | None = None,
+    offline: bool = False,
+    max_age: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """Both lanes end here; for the shape of the JSON see `command`."""
+    place = session.limited(max_age).place(remote, offline, watched=False)
+    one = name is not None and not lookup.PATTERN & set(name)
+    if formats or precision or certified:
+        if not isinstance(place, DirectoryRegistry):
+            raise InputError("artifacts are searched in a registry on this machine", "leave --remote away")
+        if name is not None and one:
+            lookup.read_state(place, check_name(name))
+        from onnxreg.registry.search.search_index import ArtifactKind
+
+        _matches(session, place, name or "*", ArtifactKind(tuple(formats), precision, certified), as_json)
+    elif name is not None and one:
+        _versions(session, place, check_name(name), as_json)
+    else:
+        _models(session, place, name or "*", as_json)
+
+
+def index(place: RegistryReader) -> "SearchIndex":
+    """The search index of the registry on this machine."""
+    from onnxreg.registry.search.search_index import SearchIndex
+
+    assert isinstance(place, DirectoryRegistry)
+    return SearchIndex(place)
+
+
+def _models(session: Session, place: RegistryReader, pattern: str, as_json: bool) -> None:
+    from onnxreg.registry.search import scan
+
+    if isinstance(place, DirectoryRegistry) and scan.has_more(place.root, FEW):
+        with index(place) as search:
+            models, damages = search.models(pattern), search.damages(pattern)
+    else:
+        models, damages = _read_models(place, pattern)
+    if as_json:
+        output.write_json({"models": [model.to_json() for model in models]})
+    else:
+        rows = [
+            (model.name, model.newest or "", model.versions, _channels(model.channels)) for model in models
+        ]
+        session.table(("NAME", "NEWEST", "VERSIONS", "CHANNELS"), rows)
+        warn_unfinished(session, place)
+        if not rows and not damages:
+            session.say(_none(place) if pattern == "*" else f"no model of {place.url} is called {pattern}")
+    fail(damages, place.url)
+
+
+def warn_unfinished(session: Session, place: RegistryReader) -> None:
+    """Say of a mirror that was cut off that models may be missing."""
+    if place.is_mirror:
+        from onnxreg.registry.transfer.unfinished_mirror import warning
+
+        if told := warning(place):
+            session.warn(f"warning: {output.printable(told)}")
+
+
+def _none(place: RegistryReader) -> str:
+    if place.is_mirror:
+        return f"{place.url}, {lookup.named_copy(place)}, holds no models yet: {lookup.FINISH}"
+    how = (
+        "reg export and reg add make some" if isinstance(place, DirectoryRegistry) else "reg push brings some"
+    )
+    return f"{place.url} holds no models yet: {how}"
+
+
+def _read_models(place: RegistryReader, pattern: str) -> "tuple[list[ModelListing], list[str]]":
+    """The models, and what is wrong with those that cannot be read."""
+    models: list[ModelListing] = []
+    damages: list[str] = []
+    for name in place.names():
+        if fnmatchcase(name, pattern):
+            try:
+                models.append(listing.read_model(place, name))
+            except (IntegrityError, NotFoundError, HostError) as damage:
+                damages.append(damage.message)
+    return models, damages
+
+
+def fail(damages: Sequence[str], url: str) -> None:
+    """IntegrityError where something is damaged, once the rest is shown."""
+    if damages:
+        more = [f"and {len(damages) - SHOWN} more"] if len(damages) > SHOWN else []
+        what = "; ".join([*damages[:SHOWN], *more])
+        raise IntegrityError(what, f"the other models are listed; {at(EXTENT, url)}")
+
+
+def _channels(channels: dict[str, str]) -> str:
+    return ", ".join(f"{tag}={version}" for tag, version in channels.items())
+
+
+def _matches(
+    session: Session, place: RegistryReader, pattern: str, kind: "ArtifactKind", as_json: bool
+) -> None:
+    with index(place) as search:
+        matches, damages = search.matches(kind, pattern), search.damages(pattern)
+    if as_json:
+        output.write_json({"models": [_match(match) for match in matches]})
+    else:
+        session.table(
+            ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION"),
+            [
+                (match.model.name, match.version, a.path, a.format, a.precision, output.size(a.size), a.state)
+                for match in matches
+                for a in match.artifacts
+            ],
+        )
+        if not matches and not damages:
+            session.say("no newer release has such an artifact")
+        warn_unfinished(session, place)
+    fail(damages, place.url)
+
+
+def _match(match: "Match") -> dict[str, Any]:
+    return {
+        **match.model.to_json(),
+        "version": match.version,
+        "manifest": match.manifest,
+        "artifacts": [artifact._asdict() for artifact in match.artifacts],
+    }
+
+
+def _versions(session: Session, place: RegistryReader, name: str, as_json: bool) -> None:
+    versions = listing.versions_json(*lookup.read_versions(place, name))
+    if as_json:
+        output.write_json(versions)
+        return
+    session.table(
+        ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD"),
+        [
+            (
+                item["version"],
+                item["manifest"][7:19],
+                output.size(item["size"]) if "size" in item else "",
+                ", ".join(item["channels"]),
+                item["state"],
+                ", ".join(item["held"] or ()),
+            )
+            for item in versions["versions"]
+        ],
+    )
+
+
+def command() -> Callable[..., None]:
+    """The typer declaration; made here, since the fast lane does without typer."""
+    from typing import Annotated
+
+    import typer
+
+    from onnxreg.cli.options.completion import complete_name
+    from onnxreg.cli.options.shared import Json, MaxAge, Offline, Precision, RemoteOption
+
+    def ls(
+        context: typer.Context,
+        name: Annotated[
+            str | None,
+            typer.Argument(
+                help="List the versions of this model, or the models that a pattern such as 'acme/*' names.",
+                autocompletion=complete_name,
+            ),
+        ] = None,
+        formats: Annotated[
+            list[str] | None,
+            typer.Option("--format", help="Only models with an artifact of this format; may be repeated."),
+        ] = None,
+        precision: Precision = None,
+        certified: Annotated[bool, typer.Option("--certified", help="Only certified artifacts.")] = False,
+        remote: RemoteOption = None,
+        offline: Offline = False,
+        max_age: MaxAge = None,
+        as_json: Json = False,
+    ) -> None:
+        """List the models of the registry, or the versions of one of them, newest first.
+
+        With --format, --precision or --certified: each model's newest release that has such an artifact, and these
+        artifacts; the newest four releases of a model and what its channels hold are looked at.
+
+        With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
+        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, attested?, channels}]}; state
+        is empty, yanked, refused (by a later evaluation), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
+        where these are all. The size is that of all files that are held in bytes, where the index file knows it. Where artifacts are asked for, each model has
+        {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
+        """
+        run(context.obj, name, formats or (), precision, certified, remote, offline, max_age, as_json)
+
+    return ls

@@ -1,0 +1,71 @@
+"""`reg mirror`: a whole registry into another place."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+from onnxreg.cli.reports.transfer_report import Stopwatch
+
+EXAMPLES = (
+    "reg mirror origin /mnt/backup/models",
+    "reg mirror /mnt/backup/models ./ours --new-id --channels",
+)
+
+
+def command(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(help="A remote's name, a path or a URL.", metavar="SRC")],
+    destination: Annotated[
+        str, typer.Argument(help="Likewise; it is made where there is none.", metavar="DST")
+    ],
+    new_id: Annotated[
+        bool, typer.Option("--new-id", help="Make DST a registry of its own, which may be written.")
+    ] = False,
+    channels: Annotated[
+        bool, typer.Option("--channels", help="Move DST's channels to where SRC has them, on DST's record.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Copy everything from one registry to another. What is there already is not sent again.
+
+    A DST that is not there yet becomes a mirror: same id, same logs, all files that SRC still has, and read-only. Run it
+    again to bring it up to date: what SRC expired or took down is then deleted there too. Where the histories differ,
+    nothing is written. A DST with an id of its own, or made so by --new-id, gets every version, with its yanks, as by
+    `reg push`; versions that SRC no longer has or DST refuses are listed, and the rest goes on. Something that a person
+    must look at (another manifest under the same version, damage) gives a failure's exit status at the end.
+
+    With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name, tag,
+    reason}]}: models that SRC has, versions that are new in DST, what moved, what was deleted; tag is a version or channel,
+    null for a whole model.
+    """
+    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+    from onnxreg.registry.support.home import default_root
+    from onnxreg.registry.transfer.cross_registry import worst
+    from onnxreg.registry.transfer.mirror_registry import mirror, open_both
+
+    session: Session = context.obj
+    known = Remotes.load(DirectoryRegistry(session.registry or default_root()))
+    places = open_both(known, source, destination, new_id)
+    watch = Stopwatch()
+    with resumable(), session.progress("mirroring", as_json) as progress:
+        done = mirror(*places, channels, progress, os.environ.get("REG_ACTOR") or None)
+    if as_json:
+        output.write_json(done.to_json())
+    else:
+        rows = [(item.name, item.tag or "", item.reason) for item in done.skipped]
+        session.table(("SKIPPED", "TAG", "WHY"), rows)
+        moved = f"{output.counted(done.versions, 'version')}, {output.counted(done.blobs, 'blob')}"
+        session.say(f"{done.destination} has {output.counted(done.models, 'model')} of {done.source}")
+        session.say(f"brought {moved}, {output.size(done.size)}{watch.rate(done.size)}")
+        if done.freed.freed:
+            what = f"{output.counted(len(done.freed.freed), 'blob')}, {output.size(done.freed.size)}"
+            session.say(f"deleted {what} that {done.source} gave up")
+    error = worst(done.skipped)
+    if error is not None:
+        raise error

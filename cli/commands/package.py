@@ -1,0 +1,85 @@
+"""`reg package`: a version as a model package of ONNX Runtime."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, Precision, RefArgument
+from onnxreg.cli.render import output
+
+if TYPE_CHECKING:
+    from onnxreg.schema.core.digest import Digest
+    from onnxreg.schema.formats.package_layout import PackageLayout
+
+EXAMPLES = (
+    "reg package acme/pii-small:1.2.0 ./pii-small.ortpackage",
+    "reg package acme/pii-small ./pii-small.ortpackage --format onnx-int8",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    directory: Annotated[Path, typer.Argument(help="A new directory, or an earlier package.")],
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Only artifacts of this format; may be repeated."),
+    ] = None,
+    precision: Precision = None,
+    as_json: Json = False,
+) -> None:
+    """Write a version as a model package of ONNX Runtime (schema 1.0), from which it picks the variant that fits.
+
+    One component, named as the model; a directory for each artifact, with a variant for the CPU and for every execution
+    provider that it names; the files that all share as shared assets, addressed by their digest. Every byte is verified, and
+    the same version gives the same bytes. `reg import` takes such a directory back. See docs/ort-packages.md.
+
+    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision, digest, directory}],
+    shared_assets, bytes, left_out}: directory is the digest of the variant's directory, left_out are artifacts that ONNX
+    Runtime does not load.
+    """
+    from onnxreg.registry.log.selection import Selection
+
+    session: Session = context.obj
+    registry = session.open()
+    with session.progress("writing", as_json) as progress:
+        chosen = Selection(tuple(formats or ()), precision)
+        found, made = registry.write_package(ref, directory, chosen, progress)
+    if as_json:
+        output.write_json({"ref": str(found.ref), "output": str(directory), **_value(found.digest, made)})
+        return
+    rows = [
+        (name, ep, build.artifact.path, build.artifact.digest.short)
+        for build in made.builds
+        for name, ep in build.variants.items()
+    ]
+    session.table(("VARIANT", "PROVIDER", "ARTIFACT", "DIGEST"), rows)
+    if made.left_out:
+        session.say(f"left out, since ONNX Runtime does not load it: {', '.join(made.left_out)}")
+    session.say(f"written to {directory}: component {made.component}, {output.size(made.size)}")
+
+
+def _value(manifest: "Digest", made: "PackageLayout") -> dict[str, Any]:
+    variants = [
+        {
+            "name": name,
+            "ep": ep,
+            "artifact": build.artifact.path,
+            "format": build.artifact.format,
+            "precision": build.artifact.precision,
+            "digest": str(build.artifact.digest),
+            "directory": str(build.directory),
+        }
+        for build in made.builds
+        for name, ep in build.variants.items()
+    ]
+    return {
+        "manifest": str(manifest),
+        "component": made.component,
+        "variants": variants,
+        "shared_assets": list(map(str, made.assets)),
+        "bytes": made.size,
+        "left_out": list(made.left_out),
+    }

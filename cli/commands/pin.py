@@ -1,0 +1,25 @@
+"""`reg pin`: keeping a version whatever the retention policy."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Reason, RefArgument
+
+EXAMPLES = (
+    "reg pin acme/pii-small:1.2.0 --reason 'in devices until 2031'",
+    "reg pin acme/pii-small:1.2.0 --undo",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    reason: Reason = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the pin back.")] = False,
+) -> None:
+    """Keep a version for ever: `reg gc` does not let it expire. The REF must name the version."""
+    session: Session = context.obj
+    found = session.open().pin(ref, reason, undo)
+    session.say(f"{found.ref} is {'no longer ' if undo else ''}pinned")

@@ -1,0 +1,152 @@
+"""`reg policy`: what channels demand of versions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, Reason, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.log.logline import LogLine
+
+EXAMPLES = (
+    "reg policy show",
+    "reg policy show --remote origin --json",
+    "reg policy show --all",
+    "reg policy set policy.toml --reason 'after the review of March'",
+    "reg policy set policy.toml --dry-run",
+    "reg policy set policy.toml --replace",
+)
+
+
+def show(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Every policy that there was, oldest first.")] = False,
+    remote: RemoteOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show the policy in force, and when it was set, by whom.
+
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log; all are null,
+    and rules empty, where there is no policy. With --all too: {policies: [the same]}.
+    """
+    from onnxreg.registry.gates.policy_log import read_policies, rules_of
+
+    session: Session = context.obj
+    place = session.place(remote)
+    log = read_policies(place)
+    lines = log.lines if every else log.lines[-1:]
+    said = [_about(line) | {"rules": rules_of(line).to_json()} for line in lines]
+    if as_json:
+        output.write_json({"policies": said} if every else said[0] if said else NONE)
+    elif not said:
+        session.say(_none(place.url if remote else None))
+    else:
+        for number, about in enumerate(said):
+            session.say(*([""] if number else []), *_shown(about))
+
+
+def _none(url: str | None) -> str:
+    """That there is no policy, in the registry or at this remote."""
+    if url is None:
+        return "there is no policy: every channel may be moved with reg tag"
+    told = f"there is no policy in {url}: every channel may be moved with reg push --tag"
+    return f"{told}\nno push brings one along: reg policy set FILE --remote {url}"
+
+
+NONE: dict[str, object] = {**dict.fromkeys(("line", "seq", "time", "actor", "reason")), "rules": []}
+
+
+def _shown(about: dict[str, Any]) -> Iterator[str]:
+    for key, item in about.items():
+        if key != "rules" and item is not None:
+            yield f"{key:<8}{output.printable(str(item))}"
+    for rule in about["rules"]:
+        yield from ("", "[[rule]]")
+        yield from (f"{key} = {output.printable(_toml(item))}" for key, item in rule.items())
+
+
+def _about(line: LogLine) -> dict[str, object]:
+    event = line.event
+    return {
+        "line": str(line.digest),
+        "seq": line.seq,
+        "time": event.time,
+        "actor": event.actor,
+        "reason": event.reason,
+    }
+
+
+def _toml(value: object) -> str:
+    """A value of a rule as TOML."""
+    import json
+
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    return json.dumps(value)
+
+
+def set_policy(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The policy: TOML, see docs/gates.md.")],
+    remote: Annotated[
+        str | None, typer.Option(help="Set it in this remote (a name, path or URL), not in the registry.")
+    ] = None,
+    reason: Reason = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say which channels it would stop and what it would loosen; set nothing."
+        ),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Set it even if it demands less than the policy in force.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put a policy in force. The one before stays on record; channels keep what they hold, if it meets the new one.
+
+    What it demands less of than the one before is listed on stderr, and refused (exit status 5) without --replace.
+
+    Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
+    file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
+
+    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, before, after}]};
+    rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one is no
+    longer governed.
+    """
+    from onnxreg.registry.support.disk import read_given
+    from onnxreg.schema.gates.loosened import weaker
+
+    session: Session = context.obj
+    policy = read_policy(read_given(file), str(file))
+    registry, place = session.with_remote(remote)
+    less = weaker(registry.policies(place).policy, policy)
+    for loss in less if replace or dry_run else ():
+        session.warn(f"loosens: {output.printable(str(loss))}")
+    stopped = registry.stopped_by(policy, place)
+    for each in stopped:
+        session.warn(f"stops: {output.printable(each.why)}")
+    line = None if dry_run else registry.set_policy(policy, reason, place, replace)
+    if line is not None and line.sig is None:
+        session.warn(
+            "the line is not signed: anybody who can write there can append a laxer policy unnoticed",
+        )
+    if as_json:
+        value: dict[str, Any] = {"rules": len(policy.rules), "seq": line and line.seq}
+        value |= {
+            "stopped": [each.to_json() for each in stopped],
+            "weaker": [each.to_json() for each in less],
+        }
+        output.write_json(value)
+    elif dry_run:
+        session.say(f"it would stop {output.counted(len(stopped), 'channel')}")
+    elif line is None:
+        session.say("nothing to do: this policy is in force")
+    else:
+        session.say(f"policy {line.seq} is in force: {output.counted(len(policy.rules), 'rule')}")

@@ -1,0 +1,113 @@
+"""`reg pull`: a version from another registry, and out of it as files."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable, still
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, MaxAge, Output, Precision, RemoteArgument
+from onnxreg.cli.reports.transfer_report import Stopwatch, announce
+from onnxreg.cli.services import pull_locked
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Ref
+
+EXAMPLES = (
+    "reg pull acme/pii-small:1.2.0 s3://models/prod",
+    "reg pull acme/pii-small hf://acme/models --tag stable",
+    "reg pull acme/pii-small origin --output ./app/models",
+    "reg pull acme/pii-small origin --format onnx-int8",
+    "reg pull acme/crops origin --member backbone --member head:tomato --format onnx-int8",
+    "reg pull --locked app/onnxreg.lock origin --output ./app/models",
+    "reg pull acme/pii-small:stable https://mirror.example --max-age 1d",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            help="NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
+            metavar="REF",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
+    remote: RemoteArgument = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Only artifacts of this format, and what all share; may be repeated."),
+    ] = None,
+    precision: Precision = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member", help="Only this member of a model family, such as head:tomato; may be repeated."
+        ),
+    ] = None,
+    output: Output = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Bring back a version that expired here.")
+    ] = False,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Move this channel here to what it holds there. May be repeated."),
+    ] = None,
+    locked: Annotated[
+        bool,
+        typer.Option(
+            "--locked", help="Exactly what a lock file names, by default onnxreg.lock; see `reg lock`."
+        ),
+    ] = False,
+    max_age: MaxAge = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a version from a remote, every byte verified, and with --output write its files into a directory.
+
+    With --format, --precision or --member only some artifacts are fetched, with their sidecars and the files that all share, beside
+    those that are here; the log records which are held, and the version counts as partial. Without them a pull fetches
+    the rest. --tag takes a channel along, with the version it holds: an event of this registry's own log, in the same
+    step. A pull that was interrupted can be run again, and goes on where it ended.
+
+    With --locked in place of REF stands a lock file: of each model in it exactly the locked artifact is fetched, also where
+    its version was yanked since; with --output into a directory of the model's name.
+
+    With --json: {ref, remote, events, blobs, bytes, output, held}: what moved; output is a path or null; held are the
+    paths of the artifacts that are here now, null where these are all. With --tag also {channels: [{name, tag,
+    version}]}: those that moved. With --locked: {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
+    """
+    session: Session = context.obj.limited(max_age)
+    if locked:
+        if formats or precision or members or tags or restore:
+            raise InputError(
+                "a lock says which artifacts",
+                "leave --format, --precision, --member, --tag and --restore out",
+            )
+        pull_locked.run(session, ref, remote, output, as_json)
+        return
+    if ref is None:
+        raise InputError("a REF is missing", "name what to pull, or a lock file: reg pull --locked [FILE]")
+    from onnxreg.registry.log.selection import Selection
+
+    if output is not None:
+        output = session.check_target(output)
+    registry = session.open(create=None)
+    watch, channels = Stopwatch(), tags or []
+    chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
+    with resumable(), session.progress(f"pulling {ref}", as_json) as progress:
+        done = registry.pull(ref, remote, progress, restore, chosen, channels)
+    if output is not None:
+        digest = Ref.parse(ref).digest
+        exact = Ref(done.name, None if digest else str(done.versions[0]), digest)
+        with (
+            still(f"pulled {done.name}:{done.versions[0]}"),
+            session.progress("writing", as_json) as progress,
+        ):
+            registry.write_out(exact, output, progress)
+    held = done.held[done.versions[0]]
+    paths = None if held is None else list(held)
+    url = registry.remotes.url_of(remote)
+    announce(session, "pulled", done, url, as_json, watch, channels, output, held=paths)
+    if held is not None and not as_json:
+        session.say(f"held here: {', '.join(held)}; a pull without --format and --member fetches the rest")

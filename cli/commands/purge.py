@@ -1,0 +1,49 @@
+"""`reg purge`: taking down bytes that must not be here."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RefArgument
+from onnxreg.cli.render import output
+
+EXAMPLES = (
+    "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
+    "reg purge acme/pii-small:1.2.0 --path tokenizer.json --everywhere --reason 'takedown 4711'",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    reason: Annotated[str, typer.Option(help="Why, for the log.")],
+    path: Annotated[
+        list[str] | None, typer.Option(help="Only this file of the version, wherever else it is used.")
+    ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Take down every version that has the same bytes.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take a version down and delete its bytes at once: they never come back into this model.
+
+    Without --path these are the files that no other version uses. The manifest and a tombstone in the log stay, so that
+    verify and mirrors know. Other registries keep their own copies: purge there too.
+
+    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing are the versions that
+    have some of the same files and keep them.
+    """
+    session: Session = context.obj
+    done = session.open().purge(ref, reason, path or (), everywhere)
+    freed = done.collected
+    if as_json:
+        value = {"versions": [str(each) for each in done.versions], "blobs": sorted(map(str, done.blobs))}
+        bytes_freed = {"blobs": len(freed.freed), "bytes": freed.size}
+        output.write_json({**value, "freed": bytes_freed, "sharing": sorted(map(str, done.sharing))})
+        return
+    session.say(*(f"took down {each}" for each in done.versions))
+    session.say(f"freed {output.counted(len(freed.freed), 'blob')}, {output.size(freed.size)}")
+    if done.sharing:
+        names = ", ".join(sorted(map(str, done.sharing)))
+        session.say(f"files that {names} use too stay; --everywhere takes those versions down as well")

@@ -1,0 +1,182 @@
+"""`reg push`: versions to another registry."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json, RemoteArgument
+from onnxreg.cli.render import output
+from onnxreg.cli.reports.transfer_report import Stopwatch, announce, channels_to_json
+from onnxreg.registry.log import lookup
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import is_name
+
+if TYPE_CHECKING:
+    from onnxreg.registry.transfer.cross_registry import BulkResult
+
+EXAMPLES = (
+    "reg push acme/pii-small:1.2.0 s3://models/prod",
+    "reg push acme/pii-small hf://acme/models --tag stable",
+    "reg push 'acme/*' --to origin",
+    "reg push --all --to /mnt/share/models",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            help="NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
+            metavar="[REF]",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
+    remote: RemoteArgument = None,
+    to: Annotated[str | None, typer.Option("--to", help="REMOTE, where there is no REF.")] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Every version: of all models, or of those that a name or glob means."),
+    ] = False,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Move this channel there to what it holds here. May be repeated."),
+    ] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Bring back a version that expired there.")
+    ] = False,
+    heal: Annotated[
+        bool,
+        typer.Option(
+            "--heal",
+            help="Ask whether every file is there, without reading it; send again what the remote lost.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Copy versions to a remote, which is made there if need be. What is there already is not sent again.
+
+    A REF is one version. A glob such as 'acme/*' is the newest release of each model that matches (* also stands for a /);
+    with --all it is every version of them, and --all alone is every version of every model: yanked ones with their yanks;
+    expired, purged and dropped ones are listed and left out. What is wrong with one model does not stop the others, and
+    gives a failure's exit status at the end; a remote that does not answer ends the work. Interrupted, it can be run again.
+
+    --tag publishes a channel, with the version it holds: an event of the remote's own log, in the same step.
+
+    With --json: {ref, remote, events, blobs, bytes, output}: what moved; output is null. With --tag also {channels: [{name,
+    tag, version}]}: those that moved. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs, bytes}],
+    skipped: [{ref, reason}], channels}.
+    """
+    if to is not None and remote is not None:
+        raise InputError(f"two remotes are named: {remote} and {to}", "leave --to away")
+    if ref is None and not every:
+        raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
+    place, channels = remote or to, tags or []
+    if ref is not None and not every and not lookup.PATTERN & set(ref):
+        _push_one(context.obj, ref, place, channels, restore, heal, as_json)
+    else:
+        _push_many(context.obj, ref, place, every, channels, restore, heal, as_json)
+
+
+def _push_one(
+    session: Session,
+    ref: str,
+    remote: str | None,
+    tags: Sequence[str],
+    restore: bool,
+    heal: bool,
+    as_json: bool,
+) -> None:
+    registry = session.open()
+    watch = Stopwatch()
+    with resumable(), session.progress(f"pushing {ref}", as_json) as progress:
+        done = registry.push(ref, remote, progress, restore, heal, tags)
+    announce(session, "pushed", done, registry.remotes.url_of(remote), as_json, watch, tags, heal=heal)
+
+
+def _push_many(
+    session: Session,
+    glob: str | None,
+    remote: str | None,
+    every: bool,
+    tags: Sequence[str],
+    restore: bool,
+    heal: bool,
+    as_json: bool,
+) -> None:
+    from onnxreg.registry.transfer.cross_registry import worst
+
+    if glob is not None and not lookup.PATTERN & set(glob) and not is_name(glob):
+        raise InputError(f"not a model's name or a glob: {glob}", "a remote is named with --to")
+    registry = session.open()
+    watch = Stopwatch()
+    with resumable(), session.progress("pushing", as_json) as progress:
+        sent = registry.push_many(glob or "*", remote, every, progress, restore, heal, tags)
+    url = registry.remotes.url_of(remote)
+    if as_json:
+        output.write_json(_to_json(url, sent))
+    else:
+        _say(session, url, sent, watch)
+    error = worst(item for model in sent for item in model.skipped)
+    if error is not None:
+        raise error
+
+
+def _to_json(url: str, sent: "Sequence[BulkResult]") -> dict[str, Any]:
+    return {
+        "remote": url,
+        "pushed": [
+            {
+                "ref": _ref(model),
+                "versions": [str(version) for version in model.versions],
+                "events": model.moved.events,
+                "blobs": model.moved.blobs,
+                "bytes": model.moved.size,
+            }
+            for model in sent
+            if model.moved is not None
+        ],
+        "skipped": [
+            {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
+            for model in sent
+            for item in model.skipped
+        ],
+        "channels": [each for model in sent if model.moved for each in channels_to_json(model.moved)],
+    }
+
+
+def _ref(model: "BulkResult") -> str:
+    """The version where it is one, else the model."""
+    return f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
+
+
+def _say(session: Session, url: str, sent: "Sequence[BulkResult]", watch: Stopwatch) -> None:
+    moved = [(model, model.moved) for model in sent if model.moved is not None]
+    session.table(
+        ("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"),
+        [
+            (
+                model.name,
+                ", ".join(map(str, model.versions))
+                if len(model.versions) < 4
+                else f"{len(model.versions)} versions",
+                done.blobs,
+                output.size(done.size),
+                ", ".join(f"{tag.tag}: {tag.version}" for tag in done.channels),
+            )
+            for model, done in moved
+        ],
+    )
+    skipped = [item for model in sent for item in model.skipped]
+    session.table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag or "", item.reason) for item in skipped])
+    current = sum(model.is_current for model in sent)
+    blobs, size = sum(done.blobs for _, done in moved), sum(done.size for _, done in moved)
+    if moved:
+        what = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
+        session.say(f"pushed {output.counted(len(moved), 'model')} to {url}: {what}")
+    if current:
+        session.say(f"up to date with {url}: {output.counted(current, 'model')}")

@@ -1,0 +1,149 @@
+"""`reg query`: the artifacts of all models and versions that an expression is true of."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from onnxreg.cli.commands.ls import fail, index
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_name
+from onnxreg.cli.options.shared import Json, MaxAge, RemoteOption
+from onnxreg.cli.render import output
+from onnxreg.registry.log import lookup
+from onnxreg.registry.search import candidates, table_export
+from onnxreg.schema.core.ref import is_name
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.tree import And, Literal
+
+Row = dict[str, Any]
+Answer = TypeVar("Answer")
+HEADER = (
+    "NAME",
+    "VERSION",
+    "CHANNELS",
+    "STATE",
+    "ARTIFACT",
+    "FORMAT",
+    "PRECISION",
+    "DOWNLOAD",
+    "CERTIFICATION",
+)
+EXAMPLES = (
+    "reg query 'certified and size <= 30MB'",
+    "reg query 'newest and not yanked and recall.PHONE >= 0.95' 'acme/*' --json",
+    "reg query \"format in (onnx-int8, ort-android) and 'stable' in channels\" --limit 20",
+    "reg query --export registry.parquet",
+)
+
+
+def command(
+    context: typer.Context,
+    expression: Annotated[
+        str | None,
+        typer.Argument(help="What must be true of an artifact; see docs/query.md.", metavar="[EXPR]"),
+    ] = None,
+    names: Annotated[
+        str,
+        typer.Argument(
+            help="Only models whose name fits this pattern.", metavar="[NAME]", autocompletion=complete_name
+        ),
+    ] = "*",
+    profile: Annotated[
+        str | None, typer.Option(help="Only artifacts whose recipe has this profile.", metavar="NAME")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show so many at most.")] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write them to this file instead: .parquet, .jsonl or .csv, one row for each."),
+    ] = None,
+    remote: RemoteOption = None,
+    max_age: MaxAge = None,
+    as_json: Json = False,
+) -> None:
+    """Find artifacts in every version of every model, yanked ones and pre-releases too, by name, version and path.
+
+    Fields are name, version, manifest, channels, newest, prerelease, yanked, pinned, task, family, license, profile, format,
+    precision, path, digest, size, download_size, state, certified, opset, ort_format, providers, recall.LABEL and
+    min_recall; without an expression, all artifacts are shown. The first question reads the manifests of older
+    versions, later ones only what is new. Of a remote everything is read each time.
+
+    With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
+    task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state, certified, opset,
+    ort_format, providers, recall, min_recall}}]}; models counts those in matches, more says that --limit left some
+    out, sizes are bytes, and null is what nobody knows. With --export: {path, rows}.
+    """
+    session: Session = context.obj.limited(max_age)
+    asked = _with_profile(None if expression is None else parser.parse(expression), profile)
+    profiled = as_json or export is not None
+    place = session.place(remote, watched=False)
+    if is_name(names):
+        lookup.read_state(place, names)
+
+    def ask(take: Callable[[Iterator[Row]], Answer]) -> tuple[Answer, list[str]]:
+        with _steps(session, as_json) as report:
+            if remote is not None:
+                return candidates.query(place, asked, names, take, report, profiled)
+            with index(place) as search:
+                return search.query(asked, names, take, report, profiled=profiled)
+
+    if export is not None:
+        table_export.check_file(export)
+        count, damages = ask(lambda rows: table_export.write(export, islice(rows, limit)))
+        _say_written(session, export, count, as_json)
+    else:
+        found, damages = ask(lambda rows: list(islice(rows, None if limit is None else limit + 1)))
+        _show(session, found, limit, bool(damages), as_json)
+    fail(damages, place.url)
+
+
+def _with_profile(asked: parser.Expression | None, profile: str | None) -> parser.Expression | None:
+    """The question, of artifacts with a profile only."""
+    if profile is None:
+        return asked
+    only = parser.parse(f"profile = {Literal.of_text(profile)}")
+    return only if asked is None else parser.Expression(And((only.tree, asked.tree)))
+
+
+def _steps(session: Session, as_json: bool) -> AbstractContextManager[Callable[[str], None]]:
+    """Shows how far a long reading is, where a person watches."""
+    return session.steps(as_json) if sys.stderr.isatty() else nullcontext(lambda step: None)
+
+
+def _say_written(session: Session, path: Path, rows: int, as_json: bool) -> None:
+    if as_json:
+        output.write_json({"path": str(path), "rows": rows})
+    else:
+        session.say(f"{output.counted(rows, 'artifact')} written to {path}")
+
+
+def _show(session: Session, found: list[Row], limit: int | None, damaged: bool, as_json: bool) -> None:
+    shown = found[:limit]
+    more = len(found) > len(shown)
+    if as_json:
+        models = len({row["name"] for row in shown})
+        output.write_json({"models": models, "more": more, "matches": [_match(row) for row in shown]})
+        return
+    session.table(HEADER, map(_row, shown))
+    if more:
+        session.say("", f"and more: these are the first {limit}")
+    if not found and not damaged:
+        session.say("no artifact fits")
+
+
+def _match(row: Row) -> dict[str, Any]:
+    place = list(row).index("format")
+    pairs = list(row.items())
+    return {**dict(pairs[:place]), "artifact": dict(pairs[place:])}
+
+
+def _row(row: Row) -> tuple[object, ...]:
+    standing = ", ".join(flag for flag in ("yanked", "pinned") if row[flag])
+    return (
+        *(row["name"], row["version"], ", ".join(row["channels"]), standing, row["path"], row["format"]),
+        *(row["precision"], output.size(row["download_size"]), row["state"]),
+    )

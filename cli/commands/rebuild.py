@@ -1,0 +1,132 @@
+"""`reg rebuild`: a version's recipe run again, and what came out held against what was published."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.cli.options.shared import AllowCode, Json, RefArgument
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import InputError, IntegrityError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
+
+EXAMPLES = (
+    "reg rebuild acme/pii-small:1.2.0 --source ./checkpoint",
+    "reg rebuild acme/pii-small --source ./checkpoint --eval-suite golden.jsonl --json",
+    "reg rebuild acme/mlp --source mlp.onnx --data int8=rows.npz",
+    "reg rebuild acme/crops --source family.yaml",
+    "reg rebuild acme/digits --source ./training --allow-code net.py",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="The directory of the checkpoint and of code, a file, or a family's document; without it the hub's, if it came from there."
+        ),
+    ] = None,
+    eval_suite: Annotated[
+        Path | None, typer.Option(help="The golden fixtures, where the version was evaluated.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the recipe names by digest: the data of a step, or options.KEY of the task.",
+            metavar="NAME=PATH",
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code", help="Run the code of a transformers checkpoint, if the recipe did."
+        ),
+    ] = False,
+    allow_code: AllowCode = None,
+    as_json: Json = False,
+) -> None:
+    """Run the recipe of a version again and compare every file with what was published. Nothing is published.
+
+    No code that the recipe names is run unless you name it too, with --allow-code. What it says is never a path of this
+    machine: code and checkpoint come from --source, and must have the recorded digests.
+
+    Source and suite must be those recorded. The promise holds for equal tool versions (and, for .ort files and what is
+    measured, the same class of instruction sets): tools that differ are named. Files are compared by digest; measured
+    numbers, where digests differ, by tolerance. Exit status 4 where they do not match. See docs/rebuild.md.
+
+    With --json: {ref, manifest, matches, files: [{path, role, state, recorded, rebuilt, where}], tools, checks, fields:
+    [{name, recorded, rebuilt}]}.
+    """
+    session: Session = context.obj
+    with needs("export", "reg rebuild"):
+        from onnxreg.converters.rebuild import Materials, rebuild
+
+        registry = session.open()
+        found = registry.get(ref)
+        what = str(found.ref)
+        with registry.scratch() as workspace, session.steps(as_json) as report:
+            materials = Materials(source, eval_suite, trust_remote_code, _named(data or ()), allow_code or ())
+            draft = rebuild(found.manifest, what, materials, workspace, report)
+            done = registry.compare(found, draft)
+    if as_json:
+        output.write_json({"ref": what, "manifest": str(found.digest), **done.to_json()})
+    else:
+        _show(session, what, done)
+    if not done.matches:
+        raise _failure(what, done)
+
+
+def _named(data: Sequence[str]) -> dict[str, Path]:
+    """Paths by name; InputError for what is not NAME=PATH."""
+    for each in data:
+        if not all(each.partition("=")):
+            raise InputError(f"--data takes NAME=PATH, not {each[:80]!r}", "such as --data int8=rows.npz")
+    return {name: Path(path) for name, _, path in (each.partition("=") for each in data)}
+
+
+def _show(session: Session, what: str, done: "RebuildComparison") -> None:
+    rows = [
+        (
+            file.path,
+            file.role,
+            file.state,
+            file.recorded.short if file.recorded else "",
+            file.rebuilt.short if file.rebuilt else "",
+            ", ".join(file.where[:3]),
+        )
+        for file in done.files
+    ]
+    session.table(("FILE", "ROLE", "STATE", "RECORDED", "REBUILT", "WHERE"), rows)
+    for title, facts in (("TOOL", done.tools), ("CHECK", done.checks), ("FIELD", done.fields)):
+        if facts:
+            told = [(fact.name, _told(fact.recorded), _told(fact.rebuilt)) for fact in facts]
+            session.say("")
+            session.table((title, "RECORDED", "HERE"), told)
+    if done.matches:
+        session.say("", f"{what} was rebuilt: {output.counted(len(done.files), 'file')} as recorded")
+
+
+def _told(value: object) -> str:
+    text = "nothing" if value is None else value if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _failure(what: str, done: "RebuildComparison") -> IntegrityError:
+    counts = ((done.bad_files, "file"), (done.checks, "check"), (done.fields, "field"))
+    parts = ", ".join(output.counted(len(found), noun) for found, noun in counts if found)
+    tools = ", ".join(
+        f"{fact.name} {_told(fact.recorded)} (here {_told(fact.rebuilt)})" for fact in done.tools
+    )
+    hint = (
+        f"other tools made it: {tools}"
+        if tools
+        else "the tools are the same: this source and recipe do not give what was published"
+    )
+    return IntegrityError(f"{what} did not come out as recorded: {parts}", hint)

@@ -1,0 +1,44 @@
+"""`reg remote`: names for registries elsewhere."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+
+EXAMPLES = ("reg remote add origin /mnt/share/models", "reg remote list", "reg remote remove origin")
+
+Name = Annotated[str, typer.Argument(help="The remote's name.")]
+
+
+def add(
+    context: typer.Context, name: Name, url: Annotated[str, typer.Argument(help="A path or URL.")]
+) -> None:
+    """Give a registry elsewhere a name."""
+    session: Session = context.obj
+    session.open(create=True).remotes.add(name, url)
+    session.say(f"remote {name} added")
+
+
+def list_remotes(context: typer.Context, as_json: Json = False) -> None:
+    """List the remotes.
+
+    With --json: {remotes: [{name, url}]}.
+    """
+    session: Session = context.obj
+    remotes = sorted(session.remotes().urls.items())
+    if as_json:
+        output.write_json({"remotes": [{"name": name, "url": url} for name, url in remotes]})
+        return
+    session.table(("NAME", "URL"), remotes)
+    if not remotes:
+        session.say("there are no remotes: reg remote add NAME PATH|URL gives a registry elsewhere a name")
+
+
+def remove(context: typer.Context, name: Name) -> None:
+    """Forget a remote's name; nothing there is touched."""
+    session: Session = context.obj
+    session.open().remotes.remove(name)
+    session.say(f"remote {name} removed")

@@ -1,0 +1,94 @@
+"""`reg serve`: the registry over HTTP, for reading."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.commands.ls import warn_unfinished
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import needs
+from onnxreg.registry.support.disk import read_given
+from onnxreg.schema.core.errors import InputError
+
+EXAMPLES = (
+    "reg serve",
+    "reg --registry /srv/models serve --port 8080 --cors https://app.example",
+    "reg serve --host 0.0.0.0 --token-file /run/secrets/reg-token --url https://models.example",
+)
+VARIABLE = "REG_SERVE_TOKEN"
+
+
+def command(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port to listen at; 0 takes any that is free.", min=0, max=65535)
+    ] = 8080,
+    url: Annotated[
+        str | None, typer.Option(help="How clients reach the server, where that is not what they say.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help=f"Only who brings this token may read; else {VARIABLE}, else everybody."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="A web site whose scripts may read, or *; may be repeated.")
+    ] = None,
+    drain: Annotated[int, typer.Option(help="Seconds that downloads have to end at SIGTERM.", min=0)] = 30,
+    connections: Annotated[int, typer.Option(help="So many clients at once at most.", min=1)] = 16_384,
+    access_log: Annotated[
+        bool, typer.Option("--access-log/--no-access-log", help="One line of JSON per request on stderr.")
+    ] = True,
+) -> None:
+    """Serve the registry over HTTP, for reading: questions of apps, and the tree as a remote at this URL.
+
+    GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer as reg ls and reg resolve --json do;
+    /openapi.json describes all of it, /metrics and /healthz are for operators. Ends at SIGTERM or Ctrl-C.
+    """
+    from onnxreg.registry.support.home import default_root
+
+    session: Session = context.obj
+    root = session.registry or default_root()
+    with needs("serve", "reg serve"):
+        from onnxreg.registry.server import request_log, server
+        from onnxreg.registry.server.served_registry import ServedRegistry
+        from onnxreg.registry.server.settings import Limits, Settings
+    settings = Settings(_token(token_file), tuple(cors or ()), _public(url), drain)
+    place = ServedRegistry.open(root)
+    listener = server.listen(host, port)
+    if settings.token is None and not server.is_loopback(listener):
+        typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
+    warn_unfinished(session, place)
+    session.say(f"serving {root} at {server.url_of(listener)}")
+    sys.stdout.flush()
+    server.serve(
+        place,
+        listener,
+        settings,
+        Limits(connections=connections),
+        request_log.to_stderr if access_log else None,
+    )
+
+
+def _token(file: Path | None) -> str | None:
+    """The token that the file or the environment holds. InputError where it cannot be a token."""
+    if file is None:
+        found = os.environ.get(VARIABLE)
+        where = VARIABLE
+    else:
+        where = str(file)
+        found = read_given(file).decode("utf-8", "replace").strip()
+    if found is not None and (not found or not found.isascii() or not found.isprintable() or " " in found):
+        raise InputError(f"{where} holds no token", "a token is printable ASCII without spaces")
+    return found
+
+
+def _public(url: str | None) -> str | None:
+    if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
+        raise InputError("the URL holds credentials, which every answer would show", "leave them out")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InputError(f"not a URL: {url[:80]!r}", "write https://host, or https://host/path")
+    return None if url is None else url.rstrip("/")

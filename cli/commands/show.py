@@ -1,0 +1,72 @@
+"""`reg show`: one version, as its manifest tells it, or how fast it ran."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json, RefArgument, RemoteOption
+from onnxreg.cli.render import manifest_view, output
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.schema.formats.benchmark import BenchmarkDocument
+
+EXAMPLES = (
+    "reg show acme/pii-small",
+    "reg show acme/pii-small:1.2.0 --json > openmed-onnx.json",
+    "reg show acme/pii-small --remote origin",
+    "reg show acme/digits:1.0.0 --benchmark",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    remote: RemoteOption = None,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="How fast it ran, where that is on record.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a version holds: its artifacts, certification, checks and files.
+
+    Where only some of the artifacts are held here, the version is partial, and a column says which.
+
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
+    `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
+    """
+    from onnxreg.registry.read.versions import read_version
+
+    session: Session = context.obj
+    if benchmark:
+        from onnxreg.registry.gates.benchmarks import read_benchmarks
+
+        _show_benchmarks(session, str(ref), read_benchmarks(session.place(remote), Ref.parse(ref)), as_json)
+        return
+    found = read_version(session.place(remote), Ref.parse(ref))
+    if as_json:
+        output.write_bytes(found.data)
+        return
+    manifest = found.manifest
+    session.say(str(found.ref), f"manifest {found.digest}", *manifest_view.facts(manifest))
+    if found.held is not None:
+        session.say(f"held     partial: reg pull {found.ref} fetches the rest")
+    session.say("", *manifest_view.artifacts(manifest, found.held))
+    doubts = list(manifest_view.later(manifest, found.attested))
+    if doubts:
+        session.say("", *doubts)
+    for part in (manifest_view.remarks, manifest_view.checks, manifest_view.files):
+        lines = list(part(manifest))
+        if lines:
+            session.say("", *lines)
+
+
+def _show_benchmarks(session: Session, ref: str, found: "list[BenchmarkDocument]", as_json: bool) -> None:
+    if as_json:
+        output.write_json({"ref": ref, "benchmarks": [each.to_json() for each in found]})
+        return
+    if not found:
+        session.say(f"no benchmark of {ref} is on record")
+    for each in found:
+        session.say(*manifest_view.benchmark(each))

@@ -1,0 +1,52 @@
+"""`reg sign`: a signature on a version."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Reason, RefArgument
+
+EXAMPLES = (
+    "reg sign acme/pii-small:1.2.0",
+    "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
+    "reg sign acme/pii-small:1.2.0 --key models --bundle ./pii-small.sig",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: RefArgument,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Which of your keys; default: ONNXREG_SIGNING_KEY, else the only one you have."),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a bundle for model_signing to this file, or to model.sig in this directory."
+        ),
+    ] = None,
+    reason: Reason = None,
+) -> None:
+    """Sign a version: its manifest's digest, and with it every file, the recipe and the certificates.
+
+    The signature is a DSSE envelope with an in-toto statement. It is kept as a blob, an event attests it, and it travels
+    with the version on every push and pull. To sign it twice with one key is as good as once.
+
+    With --bundle nothing is added to the registry: a file is written by which `model_signing verify key` (OpenSSF) checks a
+    directory that `reg pull --output` wrote. It wants a key of kind ecdsa-p256.
+    """
+    from onnxreg.registry.signing.signer import signing_key
+
+    session: Session = context.obj
+    registry = session.open()
+    private = signing_key(key)
+    if bundle is not None:
+        path = bundle / "model.sig" if bundle.is_dir() else bundle
+        published = registry.sign_bundle(ref, private, path)
+        session.say(f"signed the files of {published.ref} in {path}")
+        return
+    found = registry.sign(ref, private, reason)
+    session.say(f"signed {found.ref} with key {private.public.id[:12]}")

@@ -1,0 +1,157 @@
+"""`reg trust`: whose signatures count, and what was seen of registries."""
+
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+
+EXAMPLES = (
+    "reg trust show",
+    "reg trust add release-2026 ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
+    "reg trust add lab ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo= --model 'lab/*'",
+    "reg trust require 'acme/*' --lines --versions --key release-2026",
+    "reg trust revoke release-2025 --reason 'laptop stolen'",
+    "reg trust reset origin acme/pii-small",
+    "reg trust reset ./share",
+)
+
+Name = Annotated[str, typer.Argument(help="Your name for the key.")]
+
+
+def show(context: typer.Context, as_json: Json = False) -> None:
+    """Show the trusted keys, what must be signed, and of which registries a head is known.
+
+    With --json: {file, keys: [{name, kind, keyid, public, models, revoked}], require: [{models, registry, lines, since,
+    versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq, head}]}; revoked is null or {date, reason}.
+    """
+    from onnxreg.registry.support.home import trust_file
+    from onnxreg.registry.trust.read_trust_file import load_trust
+    from onnxreg.registry.trust.summary import heads_json, keys_json, requirements_json
+
+    session: Session = context.obj
+    trust = load_trust()
+    keys, needs, heads = keys_json(trust), requirements_json(trust), heads_json(session.heads())
+    if as_json:
+        output.write_json({"file": str(trust_file()), "keys": keys, "require": needs, "heads": heads})
+        return
+    session.table(
+        ("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"),
+        [
+            (
+                key["name"],
+                key["kind"],
+                key["keyid"][:12],
+                ", ".join(key["models"]),
+                key["revoked"]["reason"] if key["revoked"] else "",
+            )
+            for key in keys
+        ],
+    )
+    for need in needs:
+        what = [word for word in ("lines", "versions") if need[word]]
+        session.say(f"must be signed: {' and '.join(what)} of {', '.join(need['models'])}")
+    session.table(
+        ("REGISTRY", "MODEL", "SEQ", "HEAD"),
+        [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
+    )
+    if not keys:
+        session.say(f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}")
+
+
+def add(
+    context: typer.Context,
+    name: Name,
+    key: Annotated[str, typer.Argument(help="The public key, as `reg key show` prints it.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Only for models of this name or pattern; may be repeated."),
+    ] = None,
+) -> None:
+    """Trust a key: its signatures count from now on. Make sure by another way that it is whose you think."""
+    from onnxreg.registry.trust.edit import add_key
+
+    session: Session = context.obj
+    path = add_key(name, key, models or ())
+    session.say(f"{name} is trusted; see {path}, where you also say what must be signed")
+
+
+def require(
+    context: typer.Context,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names or patterns of models; default: every model.", metavar="[NAME]..."),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line of their logs is signed.")] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="Every version that is resolved, pulled or run is signed.")
+    ] = False,
+    keys: Annotated[
+        list[str] | None, typer.Option("--key", help="By this key, by your name for it; may be repeated.")
+    ] = None,
+    from_now: Annotated[
+        bool,
+        typer.Option(
+            "--from-now", help="Lines up to the heads that you know now need no signature; with --lines."
+        ),
+    ] = False,
+) -> None:
+    """Demand signatures. What is not signed so is refused (exit status 4).
+
+    With --from-now the last known line of each log is written down with its digest: a log without that very line is refused.
+    """
+    from onnxreg.registry.trust.edit import add_requirement
+
+    session: Session = context.obj
+    path, known = add_requirement(
+        models or (), session.heads(), lines=lines, versions=versions, keys=keys or (), from_now=from_now
+    )
+    since = f"; {output.counted(known, 'known log')} from the next line on" if from_now else ""
+    session.say(f"{path} demands signatures of {', '.join(models or ('every model',))}{since}")
+
+
+def revoke(
+    context: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why.")],
+) -> None:
+    """No longer trust a key. What it signed in logs as you know them now still counts; nothing else does.
+
+    If it was stolen before you last looked, take the lines `until` out of the trust file by hand.
+    """
+    from onnxreg.registry.trust.edit import revoke_key
+
+    session: Session = context.obj
+    path, kept = revoke_key(name, reason, session.heads())
+    session.say(
+        f"{name} is revoked in {path}; what {output.counted(kept, 'known log')} held until now still counts"
+    )
+
+
+def reset(
+    context: typer.Context,
+    place: Annotated[
+        str, typer.Argument(help="A remote (name, path or URL) or a registry id.", metavar="REMOTE|ID")
+    ],
+    name: Annotated[str | None, typer.Argument(help="Only this model.", metavar="[NAME]")] = None,
+) -> None:
+    """Forget what was seen of a registry, after a backup of it was restored: its next answer is believed as the first was.
+
+    Without a NAME also where it was, after it was removed or another one was put in its place: what is found there next is
+    taken for a new one.
+
+    This gives up the proof that it went back, was rewritten or replaced. Ask first whoever runs it.
+    """
+    session: Session = context.obj
+    remotes = session.remotes()
+    registry_id = remotes.id_of(place)
+    forgotten = session.heads().reset(registry_id, name)
+    places = remotes.unpin(registry_id) if name is None else []
+    for each in forgotten:
+        session.say(f"forgot the head of {each}: a rollback or fork before now can no longer be noticed")
+    for url in places:
+        session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
+    if not forgotten and not places:
+        session.say("nothing was known of it")

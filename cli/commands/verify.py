@@ -1,0 +1,117 @@
+"""`reg verify`: reading everything again, and repairing what is damaged."""
+
+from collections.abc import Iterable
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.options.completion import complete_ref
+from onnxreg.cli.options.shared import Json
+from onnxreg.cli.render import output
+from onnxreg.schema.core.errors import InputError, IntegrityError
+
+if TYPE_CHECKING:
+    from onnxreg.registry.maintain.verification import Damage
+
+EXAMPLES = (
+    "reg verify",
+    "reg verify acme/pii-small:1.2.0 --json",
+    "reg verify --repair --from /mnt/share/models",
+    "reg verify --remote origin",
+    "reg verify --signatures acme/pii-small:1.2.0",
+    "reg verify --remote s3://models/prod --repair --from /mnt/backup/models",
+)
+
+
+def command(
+    context: typer.Context,
+    ref: Annotated[
+        str | None,
+        typer.Argument(help="Only this model or version.", metavar="[REF]", autocompletion=complete_ref),
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put good copies in place of what is damaged.")
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Where good copies are; without it the sole remote, or the one called origin."
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            help="Verify this remote (a name, path or URL) instead; good copies are here, by default."
+        ),
+    ] = None,
+    signatures: Annotated[
+        bool,
+        typer.Option(
+            "--signatures", help="Only list who signed which version or evaluation, and check that."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Read every byte and every log line again, and list all damage. Damage that is left is exit status 4.
+
+    With --repair: blobs come from any registry that has them; a log only from a mirror, and no line of it that can be
+    read here is lost; an index that only differs from its log is made anew from it; a damaged blob that nothing refers to
+    is deleted. Files that belong to no registry are left alone. A damaged index file is kept aside in this registry's
+    local/damaged.
+
+    With --remote every byte of that registry is fetched. What a web server has is verified model by model: it lists none.
+
+    History is held against what you saw before, and signatures against your trust file (`reg trust show`). With
+    --signatures only those on versions and on later evaluations of them are listed: an invalid one, and one that
+    the trust file demands and that is missing, is exit status 4. With
+    --json then: {ok, versions: [{name, version, manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact,
+    state, status, keyid, key, seq}]}]}.
+
+    With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}]}, of the state
+    after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
+    """
+    if source is not None and not repair:
+        raise InputError("--from says where a repair fetches from", "add --repair")
+    session: Session = context.obj
+    registry, place = session.with_remote(remote)
+    if signatures:
+        if repair:
+            raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
+        from onnxreg.cli.reports import signature_table as listing
+
+        listing.run(session, registry, place, ref, as_json)
+        return
+    with session.progress("verifying", as_json) as progress:
+        if repair:
+            repaired = registry.repair(ref, source, progress, place)
+            report, done = repaired.report, repaired.done
+        else:
+            report, done = registry.verify(ref, progress, place), []
+    if as_json:
+        fixed = {"repaired": [damage.to_json() for damage in done]} if repair else {}
+        output.write_json({**report.to_json(), **fixed})
+    else:
+        session.table(("REPAIRED", "WHERE", "WHAT"), _rows(done))
+        session.table(("DAMAGE", "WHERE", "WHAT"), _rows(report.damages))
+        counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))
+        read = ", ".join(output.counted(count, noun) for count, noun in counts)
+        session.say(
+            f"read {read}, {output.size(report.size)}: {'damaged' if report.damages else 'all intact'}"
+        )
+    if report.damages:
+        left = " left" if repair else ""
+        where = f"--remote {quote(remote)} " if remote is not None else ""
+        raise IntegrityError(
+            f"{output.counted(len(report.damages), 'damage')}{left} in {(place or registry.store).url}",
+            "each line says why it stays"
+            if repair
+            else "each line says what to do: no copy mends a history"
+            if all(damage.kind == "history" for damage in report.damages)
+            else f"reg verify {where}--repair --from REMOTE fetches good copies",
+        )
+
+
+def _rows(damages: "Iterable[Damage]") -> list[tuple[str, str, str]]:
+    return [(damage.kind, damage.name, damage.detail) for damage in damages]

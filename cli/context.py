@@ -1,0 +1,161 @@
+"""What the global options say, and how every verb opens its registry and talks."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.render import output
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.remotes import Remotes
+    from onnxreg.registry.registry import Registry
+    from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+    from onnxreg.registry.transfer.copy import Progress
+    from onnxreg.registry.trust.rollback import CheckpointStore, StaleNotice
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of `reg`.
+
+    `registry` is the directory of `--registry`, None for the default one; `max_age` the most seconds that what is
+    known of a remote may be old, None for any; `as_json` holds where stdout and stderr are read by programs.
+    """
+
+    registry: Path | None = None
+    quiet: bool = False
+    max_age: int | None = None
+    as_json: bool = False
+    _told: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
+
+    def limited(self, max_age: str | None) -> "Session":
+        """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
+        wanted = max_age or os.environ.get("REG_MAX_AGE")
+        if not wanted:
+            return self
+        from onnxreg.schema.core.durations import parse_duration
+
+        return replace(self, max_age=parse_duration(wanted))
+
+    def open(self, create: bool | None = False) -> "Registry":
+        """The registry. NotFoundError where there is none, unless one is to be made, or (None) none is needed."""
+        from onnxreg.registry.registry import Registry
+
+        registry = Registry(self.registry, create)
+        registry.heads = self.heads()
+        return registry
+
+    def place(
+        self, remote: str | None = None, offline: bool = False, watched: bool = True
+    ) -> "RegistryReader":
+        """The registry, or a remote of it, for reading. Light: for the verbs that must start at once.
+
+        `offline`: the remote as it was last seen; how long ago that was is said on stderr. What is not `watched` is the
+        registry itself, not held against known heads.
+        """
+        from onnxreg.registry.store.directory.directory import DirectoryRegistry
+        from onnxreg.registry.support.home import default_root
+
+        root = self.registry or default_root()
+        if remote is None and not offline:
+            from onnxreg.registry.trust.checked_source import CheckedReader
+
+            own = DirectoryRegistry.open(root)
+            return CheckedReader(own, self.heads()) if watched else own
+        from onnxreg.registry.read.remotes import Remotes
+
+        self._tell_waiting()
+        return Remotes.load(DirectoryRegistry(root)).read(remote, offline, self._tell_age, self.heads())
+
+    def _tell_waiting(self) -> None:
+        """On a terminal, say which server does not answer."""
+        if not self.quiet and sys.stderr.isatty():
+            from onnxreg.registry.store.net import pending
+
+            pending.tell = lambda text: print(output.printable(text), file=sys.stderr)
+
+    def heads(self) -> "CheckpointStore":
+        """The known heads of the user; what is told of them goes to stderr."""
+        from onnxreg.registry.trust.rollback import CheckpointStore
+
+        return CheckpointStore(stale=self._tell_stale, warn=self.warn)
+
+    def _tell_stale(self, found: "StaleNotice") -> None:
+        what = (found.url, found.name, found.lines)
+        if what not in self._told:
+            lacks, age = output.counted(found.lines, "event"), output.age(found.seconds)
+            self.warn(f"stale: {found.url} lacks the last {lacks} of {found.name}, seen elsewhere {age} ago")
+        self._told.add(what)
+        self._check_age(found.name, found.seconds)
+
+    def warn(self, message: str) -> None:
+        """A line on stderr; with `as_json` it is `{"warning": message}`."""
+        if not self.quiet:
+            told = {"warning": message.removeprefix("warning: ")}
+            print(json.dumps(told) if self.as_json else message, file=sys.stderr)
+
+    def _tell_age(self, name: str, age: float) -> None:
+        self.warn(f"offline: {name} as it was {output.age(age)} ago")
+        self._check_age(name, age)
+
+    def _check_age(self, name: str, age: float) -> None:
+        """GateError where what is known of a model is older than it may be."""
+        if self.max_age is not None and age > self.max_age:
+            from onnxreg.schema.core.errors import GateError
+
+            raise GateError(
+                f"what is known of {name} is {output.age(age)} old, at most {output.age(self.max_age)} is allowed",
+                "ask a place that is up to date, or allow more with --max-age",
+            )
+
+    def remotes(self) -> "Remotes":
+        """The configured remotes, of a registry that need not be there."""
+        from onnxreg.registry.read.remotes import Remotes
+        from onnxreg.registry.store.directory.directory import DirectoryRegistry
+        from onnxreg.registry.support.home import default_root
+
+        return Remotes.load(DirectoryRegistry(self.registry or default_root()))
+
+    def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
+        """The registry, and a remote of it to be worked on; for that there need be no registry here, and none is made."""
+        registry = self.open(create=False if remote is None else None)
+        return registry, None if remote is None else registry.remotes.open(remote)
+
+    def check_target(self, directory: Path) -> Path:
+        """The folder that a version written there goes into: `exports/` of a run directory, else that directory.
+
+        InputError where that would destroy something else; asked before the work begins.
+        """
+        from onnxreg.registry.support.home import default_root
+        from onnxreg.registry.transfer.export_files import check_target
+        from onnxreg.registry.transfer.run_directory import folder_in
+
+        folder = folder_in(directory)
+        check_target(folder, self.registry or default_root())
+        return folder
+
+    def say(self, *lines: str) -> None:
+        """Lines for people, on stdout."""
+        if not self.quiet:
+            for line in lines:
+                print(line)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        self.say(*output.table(header, rows))
+
+    def progress(self, what: str, as_json: bool) -> "AbstractContextManager[Progress]":
+        """A bar on stderr while something long is under way; nothing where no person watches."""
+        from onnxreg.cli.render.progress import shown
+
+        return shown(what, silent=self.quiet or as_json)
+
+    def steps(self, as_json: bool) -> "AbstractContextManager[Callable[[str], None]]":
+        """Is told the steps of a conversion; shows them on stderr."""
+        from onnxreg.cli.render.progress import steps
+
+        return steps(silent=self.quiet or as_json)

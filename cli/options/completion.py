@@ -1,0 +1,83 @@
+"""What a shell is told when Tab is pressed: models, their tags, channels and remotes. No place for an error."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from onnxreg.cli import COMPLETES
+from onnxreg.cli.context import Session
+from onnxreg.schema.core.errors import RegError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.log.state import State
+
+BASH = "complete_bash"
+MODEL = "_REG_COMPLETE_MODEL"
+"""The variable that holds what stands before the colon of the word that bash completes."""
+
+
+def join_words() -> list[str]:
+    """The words before the one that is completed.
+
+    Bash takes a colon for a word of its own, and wants to hear what comes behind it. So NAME:TAG is joined again where
+    typer looks for it; of the word that is completed only TAG is left there.
+    """
+    if os.environ.get(COMPLETES) != BASH:
+        return os.environ.get("_TYPER_COMPLETE_ARGS", "").split(" ")[1:-1]
+    given = os.environ.get("COMP_WORDS", "")
+    between = "\n" if "\n" in given else " "  # what typer's script sets IFS to
+    joined = re.sub(f"{between}(:+)(?:{between}|$)", r"\1", given)
+    place = int(os.environ.get("COMP_CWORD", "0")) - (given.count(between) - joined.count(between))
+    words = joined.split(between)
+    if place < len(words) and ":" in words[place]:
+        os.environ[MODEL], _, words[place] = words[place].partition(":")
+    os.environ.update(COMP_WORDS=between.join(words), COMP_CWORD=str(place))
+    return words[1:place]
+
+
+def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The models of the registry."""
+    with suppress(RegError, OSError):
+        names = _session(context).place(watched=False).names()
+        yield from (name for name in names if name.startswith(incomplete))
+
+
+def complete_ref(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The models of the registry; behind a colon the channels and versions of one."""
+    name, colon, _ = incomplete.partition(":")
+    model = os.environ.get(MODEL)
+    if not colon and model is None:
+        yield from complete_name(context, incomplete)
+        return
+    before = f"{name}:" if model is None else ""
+    with suppress(RegError, OSError):
+        state = _state(context, name if model is None else model)
+        tags = [*state.channels, *map(str, sorted(state.versions, reverse=True))]
+        yield from (f"{before}{each}" for each in tags if f"{before}{each}".startswith(incomplete))
+
+
+def complete_channel(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The channels of the model that the REF before names."""
+    with suppress(RegError, OSError):
+        channels = _state(context, str(context.params.get("ref")).partition(":")[0]).channels
+        yield from (each for each in channels if each.startswith(incomplete))
+
+
+def complete_remote(context: typer.Context, incomplete: str) -> Iterator[str]:
+    """The names of the configured remotes."""
+    with suppress(RegError, OSError):
+        yield from (name for name in _session(context).remotes().urls if name.startswith(incomplete))
+
+
+def _session(context: typer.Context) -> Session:
+    return Session(context.find_root().params.get("registry"))
+
+
+def _state(context: typer.Context, name: str) -> "State":
+    from onnxreg.registry.log.lookup import read_state
+
+    return read_state(_session(context).place(watched=False), name)

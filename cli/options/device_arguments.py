@@ -1,0 +1,60 @@
+"""Devices on the command line: the name of a preset, or a file that holds one device or an array of them."""
+
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.presets import preset
+
+FILE = "operators_file"
+"""In a file, instead of `operators`: where the operator config lies, from the file's own directory."""
+
+
+def read_device(place: str) -> Device:
+    """One device. InputError where it is none, or several; NotFoundError where there is no such file."""
+    devices = read_devices(place)
+    if len(devices) != 1:
+        raise InputError(f"{place} holds {len(devices)} devices", "name a file that holds one")
+    return devices[0]
+
+
+def read_devices(place: str) -> list[Device]:
+    """The devices that a word means. InputError, naming the file and the device, where one cannot be read;
+    NotFoundError where there is no such file."""
+    path = Path(place)
+    if not path.is_file():
+        if path.suffix == ".json" or "/" in place:
+            raise NotFoundError(
+                f"there is no device file {place}",
+                "check the path; `reg devices` lists presets that need none",
+            )
+        return [preset(place)]
+    found = canonical.decode(path.read_bytes(), place)
+    if not isinstance(found, list):
+        return [_device(found, path, path.stem, place)]
+    return [
+        _device(each, path, f"{path.stem}[{index}]", f"{place}[{index}]") for index, each in enumerate(found)
+    ]
+
+
+def _device(value: Any, path: Path, name: str, where: str) -> Device:
+    """A device without a name is called after its file."""
+    try:
+        if isinstance(value, dict):
+            value = {"name": name} | value
+            if FILE in value:
+                value["operators"] = _operators(value.pop(FILE), path)
+        return Device.read(value)
+    except InputError as error:
+        raise InputError(f"{where}: {error.message}", error.hint) from error
+
+
+def _operators(place: Any, path: Path) -> str:
+    if not isinstance(place, str):
+        raise InputError(f"{FILE} is not a path")
+    try:
+        return (path.parent / place).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{FILE}: {place} cannot be read", "the path starts at the device file") from error

@@ -1,0 +1,115 @@
+"""How help looks: paragraphs that flow, plain words for the kinds of values, examples that can be copied.
+
+rich is imported where help is shown: every verb but the fastest comes through here.
+"""
+
+import inspect
+import re
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from onnxreg.cli.options.usage_errors import usage_of
+
+HEADING = "[bold]Examples[/bold]"
+KINDS = {
+    "bool": "",
+    "int": "NUMBER",
+    "int range": "NUMBER",
+    "float": "NUMBER",
+    "path": "PATH",
+    "Path": "PATH",
+}
+"""What typer calls the type of an option's value, and what people do. Whatever is not here is TEXT."""
+
+MARGIN = 4
+"""The columns beside an example, and those of the backslash at its end."""
+
+
+def epilog(examples: Sequence[str]) -> str:
+    """The examples as typer keeps them, one in a paragraph; `VerbCommand` and `VerbGroup` show them."""
+    return "\n\n".join((HEADING, *(f"$ {line}" for line in examples)))
+
+
+def flowing(text: str) -> str:
+    """Paragraphs without the line breaks of the source: the terminal folds them where it ends."""
+    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(text).split("\n\n"))
+
+
+def folded(example: str, width: int) -> str:
+    """A command line in lines of so many columns, which a shell reads as one.
+
+    What is quoted stays whole, and an option stays with its value.
+    """
+    whole = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda found: found[0].replace(" ", "\0"), example)
+    lines = wrap(whole, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
+    return " \\\n".join(lines).replace("\0", " ")
+
+
+class VerbCommand(TyperCommand):
+    """A command whose help is made for reading, and whose errors point to it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with usage_of(ctx):
+            return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        examples = _prepare(self, ctx)
+        super().format_help(ctx, formatter)
+        _print(examples)
+
+
+class VerbGroup(TyperGroup):
+    """The same of a group."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with usage_of(ctx):
+            return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        examples = _prepare(self, ctx)
+        for command in self.commands.values():
+            command.help = _plain(command.help)
+        super().format_help(ctx, formatter)
+        _print(examples)
+
+
+def _prepare(command: Any, context: Any) -> list[str]:
+    """Put everything into our form, and take the examples out: typer would fold them, and fill their lines with blanks."""
+    from rich.markup import escape
+
+    command.help = _plain(command.help)
+    for parameter in command.get_params(context):
+        parameter.help = escape(parameter.help or "")
+        if not any(opt.strip() for opt in parameter.opts):
+            parameter.opts, parameter.secondary_opts = parameter.secondary_opts, []
+        kind = "" if parameter.param_type_name == "argument" else kind_of(parameter.display_type(context))
+        parameter.display_type = lambda ctx, kind=kind: kind
+    examples = (command.epilog or HEADING).split("\n\n")[1:]
+    command.epilog = None
+    return examples
+
+
+def _print(examples: Sequence[str]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(f" {HEADING}\n")
+    for example in examples:
+        for line in folded(example, console.width - MARGIN).splitlines():
+            console.print(f" {line}", markup=False, no_wrap=True, overflow="ignore")
+    console.print()
+
+
+def _plain(text: str | None) -> str:
+    from rich.markup import escape
+
+    return escape(flowing(text or ""))
+
+
+def kind_of(shown: str) -> str:
+    """What stands for a value of the type that typer shows: `<list[str]>` is TEXT: that it may be repeated, its help says."""
+    name = shown.strip("<>").removeprefix("list[").removesuffix("]")
+    return KINDS.get(name, "TEXT")

@@ -1,0 +1,71 @@
+"""The arguments and options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxreg.cli.options.completion import complete_channel, complete_name, complete_ref, complete_remote
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; a failure is JSON on stderr.")]
+RefArgument = Annotated[
+    str,
+    typer.Argument(
+        help="NAME[:TAG][@sha256:...]; without a tag the newest version.",
+        metavar="REF",
+        autocompletion=complete_ref,
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(help="The model.", metavar="NAME", autocompletion=complete_name)]
+RemoteArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="A remote's name, a path or a URL; without it the sole remote, or the one called origin.",
+        metavar="[REMOTE]",
+        autocompletion=complete_remote,
+    ),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Read this remote (a name, path or URL) instead of the registry.", autocompletion=complete_remote
+    ),
+]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="What was last seen of the remote, without asking it; says how old it is."
+    ),
+]
+MaxAge = Annotated[
+    str | None,
+    typer.Option(
+        help="The oldest answer that is allowed: 12h, 7d. Older is exit status 8. Default: REG_MAX_AGE.",
+        metavar="DURATION",
+    ),
+]
+NewName = Annotated[str, typer.Option(help="The model's name: NAME or ORG/NAME.")]
+NewVersion = Annotated[
+    str | None, typer.Option(help="A SemVer version; without it the next patch, or 0.1.0.")
+]
+Output = Annotated[
+    Path | None, typer.Option(help="Write the files here too: a new directory, or an earlier export.")
+]
+ChannelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="The channel, such as stable; a version never moves.",
+        metavar="CHANNEL",
+        autocompletion=complete_channel,
+    ),
+]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Run this code, which a recipe names: module:function of what is installed, or file.py. Not remembered.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
+Precision = Annotated[str | None, typer.Option(help="Only artifacts of this precision.")]
+Reason = Annotated[str | None, typer.Option(help="Why, for the log.")]

@@ -1,0 +1,132 @@
+"""What commands print: JSON, aligned columns, sizes. Light, so that the fast lane can use all of it."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from onnxreg.schema.core import numbers
+
+size, counted = numbers.size, numbers.counted
+
+COLOURS = {
+    **dict.fromkeys(("certified", "pass", "kept"), "32"),
+    **dict.fromkeys(
+        ("unknown", "degrading", "hint", "yanked", "partial", "expired", "purged", "stopped"), "33"
+    ),
+    **dict.fromkeys(("refused", "fail", "failed", "breaking", "error", "damaged", "missing", "broken"), "31"),
+    **dict.fromkeys(("info", "cosmetic"), "2"),
+}
+"""Words that have a colour (an ANSI number) wherever they stand alone."""
+
+NUMBERS = frozenset(
+    {"SIZE", "SEQ", "VERSIONS", "EVENTS", "BLOBS", "VALUE", "LIMIT", "SAMPLES", "UNIQUE", "SHARED"}
+)
+"""Columns that are aligned to the right."""
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2)
+
+
+def write_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json_text(value))
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of it or nothing; a file that is right already is not touched."""
+    from onnxreg.registry.support.disk import host_errors
+
+    with host_errors(f"writing {path}"):
+        if path.is_file() and path.read_bytes() == data:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_bytes(data)
+        fresh.replace(path)
+
+
+def write_bytes(data: bytes) -> None:
+    """Exactly these bytes on stdout; a newline after them only where a person reads."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
+    sys.stdout.buffer.flush()
+
+
+def printable(text: str) -> str:
+    """Text from a stranger's document without what would move a terminal's cursor or change its colours."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def paint(word: str, stream: TextIO | None = None) -> str:
+    """The word in its colour, where the stream is a terminal and the user wants colours (https://no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if plain or word.strip() not in COLOURS or not (stream or sys.stdout).isatty():
+        return word
+    return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
+
+
+def folded(line: str, indent: str, stream: TextIO | None = None) -> str:
+    """The line between words in as many as a terminal needs, further ones indented; elsewhere as it is."""
+    if not (stream or sys.stdout).isatty():
+        return line
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    width = get_terminal_size().columns
+    lines = wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Aligned columns with a header; a column that is empty in every row is left out. No rows, no lines.
+
+    On a terminal that is too narrow the widest columns are folded.
+    """
+    body = [[printable(str(cell)) for cell in row] for row in rows]
+    shown = [index for index in range(len(header)) if any(row[index] for row in body)]
+    lines: list[Sequence[str]] = [[row[index] for index in shown] for row in [header, *body] if body]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = _room()
+    if room is not None and sum(widths) + 2 * len(widths) - 2 > room:
+        from onnxreg.cli.render import columns
+
+        widths = columns.fitted(lines, room)
+        lines = [line for row in lines for line in columns.folded(row, widths)]
+    right = [header[index] in NUMBERS for index in shown]
+    for line in lines:
+        yield "  ".join(map(_pad, line, widths, right)).rstrip()
+
+
+def _room() -> int | None:
+    """How many columns the terminal has that stdout is; None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    return paint(cell.rjust(width) if right else cell.ljust(width))
+
+
+def age(seconds: float) -> str:
+    """How long ago, for people: the largest unit that fits, `3 hours`"""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            return counted(int(seconds // length), unit)
+    return counted(int(seconds), "second")
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min 05 s`, `2 h 10 min`"""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

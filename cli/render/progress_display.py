@@ -1,0 +1,121 @@
+"""What a person sees on a terminal while work is under way. Only imported where there is one."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich import progress as bars
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.text import Text
+
+from onnxreg.cli.render import output
+from onnxreg.registry.store.net import pending
+from onnxreg.registry.transfer.copy import WORKERS, Progress
+
+BESIDE = 46
+"""Columns that the figures of the whole and a short bar take."""
+CONTROL_C = "^C "
+"""What a terminal writes behind the last line when the user presses it: it must not begin another one."""
+
+
+class ProgressDisplay(Progress):
+    """Draws the files under way, at most `lines` of them, below them the whole."""
+
+    def __init__(self, what: str, width: int, lines: int) -> None:
+        self._room = max(width - BESIDE, 8)
+        self._planned = 0
+        self._free = threading.Semaphore(lines)
+        self._files = bars.Progress(_text(), bars.BarColumn(20), bars.DownloadColumn(), expand=False)
+        self._all = bars.Progress(
+            _text(),
+            bars.BarColumn(None),
+            bars.DownloadColumn(),
+            bars.TransferSpeedColumn(),
+            bars.TimeRemainingColumn(compact=True),
+            expand=True,
+        )
+        self._task = self._all.add_task(_fit(what, self._room), total=None)
+        self.lines = Constrain(Group(self._files, self._all, Waiting()), width - len(CONTROL_C))
+
+    def plan(self, files: int, size: int) -> None:
+        self._planned += size
+        self._all.update(self._task, total=self._planned)
+
+    def step(self, what: str) -> None:
+        self._all.update(self._task, description=_fit(what, self._room))
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        if not self._free.acquire(blocking=False):
+            yield self._moved
+            return
+        task = self._files.add_task(f"  {_fit(path, self._room - 2)}", total=size)
+
+        def moved(count: int) -> None:
+            if task in self._files.task_ids:
+                self._files.advance(task, count)
+            self._moved(count)
+
+        try:
+            yield moved
+        finally:
+            self._files.remove_task(task)
+            self._free.release()
+
+    def _moved(self, count: int) -> None:
+        self._all.advance(self._task, count)
+
+
+class Waiting:
+    """A line on the server that is waited for, if there is one."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = pending.shown()
+        if shown:
+            yield Text(output.printable(shown), overflow="ellipsis", no_wrap=True)
+
+
+def _text() -> bars.TextColumn:
+    return bars.TextColumn("{task.description}", markup=False)
+
+
+def _fit(text: str, width: int) -> str:
+    """The end of a text that is too long: there a path differs from others."""
+    text = output.printable(text)
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+@contextmanager
+def files_drawn(what: str) -> Iterator[Progress]:
+    """A line for each file under way and one for the whole, gone when the work is done."""
+    console = Console(stderr=True)
+    drawn = ProgressDisplay(what, console.width, min(WORKERS, max(console.height - 2, 1)))
+    with Live(drawn.lines, console=console, transient=True, refresh_per_second=10):
+        yield drawn
+
+
+@contextmanager
+def steps_drawn() -> Iterator[Callable[[str], None]]:
+    """A spinner, what it is told and the time, gone when the work is done."""
+    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("", total=None)
+        yield lambda step: drawn.update(task, description=step)
+
+
+@contextmanager
+def count_drawn(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Told of each piece of work that ended, in lines, which stay above a bar of `total`."""
+    console = Console(stderr=True)
+    columns = (_text(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=console, transient=True) as drawn:
+        task = drawn.add_task(what, total=total)
+
+        def tell(*lines: str) -> None:
+            text = "\n".join(map(output.printable, lines))
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            drawn.advance(task)
+
+        yield tell

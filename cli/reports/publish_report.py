@@ -1,0 +1,73 @@
+"""What `export`, `import` and `add` say of the version they made, or found to be there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.render import output
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.registry.registry import Registry
+
+
+def write_out(registry: "Registry", published: "PublishedVersion", out: Path | None) -> None:
+    """The files of a version too, where they are asked for; an error says that the version was published."""
+    if out is None:
+        return
+    from onnxreg.cli.errors import still
+
+    done = f"published {published.ref}" if published.new else f"nothing new: this is {published.ref}"
+    with still(done):
+        registry.write_out(Ref(published.name, digest=published.digest), out)
+
+
+def announce(
+    session: Session, published: "PublishedVersion", as_json: bool, out: Path | None = None, **more: Any
+) -> None:
+    """The outcome for people, or `{ref, name, version, digest, manifest, output}` and whatever `more` holds."""
+    if as_json or not published.new:
+        unchanged(session, published.ref, published.digest, published.data, as_json, out, **more)
+        return
+    from onnxreg.cli.render import manifest_view
+
+    session.say(f"published {published.ref}", f"manifest {published.digest}", "")
+    session.say(*manifest_view.artifacts(published.manifest))
+    for part in (manifest_view.remarks, manifest_view.translation):
+        lines = list(part(published.manifest))
+        if lines:
+            session.say("", *lines)
+    _say_written(session, out)
+
+
+def unchanged(
+    session: Session,
+    ref: Ref,
+    digest: Digest,
+    data: bytes,
+    as_json: bool,
+    out: Path | None = None,
+    **more: Any,
+) -> None:
+    """The same where nothing had to be published. Light: the manifest, of which `data` is the document, is not read."""
+    if as_json:
+        value = {
+            "ref": str(ref),
+            "name": ref.name,
+            "version": ref.tag,
+            "digest": str(digest),
+            "manifest": canonical.decode(data, "manifest"),
+            "output": None if out is None else str(out),
+        }
+        output.write_json(value | more)
+        return
+    session.say(f"nothing new: this is {ref}", f"manifest {digest}")
+    _say_written(session, out)
+
+
+def _say_written(session: Session, out: Path | None) -> None:
+    if out is not None:
+        session.say("", f"written to {out}")

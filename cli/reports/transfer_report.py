@@ -1,0 +1,68 @@
+"""What `push` and `pull` say of what they moved."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.render import output
+
+if TYPE_CHECKING:
+    from onnxreg.registry.transfer.copy import TransferResult
+
+
+class Stopwatch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def rate(self, size: int) -> str:
+        """` in 12 s, 23.7 MB/s` for so many bytes; nothing below a second, which would tell nothing."""
+        seconds = time.monotonic() - self._begun
+        if seconds < 1 or not size:
+            return ""
+        return f" in {output.duration(seconds)}, {output.size(round(size / seconds))}/s"
+
+
+def announce(
+    session: Session,
+    verb: str,
+    done: "TransferResult",
+    remote: str,
+    as_json: bool,
+    watch: Stopwatch,
+    tags: Sequence[str] = (),
+    out: Path | None = None,
+    heal: bool = False,
+    **more: Any,
+) -> None:
+    """A line or two, or `{ref, remote, events, blobs, bytes, output}`, with `channels` where `tags` were asked for, and
+    whatever `more` holds. With `heal` every file was asked for."""
+    ref = f"{done.name}:{done.versions[0]}"
+    if as_json:
+        counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
+        more |= {"channels": channels_to_json(done)} if tags else {}
+        output.write_json({"ref": ref, "remote": remote, **counts, "output": out and str(out), **more})
+        return
+    link = "to" if verb == "pushed" else "from"
+    if done.events or done.blobs:
+        what = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
+        moved = ref if len(done.versions) == 1 else done.name
+        session.say(f"{verb} {moved} {link} {remote}: {what}")
+    elif heal:
+        reads = f"reg verify --remote {quote(remote)} reads them"
+        session.say(f"nothing to do: every file of {ref} is in {remote} (not read: {reads})")
+    else:
+        session.say(f"nothing to do: {ref} is up to date with {remote}")
+    for tag in done.channels:
+        session.say(f"{verb} channel {tag.tag}: {done.name}:{tag.version}")
+    if out is not None:
+        session.say(f"written to {out}")
+
+
+def channels_to_json(done: "TransferResult") -> list[dict[str, Any]]:
+    """The channels that were moved, as `[{name, tag, version}]`."""
+    return [{"name": done.name, "tag": tag.tag, "version": str(tag.version)} for tag in done.channels]

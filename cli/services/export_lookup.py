@@ -1,0 +1,81 @@
+"""An export that was made before, recognised by its request. Light: neither typer nor pydantic on this path."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.context import Session
+from onnxreg.schema.core.version import Version
+
+if TYPE_CHECKING:
+    from onnxreg.converters.engine.cache import StepCache
+
+
+@dataclass(frozen=True)
+class RepeatRequest:
+    """An export as it was typed: what shapes the draft, as JSON values, and the documents that it names."""
+
+    values: Mapping[str, Any]
+    documents: Sequence[Path] = field(default=())
+
+    @classmethod
+    def of(cls, source: str | None, **asked: Any) -> "RepeatRequest":
+        """What was asked beside the defaults. Paths are documents, and made absolute; so is a source that is a path.
+
+        The working directory is part of it: the file of a factory such as `net.py:build` is looked for there.
+        """
+        documents = [value for value in asked.values() if isinstance(value, Path)]
+        values = {
+            key: str(value.absolute()) if isinstance(value, Path) else value for key, value in asked.items()
+        }
+        local = source if source is None or not Path(source).exists() else str(Path(source).absolute())
+        return cls({**values, "source": local, "directory": str(Path.cwd())}, documents)
+
+
+def cache_at(root: Path) -> "StepCache":
+    """Where the registry in a directory keeps the results of steps."""
+    from onnxreg.converters.engine.cache import StepCache
+
+    return StepCache(root / "local" / "cache")
+
+
+def show_known(session: Session, request: RepeatRequest, version: Version | None, as_json: bool) -> bool:
+    """Tell what the same request published, where all that it was made from is as it was; else False."""
+    from onnxreg.cli.reports.publish_report import unchanged
+    from onnxreg.converters.engine.memo import recall_request
+    from onnxreg.registry.support.home import default_root
+    from onnxreg.schema.core.ref import Ref
+
+    # Hashing the source leaves the interpreter free for this meanwhile.
+    Thread(target=import_module, args=("onnxreg.registry.publish.existing",)).start()
+    known = recall_request(cache_at(session.registry or default_root()), request.values)
+    if known is None:
+        return False
+    from onnxreg.registry.publish.existing import standing
+
+    found = standing(session.place(), known.name, known.manifest, version)
+    if found is None:
+        return False
+    unchanged(session, Ref(known.name, str(found[0])), known.manifest, found[1], as_json)
+    return True
+
+
+def run(
+    session: Session,
+    source: str | None = None,
+    version: str | None = None,
+    trust_remote_code: bool = False,
+    as_json: bool = False,
+    **given: Any,
+) -> bool:
+    """The verb where nothing has to be done for it; False where something has."""
+    asked: dict[str, Any] = {
+        key: Path(value) if key in ("recipe", "eval_suite") else value for key, value in given.items()
+    }
+    if trust_remote_code:
+        asked["trust_remote_code"] = True
+    wanted = None if version is None else Version.parse(version)
+    return show_known(session, RepeatRequest.of(source, **asked), wanted, as_json)

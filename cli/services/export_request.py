@@ -1,0 +1,181 @@
+"""What is asked of an export, by flags or in a row of a job file, and the order that this makes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.cli.services.export_lookup import RepeatRequest
+from onnxreg.cli.services.export_service import OPTIONS, check_options
+from onnxreg.schema.core.errors import InputError, NotFoundError, about
+from onnxreg.schema.core.suggest import suggest
+
+if TYPE_CHECKING:
+    from onnxreg.converters.engine.memo import RepeatableExport
+    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.converters.tasks.code.consent import Consent
+    from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+ANDROID = "android"
+FLAGS = ("quantize", "int8_embeddings")
+"""The options of a task that are true or false; the others are numbers."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The code that a person lets run for one command: that of transformers checkpoints, and functions by name."""
+
+    remote_code: bool = False
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """One of `profile`, `recipe` and `task` is given; `options` are the profile's or the task's own."""
+
+    source: str | None = None
+    name: str | None = None
+    profile: str | None = None
+    recipe: Path | None = None
+    task: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    trust: Trust = field(default_factory=Trust)
+    is_typed: bool = False
+    """Whether a person typed the source, rather than a job file: if it is a function, that is consent to run it."""
+
+    @classmethod
+    def of(
+        cls,
+        source: str | None,
+        name: str | None = None,
+        profile: str | None = None,
+        recipe: Path | None = None,
+        task: str | None = None,
+        trust_remote_code: bool = False,
+        allow_code: Sequence[str] = (),
+        **options: Any,
+    ) -> "ExportRequest":
+        """By flags. InputError for one that has no meaning for what is asked for."""
+        kind = f"profile {ANDROID}" if profile == ANDROID else "task" if task else "recipe"
+        check_options(options, kind)
+        trust = Trust(trust_remote_code, tuple(allow_code))
+        return cls(source, name, profile, recipe, task, options, trust, is_typed=True)
+
+    @property
+    def document(self) -> str:
+        """How people call the recipe; "" for one that is built in."""
+        return "" if self.recipe is None else self.recipe.name
+
+    def request(self) -> RepeatRequest:
+        """What was asked beside the defaults, to be recognised by the next time."""
+        about = {key: getattr(self, key) for key in ("name", "profile", "recipe", "task")}
+        about |= {"trust_remote_code": self.trust.remote_code, "allow_code": list(self.trust.code)}
+        given = {key: value for key, value in about.items() if value not in (None, False, [])}
+        return RepeatRequest.of(self.source, **given, **self.options)
+
+
+def place(asked: ExportRequest) -> "ExportPlan":
+    """The order, its source found and hashed. Raises what `place_order` raises."""
+    if asked.profile == ANDROID:
+        from onnxreg.converters.android import order_android
+        from onnxreg.converters.android.android_options import read_options
+
+        options = read_options(asked.options, asked.trust.remote_code)
+        return order_android(asked.source, asked.name, options)
+    from onnxreg.converters.engine.plan import place_order
+
+    recipe, directory = _recipe(asked)
+    about = (recipe, asked.source, asked.name, directory, asked.trust.remote_code)
+    consent = _consent(asked)
+    if asked.profile is None:
+        return place_order(*about, what=asked.document, allow_code=consent)
+    from onnxreg.converters.profiles.profile_catalog import find
+
+    profile = find(asked.profile)
+    order = place_order(*about, profile.contract({}, None), asked.document, consent)
+    return replace(order, document=profile.document, package=profile.package)
+
+
+def repeatable(asked: ExportRequest, request: RepeatRequest) -> "RepeatableExport":
+    """A request with the way to place its order once more."""
+    from onnxreg.converters.engine.memo import RepeatableExport
+
+    return RepeatableExport(request.values, request.documents, lambda: place(asked))
+
+
+def check(asked: ExportRequest) -> str | None:
+    """Read recipe or profile and options, and look for what lies on this machine. Returns the model's name, if told."""
+    if asked.profile == ANDROID:
+        from onnxreg.converters.android.android_options import read_options
+        from onnxreg.converters.android.export import check_here
+
+        check_here(asked.source or "", read_options(asked.options))
+        return asked.name or _hub_name(asked.source)
+    from onnxreg.converters.engine import steps
+    from onnxreg.converters.engine.plan import start_of
+    from onnxreg.converters.tasks import task_catalog
+
+    recipe, directory = _recipe(asked)
+    with about(asked.document):
+        steps.outputs(recipe, steps.nodes(recipe, directory))
+        task = task_catalog.find(recipe.task)(
+            directory, asked.trust.remote_code, _consent(asked), **recipe.options
+        )
+    task.seek(start_of(recipe, asked.source, directory))
+    return asked.name or recipe.name or _hub_name(asked.source or recipe.source)
+
+
+def _consent(asked: ExportRequest) -> "Consent":
+    from onnxreg.converters.tasks.code.consent import Consent
+
+    return Consent.of(asked.trust.code, asked.source if asked.is_typed else None)
+
+
+def _hub_name(source: str | None) -> str | None:
+    """The name that a model gets from a hub id; None for what lies on this machine."""
+    from onnxreg.converters.source.source_files import hub_id
+
+    try:
+        found = None if source is None else hub_id(source)
+    except NotFoundError:
+        return None
+    return None if found is None else found.lower()
+
+
+def _recipe(asked: ExportRequest) -> "tuple[RecipeFile, Path]":
+    """The recipe, and what its relative paths are relative to."""
+    if asked.recipe is not None:
+        from onnxreg.converters.engine.read_recipe import read_recipe
+
+        recipe = read_recipe(asked.recipe)
+        if checkpoint := asked.options.get("checkpoint"):
+            recipe = recipe.with_options(checkpoint=str(checkpoint.absolute()))
+        return recipe, asked.recipe.parent
+    if asked.task is not None:
+        from onnxreg.converters.profiles.task_profiles import task_recipe
+
+        _check_task_options(asked.options)
+        return task_recipe(asked.task, **asked.options), Path()
+    from onnxreg.converters.profiles.profile_catalog import find
+
+    profile = find(asked.profile or "")
+    return profile.recipe().with_options(**_absolute(asked.options)), profile.document.parent
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths as text that means the same file wherever the recipe lies."""
+    return {
+        key: str(value.absolute()) if isinstance(value, Path) else value for key, value in options.items()
+    }
+
+
+def _check_task_options(options: Mapping[str, Any]) -> None:
+    known = OPTIONS["task"]
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"a task has no option {key[:80]!r}", suggest(key, known))
+        if type(value) is not (bool if key in FLAGS else int):
+            raise InputError(
+                f"the option {key} is not {'true or false' if key in FLAGS else 'a number'}",
+                f"write {key}: {'true' if key in FLAGS else 18 if key == 'opset' else 256}",
+            )

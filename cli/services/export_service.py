@@ -1,0 +1,155 @@
+"""Joining converters and registry: an order is run, or found to have been run before, and published."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.services.export_lookup import cache_at
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.sizes import parse_size
+
+if TYPE_CHECKING:
+    from onnxreg.converters.engine.cache import StepCache
+    from onnxreg.converters.engine.memo import RepeatableExport
+    from onnxreg.converters.engine.plan import ExportPlan
+    from onnxreg.registry import Registry
+    from onnxreg.registry.read.versions import PublishedVersion
+    from onnxreg.schema.core.version import Version
+    from onnxreg.schema.manifest.draft import Draft
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "profile android": (
+        *("opset", "int8", "int8_embeddings", "rewrite", "max_seq_length"),
+        *("eval_suite", "min_gold_chars", "min_parent_recall"),
+    ),
+    "task": ("opset", "quantize", "int8_embeddings", "max_seq_length"),
+    "recipe": ("checkpoint",),
+}
+"""The options that each kind of export has."""
+OF_ALL = ("trust_remote_code", "allow_code")
+"""What holds for every job of a batch."""
+
+
+def cache_of(registry: "Registry") -> "StepCache":
+    """Where a registry keeps the results of steps."""
+    return cache_at(registry.store.root)
+
+
+def cache_limit() -> int:
+    """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
+    from onnxreg.converters.engine.cache import LIMIT
+
+    wanted = os.environ.get("REG_CACHE_SIZE")
+    return parse_size(wanted) if wanted else LIMIT
+
+
+def add(
+    registry: "Registry",
+    order: "ExportPlan",
+    draft: "Draft",
+    version: "Version | None",
+    report: Callable[[str], None],
+) -> "PublishedVersion":
+    """Publish a draft; a benchmark that its recipe asks for is made before, and put on record after."""
+    if order.recipe.benchmark is None:
+        return registry.add(draft, version)
+    from onnxreg.converters.engine.latency import measure
+
+    report("timing what was made")
+    found = measure(draft, order.recipe.benchmark)
+    published = registry.add(draft, version)
+    registry.attest_benchmark(published.ref, found.document(published.manifest).encode())
+    return published
+
+
+def publish(
+    registry: "Registry",
+    order: "ExportPlan",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: "RepeatableExport | None" = None,
+) -> "PublishedVersion":
+    """Run an order and publish its draft; where it was run before and all its files are here, only the latter.
+
+    A draft that lacks a step for what this machine lacks is not remembered: the machine may have it the next time.
+
+    Args:
+        request: what the order was made from; nothing is cached without.
+    """
+    from onnxreg.converters.engine.run_plan import execute
+
+    with registry.workspace() as workspace:
+        if request is None:
+            return add(registry, order, execute(order, workspace, report=report), version, report)
+        return _publish_cached(registry, order, version, report, request, workspace)
+
+
+def _publish_cached(
+    registry: "Registry",
+    order: "ExportPlan",
+    version: "Version | None",
+    report: Callable[[str], None],
+    request: "RepeatableExport",
+    workspace: Path,
+) -> "PublishedVersion":
+    from onnxreg.converters.engine import memo
+    from onnxreg.converters.engine.run_plan import execute
+
+    cache, limit = cache_of(registry), cache_limit()
+    known = memo.recall(cache, order)
+    published = None if known is None else registry.add_again(known, version)
+    if published is None:
+        draft = execute(order, workspace, cache, report)
+        published = add(registry, order, draft, version, report)
+        cache.trim(limit)
+        if any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
+            return published
+        memo.remember(cache, order, published.digest)
+    memo.remember_request(cache, request, order, published.digest)
+    return published
+
+
+def thin_evidence(suite: Path, gold_chars: int | None) -> list[str]:
+    """What the user must know of an evaluation suite before its verdict is published."""
+    from onnxreg.converters.evaluation.rule import Floors, thin_evidence
+    from onnxreg.converters.evaluation.suite import load
+
+    return list(thin_evidence(load(suite), Floors().gold_chars if gold_chars is None else gold_chars))
+
+
+def check_options(given: Iterable[str], kind: str) -> None:
+    """InputError for an option that this kind of export does not have."""
+    for key in given:
+        if key not in OPTIONS.get(kind, ()):
+            kinds = [other for other, names in OPTIONS.items() if key in names]
+            there = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS.get(kind, ()))
+            raise InputError(
+                f"--{key.replace('_', '-')} is an option of --{' and --'.join(kinds)}, not of --{kind}",
+                f"--{kind} has {there}",
+            )
+
+
+def check_one(**given: object) -> None:
+    """InputError unless exactly one of these options was given."""
+    names = [f"--{name}" for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        *first, last = (f"--{name}" for name in given)
+        told = f"{' and '.join(names)} contradict each other" if names else "nothing says what to export for"
+        raise InputError(told, f"see `reg export --help`: give {', '.join(first)} or {last}")
+
+
+def check_alone(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given beside an option that says it for each job."""
+    name = next((key for key, value in others.items() if value is not None and key not in OF_ALL), None)
+    if name is not None:
+        told = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+        raise InputError(f"--{option} and {told} contradict each other", "say it in the job file, row by row")
+
+
+def check_needs(option: str, others: Mapping[str, object]) -> None:
+    """InputError where any of these was given without the option that it belongs to."""
+    name = next((key for key, value in others.items() if value is not None), None)
+    if name is not None:
+        raise InputError(f"--{name} goes with --{option}", f"name a job file: --{option} FILE")

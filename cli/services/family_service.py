@@ -1,0 +1,61 @@
+"""Joining converters and registry for a model family: `reg export --recipe` of a document with the key `family`."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.reports.publish_report import announce, write_out
+from onnxreg.schema.core.errors import InputError
+
+if TYPE_CHECKING:
+    from onnxreg.schema.core.version import Version
+    from onnxreg.schema.inputs.family_file import FamilyFile
+
+BESIDE = frozenset({"recipe", "name"})
+"""The options that go with a family."""
+
+
+def read(recipe: Path, name: str | None) -> "FamilyFile | None":
+    """The family that a file describes, under another name where one is given; None where it is a recipe of passes."""
+    from onnxreg.converters.families import family_document
+
+    return family_document.read(recipe, name)
+
+
+def check_options(source: str | None, given: Collection[str]) -> None:
+    """InputError for what a family's document says itself."""
+    strange = (
+        ["SOURCE"]
+        if source is not None
+        else [f"--{key.replace('_', '-')}" for key in sorted({*given} - BESIDE)]
+    )
+    if strange:
+        raise InputError(
+            f"{strange[0]} does not go with a family", "its document names its checkpoints and its limits"
+        )
+
+
+def export(
+    session: Session,
+    asked: "FamilyFile",
+    directory: Path,
+    version: "Version | None",
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Export a family, whose relative paths are relative to `directory`, publish it, and say so."""
+    from onnxreg.converters.families.export_family import export_family
+    from onnxreg.converters.families.family_latency import document
+
+    registry = session.open(create=None)
+    with registry.workspace() as workspace:
+        with session.steps(as_json) as report:
+            done = export_family(asked, directory, workspace, report)
+        published = registry.add(done.draft, version)
+    if published.new:
+        registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
+    write_out(registry, published, output)
+    announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])
+    if not as_json:
+        session.say("", *(f"latency: {each}" for each in done.latencies))

@@ -1,0 +1,75 @@
+"""`reg pull --locked`: exactly the artifacts that a lock file names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.cli.context import Session
+from onnxreg.cli.errors import resumable, still
+from onnxreg.cli.render import output
+from onnxreg.cli.reports.transfer_report import Stopwatch
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
+
+if TYPE_CHECKING:
+    from onnxreg.registry.lockfile import FetchedEntry
+
+
+def run(session: Session, file: str | None, remote: str | None, out: Path | None, as_json: bool) -> None:
+    """For the shape of the JSON see `pull.command`. Nothing is written out before every model has arrived."""
+    from onnxreg.registry import lockfile
+
+    wanted = _read(Path(file or FILENAME))
+    registry = session.open(create=None)
+    if out is not None:
+        lockfile.folders(wanted, out, registry.store.root)
+    watch = Stopwatch()
+    with resumable(), session.progress("pulling what is locked", as_json) as progress:
+        kept = lockfile.pull_locked(registry, wanted, remote, progress)
+    if out is not None:
+        with still("pulled what is locked"), session.progress("writing", as_json) as progress:
+            lockfile.write_locked(registry, kept, out, progress)
+    url = registry.remotes.url_of(remote)
+    if as_json:
+        output.write_json({"remote": url, "output": out and str(out), "models": list(map(_to_json, kept))})
+    else:
+        _show(session, kept, url, out, watch)
+
+
+def _read(path: Path) -> Lockfile:
+    try:
+        return Lockfile.decode(path.read_bytes(), str(path))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no {path}", "`reg lock REF` makes one") from error
+
+
+def _show(session: Session, kept: "list[FetchedEntry]", url: str, out: Path | None, watch: Stopwatch) -> None:
+    blobs, size = sum(each.done.blobs for each in kept), sum(each.done.size for each in kept)
+    rows = [(each.entry.name, each.entry.version, each.entry.path, _status(each)) for each in kept]
+    session.table(("MODEL", "VERSION", "PATH", "STATUS"), rows)
+    moved = f"{output.counted(blobs, 'blob')}, {output.size(size)}{watch.rate(size)}"
+    session.say(
+        "", f"pulled what is locked from {url}: {moved}" if blobs else "nothing to do: all of it is here"
+    )
+    for each in kept:
+        if each.yanked:
+            session.say(
+                f"{each.entry.name}:{each.entry.version} is yanked since: `reg log {each.entry.name}` says why"
+            )
+    if out is not None:
+        session.say(f"written to {out}")
+
+
+def _status(kept: "FetchedEntry") -> str:
+    return "yanked" if kept.yanked else ""
+
+
+def _to_json(kept: "FetchedEntry") -> dict[str, object]:
+    entry = kept.entry
+    moved = {"blobs": kept.done.blobs, "bytes": kept.done.size}
+    return {
+        "name": entry.name,
+        "version": str(entry.version),
+        "path": entry.path,
+        "yanked": kept.yanked,
+        **moved,
+    }

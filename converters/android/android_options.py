@@ -1,0 +1,99 @@
+"""What may be asked of the android profile, and the recipe that this makes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
+
+from onnxreg.converters.engine.read_recipe import from_value, read_document
+from onnxreg.converters.evaluation.rule import Floors
+from onnxreg.converters.onnx.android_contract import OPSET
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.problems import refusal
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+DOCUMENT = Path(__file__).with_name("android.yaml")
+TRUST = "trust_remote_code"
+
+
+@dataclass(frozen=True)
+class AndroidOptions:
+    """What may be asked of the profile. `max_seq_length` in tokens; `eval_suite` is a file of golden fixtures."""
+
+    opset: StrictInt = OPSET
+    int8: StrictBool = True
+    int8_embeddings: StrictBool = False
+    rewrite: StrictBool = True
+    max_seq_length: StrictInt = 512
+    trust_remote_code: bool = False
+    eval_suite: Path | None = None
+    min_gold_chars: StrictInt = 200
+    min_parent_recall: StrictFloat = 0.5
+
+    def floors(self) -> Floors:
+        """What a label needs to be judged; InputError where that is out of range."""
+        return Floors(self.min_gold_chars, self.min_parent_recall)
+
+
+def read_options(given: Mapping[str, Any], trust_remote_code: bool = False) -> AndroidOptions:
+    """The options in a mapping, such as a row of a job file, which has no say in whose code may run.
+
+    Raises InputError for an option that there is not, or of another type.
+    """
+    known = [field.name for field in fields(AndroidOptions) if field.name != TRUST]
+    if strange := next((key for key in given if key not in known), None):
+        raise InputError(f"the profile android has no option {strange[:80]!r}", suggest(strange, known))
+    try:
+        return TypeAdapter(AndroidOptions).validate_python({**given, TRUST: trust_remote_code})
+    except ValidationError as error:
+        raise refusal(error, "profile android: option", known) from error
+
+
+def check_options(options: AndroidOptions) -> None:
+    """Raise InputError for a combination that the profile does not have."""
+    options.floors()
+    if options.opset != OPSET:
+        raise InputError(
+            f"the android profile has opset {OPSET}; {options.opset} was asked for", "leave --opset out"
+        )
+    if options.max_seq_length < 1:
+        raise InputError(
+            f"the maximum sequence length must be at least 1, not {options.max_seq_length}",
+            "leave --max-seq-length out, or write what your texts need, such as 256",
+        )
+    if options.eval_suite is not None and not options.int8:
+        raise InputError(
+            "an evaluation suite judges the INT8 file, which --no-int8 leaves out", "leave one of them out"
+        )
+    if options.int8_embeddings and not options.int8:
+        raise InputError("--int8-embeddings and --no-int8 contradict each other", "leave one of them out")
+
+
+def recipe_of(options: AndroidOptions) -> RecipeFile:
+    """The profile's recipe, with what was asked for in its place."""
+    value = read_document(DOCUMENT)
+    value["options"]["max_seq_length"] = options.max_seq_length
+    if options.int8_embeddings:
+        _step(value, "int8")["params"]["op_types_to_quantize"].append("Gather")
+    if not options.int8:
+        _leave_out(value, "int8", "model_int8.onnx")
+    if not options.rewrite:
+        value["steps"].remove(_step(value, "mobile-safe"))
+        for each in (*value["steps"], *value["outputs"]):
+            for key in ("input", "step"):
+                if each.get(key) == "mobile-safe":
+                    each[key] = "fp32"
+    return from_value(value, DOCUMENT.name)
+
+
+def _step(value: dict[str, Any], name: str) -> Any:
+    return next(step for step in value["steps"] if step["name"] == name)
+
+
+def _leave_out(value: dict[str, Any], step: str, path: str) -> None:
+    value["steps"].remove(_step(value, step))
+    value["outputs"] = [output for output in value["outputs"] if output["step"] != step]
+    value["checks"] = [check for check in value["checks"] if check["output"] != path]

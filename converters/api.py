@@ -1,0 +1,106 @@
+"""`export`: a checkpoint to ONNX in one call, with no registry."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
+from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.checkpoints.saved_objects import save_objects
+from onnxreg.converters.tasks.pooling import Pooling
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+NAME = "model"
+
+
+def export(
+    model: Any,
+    task: str = "default",
+    output: str | os.PathLike[str] | None = None,
+    quantize: bool = False,
+    opset: int = 14,
+    int8_embeddings: bool = False,
+) -> bytes | Path:
+    """Export a checkpoint to ONNX; nothing is given where a graph is not the checkpoint's model.
+
+    Args:
+        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)`, two objects of
+            transformers. Their mode, device and dtype stay as they are; the graph is of the weights in float32.
+        task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
+        output: a file to write, or a directory (one that exists, or a text that ends in a slash), which gets
+            `model.onnx` with config, labels and tokenizer beside it.
+        quantize: make an INT8 graph too. It is written beside the other: `model.onnx` and `model_int8.onnx`.
+        opset: of the default domain.
+        int8_embeddings: with `quantize`, quantize the embedding tables too.
+
+    Returns the last graph, which is the INT8 one where that is asked for: its path, or without `output` its bytes.
+
+    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError where the
+    checkpoint cannot be had, ConversionError where a graph does not load or differs, HostError for a missing extra.
+    """
+    require("torch", "transformers", "onnx", "onnxruntime")
+    target = None if output is None or output == "" else Path(output)
+    folder = target is not None and (target.is_dir() or str(output).endswith(("/", os.sep)))
+    path = PATH if target is None or folder else target.name
+    recipe = task_recipe(task, quantize, opset, path=path, int8_embeddings=int8_embeddings)
+    with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=_place(target)) as scratch:
+        sentences = issubclass(task_catalog.find(task), Pooling)
+        source = _source(model, Path(scratch, "checkpoint"), sentences)
+        workspace = Path(scratch, "made")
+        workspace.mkdir()
+        draft = execute(place_order(recipe, source, NAME), workspace)
+        last = draft.artifacts[-1]
+        if target is None:
+            return _bytes(draft, last)
+        where = target if folder else target.parent
+        _put(draft, [*_graphs(draft), *_companions(draft, folder)], where)
+    return where / last.path
+
+
+def _source(model: Any, directory: Path, sentences: bool) -> str:
+    if isinstance(model, tuple | list):
+        if len(model) != 2:
+            raise InputError(
+                f"a model comes with its tokenizer: (model, tokenizer), not {len(model)} objects"
+            )
+        return str(save_objects(model[0], model[1], directory, sentences))
+    return str(model)
+
+
+def _place(target: Path | None) -> Path | None:
+    """The nearest directory that is there: files can be renamed from it to where they belong."""
+    if target is None:
+        return None
+    return next(place for place in target.absolute().parents if place.is_dir())
+
+
+def _graphs(draft: Draft) -> Iterator[str]:
+    for artifact in draft.artifacts:
+        yield from _files(artifact)
+
+
+def _files(artifact: DraftArtifact) -> list[str]:
+    """A graph with its external data."""
+    return [artifact.path, *(file.path for file in artifact.sidecars if file.role == "external-data")]
+
+
+def _companions(draft: Draft, wanted: bool) -> list[str]:
+    return [file.path for file in draft.companions] if wanted else []
+
+
+def _bytes(draft: Draft, artifact: DraftArtifact) -> bytes:
+    if len(_files(artifact)) > 1:
+        raise InputError("a graph of more than 2 GB is no single run of bytes", "name an output")
+    return (draft.root / artifact.path).read_bytes()
+
+
+def _put(draft: Draft, paths: list[str], where: Path) -> None:
+    where.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        (draft.root / path).replace(where / path)

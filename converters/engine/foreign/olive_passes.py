@@ -1,0 +1,260 @@
+"""Olive's passes as ours: their names are the same, and so are most parameters.
+
+Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), or with what
+Olive's page says where its program does something else (`documented`), ours although Olive's
+is another (`ours`), said in other words (`renamed`), without meaning here (`unused`), or possible with one value alone (`only`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxreg.converters.passes import mixed_precision, pass_catalog
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import suggest
+
+Told = tuple[str, Any, str]
+"""A parameter, its value, and what became of it."""
+
+STORAGE = "not used: how weights are stored follows from their size"
+LAYOUT = dict.fromkeys(
+    (
+        "save_as_external_data",
+        "all_tensors_to_one_file",
+        "external_data_name",
+        "size_threshold",
+        "convert_attribute",
+    ),
+    STORAGE,
+)
+"""How Olive lays weights into files; every pass of a graph has these."""
+SCRIPTS: Mapping[str, tuple[Any, ...]] = {"user_script": (None,), "script_dir": (None,)}
+
+Rename = Callable[[Any], tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class OlivePass:
+    """One of Olive's passes; ours has the same id."""
+
+    id: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    ours: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, Rename] = field(default_factory=dict)
+    unused: Mapping[str, str] = field(default_factory=dict)
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    documented: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+
+    def translate(self, given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Told]]:
+        """Our parameters, and what became of those that are not simply taken over.
+
+        Raises InputError, naming the parameter, where Olive has none of that name or it cannot be had here.
+        """
+        params: dict[str, Any] = {}
+        told: list[Told] = []
+        known = _names(self.id)
+        for key, value in given.items():
+            if key in self.renamed:
+                name, ours = self.renamed[key](value)
+                params[name] = ours
+                told.append((key, value, f"{name}: {ours}"))
+            elif key in self.unused:
+                told.append((key, None, self.unused[key]))
+            elif key in self.only:
+                _check_only(key, value, self.only[key], where)
+                told.append((key, value, "as it is here anyway"))
+            elif key not in known:
+                names = [*known, *self.renamed, *self.unused, *self.only]
+                raise InputError(f"{where}: {self.id} has no parameter {key!r} here", suggest(key, names))
+            elif value is not None and known[key] in params:
+                raise InputError(f"{where}: {key} is another name of {known[key]}, which is given too")
+            elif value is not None:
+                params[known[key]] = value
+        for key, value in self.defaults.items():
+            if key not in params:
+                params[key] = value
+                told.append((key, value, "Olive's default"))
+        for key, (value, why) in self.documented.items():
+            if key not in params:
+                params[key] = value
+                told.append((key, value, why))
+        told += [(key, None, why) for key, why in self.ours.items() if given.get(key) is None]
+        return params, told
+
+
+def _names(kind: str) -> dict[str, str]:
+    """Every name that a parameter of our pass has, with the one that is recorded."""
+    return {
+        alias: name
+        for name, info in pass_catalog.find(kind).Params.model_fields.items()
+        for alias in (name, *getattr(info.validation_alias, "choices", ()))
+    }
+
+
+def _check_only(key: str, value: Any, allowed: tuple[Any, ...], where: str) -> None:
+    if value not in allowed:
+        values = " or ".join(repr(each) for each in allowed)
+        raise InputError(f"{where}: {key} can only be {values} here, not {value!r:.80}")
+
+
+def _weight_type(value: Any) -> tuple[str, Any]:
+    return "weight_type", {"int8": "QInt8", "uint8": "QUInt8"}.get(str(value).lower(), value)
+
+
+def _activation_type(value: Any) -> tuple[str, Any]:
+    return "activation_type", _weight_type(value)[1]
+
+
+EIGHT_BIT: Mapping[str, Any] = {
+    "renamed": {"precision": _weight_type},
+    "unused": {**LAYOUT, "quant_preprocess": "not used: a graph is quantized as the step before it left it"},
+    "only": {
+        "op_types_to_exclude": (None, []),
+        "nodes_to_quantize": (None, []),
+        "activation_symmetric": (False, None),
+        "weight_symmetric": (None,),
+        "extra_options": (None, {}),
+        **SCRIPTS,
+    },
+}
+NO_DATA = "calibration data are a .npz file here: write a recipe of your own, with `data` in the step"
+REFUSED = {
+    "OnnxStaticQuantization": NO_DATA,
+    "OnnxQuantization": "say which one: OnnxDynamicQuantization, or a recipe of your own with OnnxStaticQuantization",
+}
+"""Passes of Olive's that cannot be translated, and what to do instead."""
+
+PASSES = (
+    OlivePass(
+        "OnnxConversion",
+        {"target_opset": 20},
+        unused={
+            **LAYOUT,
+            "parallel_jobs": "not used: one process converts",
+            "past_key_value_name": "not used: no graph here has a past",
+            "optimize": "not used: the exporter's own constant folding is what it has",
+        },
+        only={
+            "device": (None, "cpu"),
+            "torch_dtype": (None, "float32"),
+            "merge_adapter_weights": (False,),
+            "save_metadata_for_token_generation": (False,),
+            **SCRIPTS,
+        },
+    ),
+    OlivePass(
+        "OnnxOpVersionConversion",
+        ours={
+            "target_opset": "21; Olive's default is the newest opset that onnx knows, which ONNX Runtime may not load"
+        },
+        unused=LAYOUT,
+    ),
+    OlivePass(
+        "ModelBuilder",
+        unused={**LAYOUT, "search": "not used: how text is searched for is the application's to say"},
+        only={
+            "metadata_only": (False,),
+            **dict.fromkeys(
+                (
+                    "int4_is_symmetric",
+                    "int4_op_types_to_quantize",
+                    "int4_nodes_to_exclude",
+                    "int4_algo_config",
+                ),
+                (None,),
+            ),
+            **dict.fromkeys(
+                (
+                    "use_qdq",
+                    "use_8bits_moe",
+                    "use_webgpu_fp32",
+                    "use_cuda_bf16",
+                    "include_hidden_states",
+                    "exclude_embeds",
+                    "exclude_lm_head",
+                    "enable_cuda_graph",
+                ),
+                (None, False),
+            ),
+            "extra_options": (None, {}),
+        },
+    ),
+    OlivePass(
+        "OnnxFloatToFloat16",
+        {"keep_io_types": False, "min_positive_val": 1e-7, "max_finite_val": 1e4},
+        unused={**LAYOUT, "use_symbolic_shape_infer": "not used: types alone are inferred"},
+    ),
+    OlivePass(
+        "OnnxIODataTypeConverter",
+        documented={
+            "name_pattern": (
+                ".*",
+                "all inputs and outputs, as Olive's page says; its program takes logits alone",
+            )
+        },
+        unused=LAYOUT,
+    ),
+    OlivePass(
+        "OrtMixedPrecision",
+        {"keep_io_types": False, "op_block_list": list(mixed_precision.OLIVE)},
+        unused={
+            **LAYOUT,
+            "atol": "not used: Olive asks with it whether the last weight is exact in float16; here the outputs are held "
+            "to an atol of 0.01 of their largest value",
+        },
+    ),
+    OlivePass("DynamicToFixedShape", unused=LAYOUT),
+    OlivePass(
+        "OnnxDynamicQuantization",
+        {"per_channel": False},
+        {
+            "op_types_to_quantize": "MatMul and Gemm; Olive's default is every type that ONNX Runtime can quantize"
+        },
+        **{**EIGHT_BIT, "only": {**EIGHT_BIT["only"], "quant_mode": ("dynamic",)}},
+    ),
+    OlivePass(
+        "OnnxBlockWiseRtnQuantization",
+        unused=LAYOUT,
+        only={"axis": (0,), "nodes_to_include": (None, [])},
+    ),
+    OlivePass(
+        "OrtTransformersOptimization",
+        ours={"model_type": "bert; Olive asks the checkpoint"},
+        unused={**LAYOUT, "keep_io_types": "not used: no type is changed"},
+        only={
+            "num_key_value_heads": (0,),
+            "optimization_options": (None, {}),
+            **dict.fromkeys(("use_gpu", "float16", "use_gqa", "input_int32"), (False,)),
+            **dict.fromkeys(("force_fp32_ops", "force_fp32_nodes", "force_fp16_inputs"), (None, [])),
+            **SCRIPTS,
+        },
+    ),
+)
+
+
+def table() -> str:
+    """In Markdown, for each pass what is filled in, what has one value alone, and what is not used."""
+    rows = [
+        (
+            f"`{work.id}`",
+            _listed(
+                {**work.defaults, **{key: value for key, (value, _) in work.documented.items()}}, values=True
+            ),
+            _listed(work.ours),
+            _listed(work.renamed),
+            _listed(work.only),
+            _listed(work.unused),
+        )
+        for work in PASSES
+    ]
+    lines = [
+        "| pass | filled in | ours where absent | said otherwise | only Olive's default | not used |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    note = "Not used in any: " + _listed(LAYOUT, all_of_them=True) + "."
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note]) + "\n"
+
+
+def _listed(names: Mapping[str, Any], values: bool = False, all_of_them: bool = False) -> str:
+    shown = [name for name in names if all_of_them or name not in LAYOUT]
+    return ", ".join(f"`{name}` {names[name]}" if values else f"`{name}`" for name in shown)

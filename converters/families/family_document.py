@@ -1,0 +1,55 @@
+"""A family's document: as people write it, and as the manifest keeps it, with digests in place of paths."""
+
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.engine.read_recipe import located, read_document
+from onnxreg.converters.families.find_checkpoints import checkpoint_of, head_files
+from onnxreg.converters.families.rows import read_rows
+from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.source_files import CONFIG, weight_files
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.inputs.family_file import FamilyFile
+
+DOCUMENT = "family"
+"""The key of a recipe's parameters under which the document is recorded."""
+
+
+def read(path: Path, name: str | None = None) -> FamilyFile | None:
+    """The family that a file describes, under another name where one is given; None where it is a recipe of passes.
+
+    Raises NotFoundError where there is no such file, InputError where it is no such document.
+    """
+    value = read_document(path)
+    if not isinstance(value, dict) or "family" not in value:
+        return None
+    with located(path):
+        return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
+
+
+def source_digest(asked: FamilyFile, directory: Path) -> Digest:
+    """Over every file of the backbone's checkpoint and of the folder of heads that takes part; NotFoundError without either."""
+    checkpoint = checkpoint_of(asked.backbone, directory)
+    files = {f"backbone/{name}": checkpoint / name for name in (CONFIG, *weight_files(checkpoint))}
+    files |= {f"heads/{path.stem}": path for path in head_files(asked.heads, directory)}
+    return directory_digest({path: digest_file(file) for path, file in files.items() if file.is_file()})
+
+
+def record(asked: FamilyFile, directory: Path) -> dict[str, Any]:
+    """Everything that shapes the family but its source and name: every default filled in, rows by the digest of their arrays.
+
+    Raises NotFoundError or InputError for rows that cannot be read.
+    """
+    value = asked.model_dump(mode="json", exclude={"name"})
+    if value["preprocessing"] is None:
+        del value["preprocessing"]
+    del value["backbone"]["checkpoint"], value["heads"]["folder"]
+    places = [(value, "evaluation")]
+    places += [(value["ood"], key) for key in ("fit", "calibrate", "outliers") if value["ood"]]
+    for place, key in places:
+        if place[key] is not None:
+            place[key] = str(digest([read_rows(directory / place[key])]))
+    recorded: dict[str, Any] = canonical.decode(canonical.encode(value))
+    return recorded

@@ -1,0 +1,122 @@
+"""The rows that a family is fitted and measured on, and what its graphs give for them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.families.find_checkpoints import member_of
+from onnxreg.converters.families.head_graph import INPUT
+from onnxreg.converters.families.rows import RowKeys, as_float32, keys_of, read_rows, shared
+from onnxreg.converters.passes.tools import proof
+from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.runtime.npz import Arrays
+from onnxreg.schema.core.errors import InputError
+
+BATCH_ROWS = 64
+UNSEEN = "hold out other rows: of those that made it a detector rejects far fewer than it says"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows that nobody trained on: `input`, `species` and `head:<id>`, and their digest."""
+
+    rows: Arrays
+    dataset: str
+    name: str = "evaluation"
+
+    @classmethod
+    def read(cls, path: Path) -> "HeldOut":
+        rows = read_rows(path, "input", "species")
+        return cls({_key(name): array for name, array in rows.items()}, str(digest([rows])), path.name)
+
+    def images(self, shape: Sequence[int]) -> Any:
+        """`input`, float32 `[n, *shape]`; InputError where it is not."""
+        return as_float32(self.rows["input"], shape, f"{self.name}: input")
+
+    def check_heads(self, names: Collection[str]) -> None:
+        """InputError for an array `head:<id>` that belongs to none of these heads: nothing would be judged by it."""
+        if strange := sorted(name for name in self.rows if name.startswith("head:") and name not in names):
+            raise InputError(
+                f"the held-out array {strange[0][:80]} belongs to no head",
+                f"heads are {', '.join(names)[:300]}",
+            )
+
+
+def _key(name: str) -> str:
+    """`head:<id>` as the member of that class is called."""
+    role, mark, class_id = name.partition(":")
+    return member_of(class_id) if (role, mark) == ("head", ":") else name
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The rows of the file `name`, as a backbone sees them: `outputs` by name, of which `embedding` is float32 `[n, d]`.
+
+    `keys` are those of the rows as they stand in the file. `stored`: they stand there as embeddings, of whichever backbone.
+    `dataset` is the digest of all arrays.
+    """
+
+    name: str
+    dataset: str
+    keys: RowKeys
+    outputs: Arrays
+    stored: bool = False
+
+    @property
+    def embeddings(self) -> Any:
+        return self.outputs[INPUT]
+
+    def check_apart(self, used: "Embedded") -> None:
+        """InputError where a row stands in both: what a detector was made of says nothing about it."""
+        if self.dataset == used.dataset:
+            raise InputError(f"ood: {self.name} and {used.name} are one set, {self.dataset}", UNSEEN)
+        if count := max(
+            shared(self.keys, used.keys), shared(keys_of(self.embeddings), keys_of(used.embeddings))
+        ):
+            raise InputError(
+                f"ood: {self.name} shares {count} of its {len(self.keys)} rows with {used.name}, which made the detector",
+                UNSEEN,
+            )
+
+
+class Embedder:
+    """A backbone in a session, for the rows in files beside the family's document: each file goes through it once."""
+
+    def __init__(self, session: Any, directory: Path) -> None:
+        self._session, self._directory = session, directory
+        self.embed_images = cache(self._embed_images)
+
+    def embed(self, path: str) -> Embedded:
+        """The embeddings of a file's rows: stored as `embedding`, or made of `input`.
+
+        InputError where it has neither, or it has not the shape that the backbone gives or takes.
+        """
+        rows = read_rows(self._directory / path)
+        if "embedding" not in rows:
+            return self.embed_images(path)
+        width = next(item.shape[1] for item in self._session.get_outputs() if item.name == INPUT)
+        name = Path(path).name
+        found = as_float32(rows["embedding"], (width,), f"{name}: embedding")
+        return Embedded(name, str(digest([rows])), keys_of(found), {INPUT: found}, stored=True)
+
+    def _embed_images(self, path: str) -> Embedded:
+        """What the backbone gives for a file's `input`, whatever else it has."""
+        rows, name = read_rows(self._directory / path), Path(path).name
+        if "input" not in rows:
+            raise InputError(f"{name} has neither an array called input nor one called embedding")
+        images = as_float32(rows["input"], self._session.get_inputs()[0].shape[1:], f"{name}: input")
+        return Embedded(name, str(digest([rows])), keys_of(images), outputs_of(self._session, images))
+
+
+def outputs_of(session: Any, rows: Any) -> Arrays:
+    """All outputs of a graph of one input for these rows of it, run in batches."""
+    import numpy as np
+
+    name, what = session.get_inputs()[0].name, "the graph"
+    batches = [
+        proof.outputs(session, {name: rows[start : start + BATCH_ROWS]}, what)
+        for start in range(0, len(rows), BATCH_ROWS)
+    ]
+    return {output: np.concatenate([each[output] for each in batches]) for output in batches[0]}

@@ -1,0 +1,186 @@
+"""A trained head on disk: its weights, and what was recorded of its classes when it was trained. Never a pickle."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+from onnxreg.converters.runtime.npz import check_finite, read_arrays
+from onnxreg.schema.core.errors import InputError, NotFoundError
+
+SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
+T = TypeVar("T")
+HINT = "save the head as safetensors, with its classes and their training rows in the metadata"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`y = x W^T + b`: `weight` is float32 `[out, in]`, `bias` float32 `[out]`."""
+
+    weight: Any
+    bias: Any
+
+
+@dataclass(frozen=True)
+class HeadCheckpoint:
+    """Linear layers with an activation between them, and the ordered classes of the last one with the training rows of each."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    classes: tuple[str, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """The width of the embedding that it reads."""
+        return int(self.layers[0].weight.shape[1])
+
+    def logits(self, rows: Any, activation: str) -> Any:
+        """What it gives for embeddings `[n, width]`, in float64: what its graphs are held against."""
+        import numpy as np
+
+        value = rows.astype(np.float64)
+        for index, layer in enumerate(self.layers):
+            if index:
+                value = np.tanh(value) if activation == "Tanh" else np.maximum(value, 0.0)
+            value = value @ layer.weight.T.astype(np.float64) + layer.bias
+        return value
+
+
+def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> HeadCheckpoint:
+    """Read `.safetensors`, `.npz`, or `.pth` with plain weights. Errors call it `name`.
+
+    `classes` and `rows` (training rows of each class) are recorded in the metadata of safetensors as JSON lists, in an `.npz` as
+    arrays, in a `.pth` beside `state_dict`.
+
+    Args:
+        classes: the classes that are asked for, in order; they must be those that were recorded.
+
+    Raises NotFoundError where there is no such file, and InputError where it holds Python objects, its layers do not fit each
+    other, a weight is NaN or infinite, or its classes are not recorded, are others, or one of them has no training rows.
+    """
+    if not path.is_file():
+        raise NotFoundError(
+            f"{name}: there is no checkpoint {path.name}", "name its class under heads.none if that is meant"
+        )
+    tensors, notes = _read(path, name)
+    layers = _layers(tensors, name)
+    recorded = _recorded(notes, name, len(layers[-1].bias))
+    if classes is not None and tuple(classes) != recorded[0]:
+        raise InputError(
+            f"{name}: the classes asked for are not in the order of training",
+            f"it was trained on {', '.join(recorded[0])[:300]}",
+        )
+    return HeadCheckpoint(name, layers, *recorded)
+
+
+def _read(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path, name)
+    if path.suffix == ".npz":
+        arrays = read_arrays(path, f"{name}: {path.name}")
+        notes: dict[str, Any] = {
+            key: arrays.pop(key).tolist() for key in ("classes", "rows") if key in arrays
+        }
+        return arrays, notes
+    if path.suffix in (".pth", ".pt"):
+        return _read_torch(path, name)
+    raise InputError(f"{name}: {path.name} is none of {', '.join(SUFFIXES)}; a pickle is never read", HINT)
+
+
+def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            notes = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        return tensors, {key: json.loads(notes[key]) for key in ("classes", "rows") if key in notes}
+    except Exception as error:
+        raise InputError(f"{name}: {path.name} is not a safetensors file of plain floats", HINT) from error
+
+
+def _read_torch(path: Path, name: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    import torch
+
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise InputError(f"{name}: {path.name} holds more than tensors and was not loaded", HINT) from error
+    state = found.get("state_dict", found) if isinstance(found, dict) else None
+    if not isinstance(state, dict) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
+    ):
+        raise InputError(f"{name}: {path.name} is no state dict", HINT)
+    for key, value in state.items():
+        if not value.is_floating_point() or value.layout != torch.strided or value.is_meta:
+            raise InputError(f"{name}: {key} is not a plain tensor of floats: {value.dtype}", HINT)
+    return {key: value.detach().float().numpy() for key, value in state.items()}, found
+
+
+def _layers(tensors: Mapping[str, Any], name: str) -> tuple[Layer, ...]:
+    """The pairs of `*weight` and `*bias`, in the natural order of their names: `0.weight`, `2.weight`, `10.weight`."""
+    import numpy as np
+
+    for key, array in tensors.items():
+        if not np.issubdtype(array.dtype, np.floating):
+            raise InputError(f"{name}: {key} is {array.dtype}, no float", HINT)
+        check_finite(array, f"{name}: {key}")
+    stems = sorted((key.removesuffix("weight") for key in tensors if key.endswith("weight")), key=_natural)
+    if not stems or {f"{stem}{part}" for stem in stems for part in ("weight", "bias")} != set(tensors):
+        raise InputError(
+            f"{name}: not a stack of linear layers, each with weight and bias: {', '.join(sorted(tensors))[:200]}"
+        )
+    layers = [
+        Layer(*(np.ascontiguousarray(tensors[f"{stem}{part}"], np.float32) for part in ("weight", "bias")))
+        for stem in stems
+    ]
+    inputs = None
+    for stem, layer in zip(stems, layers, strict=True):
+        if (
+            layer.weight.ndim != 2
+            or layer.bias.shape != layer.weight.shape[:1]
+            or inputs not in (None, layer.weight.shape[1])
+        ):
+            raise InputError(
+                f"{name}: the shapes of {stem}weight and {stem}bias do not fit what comes before"
+            )
+        inputs = layer.weight.shape[0]
+    return tuple(layers)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
+
+
+def _recorded(notes: Mapping[str, Any], name: str, columns: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    classes, rows = notes.get("classes"), notes.get("rows")
+    if not _is_list(classes, str) or not _is_list(rows, int):
+        raise InputError(f"{name}: its checkpoint does not record its classes and their training rows", HINT)
+    if len(set(classes)) != len(classes) or len(classes) != columns or len(rows) != columns:
+        raise InputError(
+            f"{name} has {columns} outputs, and {len(set(classes))} classes with {len(rows)} counts of rows recorded"
+        )
+    if unusable := [each for each in classes if not _is_class_id(each)]:
+        raise InputError(
+            f"{name}: {ascii(unusable[0])[:80]} cannot be the id of a class", "1 to 200 characters"
+        )
+    if empty := [each for each, count in zip(classes, rows, strict=True) if count < 1]:
+        raise InputError(
+            f"{name}: the class {empty[0]} has no training rows",
+            "leave the class out and train the head again",
+        )
+    return tuple(classes), tuple(rows)
+
+
+def _is_class_id(text: str) -> bool:
+    """Whether a manifest can hold it as a `ClassId`."""
+    return 1 <= len(text) <= 200 and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _is_list(value: Any, kind: type[T]) -> TypeGuard[list[T]]:
+    return isinstance(value, list) and all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in value
+    )

@@ -1,0 +1,58 @@
+"""A head as an ONNX graph, written from its weights: 320 of them take no tracing and no module of Python."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from onnxreg.converters.families.head_checkpoints import HeadCheckpoint
+
+Activation = Literal["Relu", "Tanh"]
+"""What stands between the layers of a head. Each maps 0 to 0, so that hidden columns of zeros change nothing."""
+
+INPUT, OUTPUT = "embedding", "disease_logits"
+BATCH = "batch_size"
+Values = Mapping[str, tuple[str, Sequence[int | str]]]
+"""Inputs or outputs by name: element type and shape."""
+
+
+def head_graph(head: HeadCheckpoint, activation: Activation, opset: int) -> Any:
+    """`embedding` float32 `[batch_size, width]` to `disease_logits` float32 `[batch_size, classes]`."""
+    import onnx
+
+    nodes, weights, value = [], [], INPUT
+    for index, layer in enumerate(head.layers):
+        last = index == len(head.layers) - 1
+        names = [f"layers.{index}.weight", f"layers.{index}.bias"]
+        weights += [
+            onnx.numpy_helper.from_array(part, name)
+            for part, name in zip((layer.weight, layer.bias), names, strict=True)
+        ]
+        made = OUTPUT if last else f"layers.{index}.sum"
+        nodes.append(onnx.helper.make_node("Gemm", [value, *names], [made], f"layers.{index}", transB=1))
+        if not last:
+            nodes.append(
+                onnx.helper.make_node(
+                    activation, [made], [f"layers.{index}.out"], f"layers.{index}.activation"
+                )
+            )
+        value = made if last else f"layers.{index}.out"
+    inputs: Values = {INPUT: ("FLOAT", [BATCH, head.width])}
+    return make_graph("head", nodes, weights, inputs, {OUTPUT: ("FLOAT", [BATCH, len(head.classes)])}, opset)
+
+
+def make_graph(
+    name: str, nodes: Sequence[Any], weights: Sequence[Any], inputs: Values, outputs: Values, opset: int
+) -> Any:
+    """A model (`onnx.ModelProto`) of these parts, with the oldest IR version that has the opset."""
+    import onnx
+
+    sides = (
+        [
+            onnx.helper.make_tensor_value_info(key, getattr(onnx.TensorProto, kind), list(shape))
+            for key, (kind, shape) in side.items()
+        ]
+        for side in (inputs, outputs)
+    )
+    graph = onnx.helper.make_graph(nodes, name, *sides, initializer=weights)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    ir_version = onnx.helper.find_min_ir_version_for(opsets)
+    return onnx.helper.make_model(graph, producer_name="onnxreg", opset_imports=opsets, ir_version=ir_version)

@@ -1,0 +1,188 @@
+"""`reg add`: registering model files that exist already, made by whatever tool."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
+from typing import Any
+
+from onnxreg.converters.importers import stages
+from onnxreg.converters.importers.companions import check_labels, describe
+from onnxreg.converters.importers.import_files import Intake
+from onnxreg.converters.importers.judge_files import check_format, default_format, read_model
+from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.converters.onnx.mobile_operators import android_warnings
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.source.file_roles import role_of
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.pipeline import pipeline_of
+
+PROFILE = "as-is"
+_MODELS = (".onnx", ".ort")
+NO_MEMBERS: Mapping[Path, str] = MappingProxyType({})
+
+
+def adopt(
+    files: Sequence[Path],
+    workspace: Path,
+    *,
+    name: str,
+    format: str | None = None,
+    precision: str | None = None,
+    members: Mapping[Path, str] = NO_MEMBERS,
+) -> Draft:
+    """Register existing .onnx and .ort files with the companions among `files`; all facts are read from the files.
+
+    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to
+    the .ort file of its stem, or to the only one; golden vectors to the model before `.golden.json`. Everything is placed in `workspace` by its file name, as a
+    link where possible; text that names this machine is scrubbed, and the recipe says where.
+
+    Args:
+        files: the files to register; any order.
+        workspace: an empty directory.
+        format, precision: what to call the artifacts, instead of what their weights say.
+        members: the stage of a pipeline that each model is; none for models that are alternatives.
+
+    Raises:
+        NotFoundError: a file is not there.
+        InputError: no model among the files, two of one name, a pickle, a file that is not what its suffix says or that
+            nothing can run, models of one stage whose inputs or outputs differ, a model without a stage beside others,
+            labels or a stated format or precision that contradict the graph.
+    """
+    check_name(name)
+    intake = Intake(workspace, name)
+    models = [file for file in dict.fromkeys(files) if file.suffix in _MODELS]
+    rest = [file for file in dict.fromkeys(files) if file.suffix not in _MODELS]
+    _refuse_unfit(models, rest)
+    stages.check_named(members, models)
+    configs = _match_configs(models, [file for file in rest if role_of(file.name) == "operator-config"])
+    vectors = {model: file for model in models for file in rest if file.name == f"{model.name}.golden.json"}
+    for file in (*models, *rest):
+        intake.look(file)
+    read = [(model, read_model(model, configs.get(model), intake.look)) for model in models]
+    artifacts = [
+        _artifact(intake, *item, _own_files(item[0], configs, vectors), format, precision) for item in read
+    ]
+    stages.check_contracts(dict(read), members)
+    sidecars = {intake.resolved(model.parent / at) for model, facts in read for at in facts.external_data}
+    sidecars |= {intake.resolved(file) for file in (*configs.values(), *vectors.values())}
+    companions = tuple(
+        DraftFile(role_of(file.name), intake.take(file, file.name))
+        for file in rest
+        if intake.resolved(file) not in sidecars
+    )
+    fields = describe(workspace, companions)
+    if members:
+        fields["model_family"] = pipeline_of({model.name: members[model] for model in models})
+    else:
+        for model, facts in read:
+            check_labels(fields, facts, model.name)
+    fields["recipe"] = _recipe(format, precision, intake.scrubbed)
+    return Draft(name, workspace, tuple(artifacts), companions, fields, intake.seen)
+
+
+def _refuse_unfit(models: list[Path], rest: list[Path]) -> None:
+    for file in (*models, *rest):
+        _refuse_irregular(file)
+    shouted = [file for file in rest if file.suffix.lower() in _MODELS]
+    if shouted:
+        lower = shouted[0].with_suffix(shouted[0].suffix.lower())
+        raise InputError(f"the suffix of {shouted[0]} is not in lower case", f"rename it to {lower.name}")
+    if not models:
+        raise InputError("there is no .onnx or .ort file among the files", "name at least one model file")
+    if any(file.name == FILENAME for file in rest):
+        raise InputError(
+            f"{FILENAME} is a manifest, not a companion",
+            "leave it out, or take the whole directory: reg import DIRECTORY --name NAME",
+        )
+
+
+def _refuse_irregular(file: Path) -> None:
+    """NotFoundError for what is not there, InputError for a directory, a pipe or a device."""
+    if not file.exists():
+        raise NotFoundError(f"there is no file {file}", "check the path")
+    if (file / FILENAME).is_file():
+        raise InputError(
+            f"{file} is a directory", f"take it whole: reg import {quote(str(file))} --name NAME"
+        )
+    if file.is_dir():
+        raise InputError(f"{file} is a directory", f"name the files in it: {quote(str(file))}/*")
+    if not file.is_file():
+        raise InputError(f"{file} is no regular file", "put its bytes into a file first")
+
+
+def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
+    ort = [model for model in models if model.suffix == ".ort"]
+    matched: dict[Path, Path] = {}
+    for config in configs:
+        named = [model for model in ort if config.name.startswith(f"{model.stem}.")] or ort
+        if len(named) != 1 or named[0] in matched:
+            raise InputError(
+                f"cannot tell which .ort file {config.name} belongs to",
+                "name it as the converter does: <model>.required_operators_and_types.config beside <model>.ort",
+            )
+        matched[named[0]] = config
+    return matched
+
+
+def _own_files(model: Path, configs: dict[Path, Path], vectors: dict[Path, Path]) -> list[tuple[str, Path]]:
+    """The operator config and the golden vectors of a model, with their roles. InputError where these are none."""
+    found = []
+    if model in configs:
+        found.append(("operator-config", configs[model]))
+    if model in vectors:
+        golden.decode(vectors[model].read_bytes(), vectors[model].name)
+        found.append((golden.ROLE, vectors[model]))
+    return found
+
+
+def _artifact(
+    intake: Intake,
+    model: Path,
+    facts: GraphFacts,
+    own: list[tuple[str, Path]],
+    format: str | None,
+    precision: str | None,
+) -> DraftArtifact:
+    path = intake.take(model, model.name)
+    sidecars = [
+        DraftFile("external-data", intake.take(model.parent / location, location))
+        for location in facts.external_data
+    ]
+    sidecars += [DraftFile(role, intake.take(file, file.name)) for role, file in own]
+    if format is not None:
+        check_format(format, facts, model.name)
+    if precision is not None and facts.weights.weights_total and facts.precision not in (precision, "mixed"):
+        raise InputError(
+            f"{model.name} has {facts.precision} weights, not {precision}", "leave --precision out"
+        )
+    chosen = format or default_format(facts)
+    return DraftArtifact(
+        chosen, precision or facts.precision, path, tuple(sidecars), fields=graph_fields(facts, chosen)
+    )
+
+
+def graph_fields(facts: GraphFacts, format: str) -> dict[str, Any]:
+    """What the file itself says, for `DraftArtifact.fields`."""
+    fields = facts.fields()
+    if format.endswith("-android"):
+        unsupported, warnings = android_warnings(facts.operator_names)
+        fields["metadata"] |= {"unsupported_ops": list(unsupported), "warnings": list(warnings)}
+    if facts.weights.weights_quantized:
+        fields["quantization"] = {"requested": {}, "measured": facts.weights.to_json()}
+    return fields
+
+
+def _recipe(format: str | None, precision: str | None, scrubbed: list[str]) -> dict[str, Any]:
+    asked = {key: value for key, value in (("format", format), ("precision", precision)) if value is not None}
+    step = {
+        "name": "add",
+        "pass": "add",
+        "version": 1,
+        "params": asked,
+        "result": {"scrubbed": sorted(scrubbed)},
+    }
+    return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}

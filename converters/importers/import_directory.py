@@ -1,0 +1,19 @@
+"""`reg import`: a directory of whatever kind."""
+
+from pathlib import Path
+
+from onnxreg.converters.importers.difference import Difference
+from onnxreg.schema.manifest.draft import Draft
+
+
+def import_directory(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
+    """Adopt what OpenMed wrote, what `--output` wrote, or a model package of ONNX Runtime; see their modules."""
+    from onnxreg.converters.importers.import_export import import_written, is_written
+    from onnxreg.converters.importers.openmed.openmed import import_openmed
+    from onnxreg.converters.importers.packages.import_package import import_package, is_package
+
+    if is_package(directory):
+        return import_package(directory, workspace, name=name)
+    if is_written(directory):
+        return import_written(directory, workspace, name=name)
+    return import_openmed(directory, workspace, name=name)

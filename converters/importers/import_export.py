@@ -1,0 +1,91 @@
+"""Taking back a directory that `reg pull --output` or `reg export --output` wrote."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.import_files import Intake
+from onnxreg.converters.importers.judge_files import check_format, read_model
+from onnxreg.converters.importers.openmed.artifacts import files_in, named_file
+from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.manifest.dispatch import read_manifest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest, TensorSpec
+
+MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
+
+
+def is_written(directory: Path) -> bool:
+    """Whether the manifest of a directory has format version 2. InputError where it is none."""
+    path = directory / FILENAME
+    if not path.is_file():
+        return False
+    if path.stat().st_size > canonical.MAX_BYTES:
+        raise InputError(f"{FILENAME} is larger than a manifest may be: {canonical.MAX_BYTES} bytes")
+    return isinstance(read_manifest(path.read_bytes()), Manifest)
+
+
+def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
+    """The version that a directory holds, under the manifest that lies in it: the same files give the same digest.
+
+    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is judged as
+    `reg add` judges it. Files that the manifest does not name are left out and reported.
+
+    Raises InputError for a manifest of another name, one that was edited, a missing file, and a manifest that says
+    something else than the graphs do.
+    """
+    check_name(name)
+    data = (directory / FILENAME).read_bytes()
+    manifest = Manifest.decode(data)
+    if manifest.encode() != data:
+        raise InputError(f"{FILENAME} was written anew by another tool: its bytes are not canonical", MINE)
+    if manifest.name != name:
+        raise InputError(f"{FILENAME} is of {manifest.name}, not {name}", f"use --name {manifest.name}")
+    intake = Intake(workspace, name)
+    intake.look_below(directory)
+    named = {entry.path: named_file(directory, entry.path, entry.role) for entry in manifest.all_files()}
+    for artifact in manifest.artifacts:
+        _judge(directory, artifact)
+    for path in named:
+        intake.take(directory / path, path)
+    if intake.scrubbed:
+        raise InputError(f"{intake.scrubbed[0]} names a path of a machine, which is not published", MINE)
+    artifacts = tuple(
+        DraftArtifact(item.format, item.precision, item.path, _files(item.files))
+        for item in manifest.artifacts
+    )
+    draft = Draft(name, workspace, artifacts, _files(manifest.files), {}, intake.seen, data)
+    left_out = [path for path in files_in(directory, directory) if path not in {FILENAME, *named}]
+    return draft, [Difference(path, None, "not named by the manifest; left out") for path in left_out]
+
+
+def _files(entries: Iterable[FileEntry]) -> tuple[DraftFile, ...]:
+    return tuple(DraftFile(entry.role, entry.path) for entry in entries)
+
+
+def _judge(directory: Path, artifact: Artifact) -> None:
+    """InputError for a graph that `reg add` would refuse, or of which the manifest says something else."""
+    if not artifact.path.endswith((".onnx", ".ort")):
+        return
+    config = next((directory / file.path for file in artifact.files if file.role == "operator-config"), None)
+    facts = read_model(directory / artifact.path, config)
+    check_format(artifact.format, facts, artifact.path, MINE)
+    for what, stated, read in _comparisons(artifact, facts):
+        if stated != read:
+            raise InputError(f"{FILENAME} states other {what} of {artifact.path} than the file has", MINE)
+
+
+def _comparisons(artifact: Artifact, facts: GraphFacts) -> list[tuple[str, object, object]]:
+    metadata = artifact.metadata
+    return [
+        ("inputs", _tensors(metadata.inputs), _tensors(facts.inputs)),
+        ("outputs", _tensors(metadata.outputs), _tensors(facts.outputs)),
+        ("operators", set(metadata.operators), set(facts.operator_names)),
+    ]
+
+
+def _tensors(specs: Iterable[TensorSpec]) -> list[tuple[str, str]]:
+    return [(spec.name, spec.dtype) for spec in specs]

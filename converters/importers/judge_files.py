@@ -1,0 +1,73 @@
+"""The one judgement of model files that were made elsewhere: `add` and `import` take what passes it, and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.importers.companions import class_count
+from onnxreg.converters.onnx.android_contract import check_contract
+from onnxreg.converters.onnx.external_data import external_files
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.validity import check_model
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError
+
+
+def read_model(
+    path: Path, config: Path | None = None, look: Callable[[Path], object] = lambda _: None
+) -> GraphFacts:
+    """The facts of an .onnx or .ort file. InputError where it is not one, or where nothing can run it.
+
+    Args:
+        path: the file.
+        config: the operator config of an .ort file.
+        look: is shown each external data file before it is read.
+    """
+    if path.suffix == ".ort":
+        return inspect_ort(path, config)
+    model = load_onnx(path)
+    for location in external_files(model, path):
+        look(path.parent / location)
+    facts = inspect_model(model, path)
+    _refuse_unusable(model, path)
+    return facts
+
+
+def _refuse_unusable(model: Any, path: Path) -> None:
+    """InputError for what neither ONNX's checker nor ONNX Runtime takes; each knows operators that the other does not."""
+    try:
+        check_model(model, path)
+    except InputError as error:
+        try:
+            load_session(path, name=path.name)
+        except RegError:
+            raise error from None
+
+
+def default_format(facts: GraphFacts) -> str:
+    """The format name that the file itself justifies: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+    if facts.ort_format is not None:
+        return "ort"
+    return f"onnx-{facts.precision}" if facts.precision in ("int8", "int4") else "onnx"
+
+
+def check_format(
+    format: str, facts: GraphFacts, path: str, hint: str = "leave --format out, or correct it"
+) -> None:
+    """InputError where the file contradicts what a format name promises."""
+    found = default_format(facts)
+    wrong_container = (found == "ort") != format.startswith("ort")
+    claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
+    if wrong_container or (claims is not None and found != "ort" and not found.endswith(claims)):
+        raise InputError(f"{path} is not {format}: the file itself says {found}", hint)
+    if format.endswith("-android"):
+        check_android(facts, path, "leave --format out to register the model without this promise")
+
+
+def check_android(facts: GraphFacts, path: str, hint: str) -> None:
+    """InputError where a graph breaks the tensor contract of the android profile."""
+    try:
+        check_contract(facts, path, class_count(facts) or 0)
+    except ConversionError as error:
+        raise InputError(error.message, hint) from error

@@ -1,0 +1,108 @@
+"""`reg import`: adopting a directory that OpenMed's converter wrote, trusting its files and none of its claims."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.importers.companions import check_labels, describe
+from onnxreg.converters.importers.difference import Difference
+from onnxreg.converters.importers.import_files import Intake
+from onnxreg.converters.importers.openmed.artifacts import CONFIG_VERDICTS, check_formats, make_artifacts
+from onnxreg.converters.importers.openmed.claimed import artifact_differences, compare, segmenter_found
+from onnxreg.converters.importers.openmed.survey import Survey, survey
+from onnxreg.converters.source.scrub import scrub
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+
+PROFILE = "openmed-v1"
+_VERDICTS = ("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification")
+_MOMENT = ("generated_at", "created_at", "exported_at")
+_READ_AGAIN = (
+    "format",
+    "format_version",
+    "formats",
+    "artifacts",
+    "config_path",
+    "label_map_path",
+    "tokenizer",
+)
+
+
+def import_openmed(directory: Path, workspace: Path, *, name: str) -> tuple[Draft, list[Difference]]:
+    """Adopt a directory with a version 1 manifest.
+
+    Contracts, operators, opsets, precisions and labels are read from the files again; the returned differences say
+    which claims they contradict. A claimed certification becomes `unknown`, because nothing binds it to bytes, and a
+    claimed refusal stays one; what was claimed stays under `claimed` of the artifact. Each file is judged as `reg add` judges it. Absolute paths in JSON companions are scrubbed, and the
+    recipe says where. Files that the manifest does not name are left out and reported.
+
+    Args:
+        directory: what OpenMed wrote; it is not changed.
+        workspace: an empty directory, filled with the files of the version.
+        name: the model's name.
+
+    Raises:
+        InputError: no manifest, or one of another version; a file that is named but missing or lies outside; files
+            of two exports (`mixture.refuse_mixture`); labels that are not as many as the classes of the logits.
+    """
+    check_name(name)
+    intake = Intake(workspace, name)
+    intake.look_below(directory)
+    found = survey(directory)
+    check_formats(found.manifest, found.artifacts, found.facts)
+    for file in found.companions:
+        intake.take(directory / file.path, file.path, CONFIG_VERDICTS if file.role == "config" else ())
+    described = describe(workspace, found.companions)
+    for path, facts in found.facts.items():
+        check_labels(described, facts, path)
+    artifacts = tuple(
+        make_artifacts(found.manifest, found.artifacts, found.facts, found.base, intake, directory)
+    )
+    segmenter, wrong_files = segmenter_found(directory, found.manifest)
+    claimed = _carried(found.manifest) | segmenter
+    fields, scrubbed = scrub(claimed, name, directory)
+    intake.scrubbed += [f"{FILENAME}:{at}" for at in scrubbed]
+    differences = [*_differences(found, described), *wrong_files]
+    differences += [
+        Difference(at, claimed[at], fields[at]) for at in scrubbed if at in fields and at in claimed
+    ]
+    fields |= described | {"source": {"id": fields.get("source_model_id") or name}}
+    fields["recipe"] = _recipe(intake.scrubbed, differences)
+    return Draft(name, workspace, artifacts, found.companions, fields, intake.seen), differences
+
+
+def _differences(found: Survey, described: Mapping[str, Any]) -> list[Difference]:
+    claimed = found.manifest.to_json()
+    differences = compare(claimed, described, "", ("task", "family", "max_sequence_length"))
+    formats = list(dict.fromkeys(item.claim.format for item in found.artifacts))
+    differences += compare(claimed, {"formats": formats}, "", ["formats"])
+    differences += compare(
+        claimed.get("tokenizer") or {}, described.get("tokenizer") or {}, "tokenizer", ["files"]
+    )
+    for index, item in enumerate(found.artifacts):
+        if item.main in found.facts:
+            differences += artifact_differences(item.claim, found.facts[item.main], f"artifacts.{index}")
+        else:
+            differences.append(Difference(f"artifacts.{index}.metadata", item.claim.format, None))
+    if found.manifest.certified is not None:
+        differences.append(Difference("certified", found.manifest.certified, None))
+    left_out = "not an artifact or companion of the manifest; left out"
+    differences += [Difference(path, None, left_out) for path in found.left_out]
+    weights = f"the weights of {found.base}"
+    return differences + [
+        Difference(path, weights, "nothing to compare by name") for path in found.incomparable
+    ]
+
+
+def _carried(manifest: ManifestV1) -> dict[str, Any]:
+    """The claims that stand in version 2 as they are: neither read again, nor a verdict, nor a moment."""
+    left = {*_READ_AGAIN, *_VERDICTS, *_MOMENT}
+    return {key: value for key, value in manifest.to_json().items() if key not in left and value is not None}
+
+
+def _recipe(scrubbed: list[str], differences: list[Difference]) -> dict[str, Any]:
+    result = {"scrubbed": sorted(scrubbed), "differences": [difference.path for difference in differences]}
+    step = {"name": "import", "pass": "import", "version": 1, "params": {}, "result": result}
+    return {"profile": PROFILE, "profile_version": 1, "steps": [step], "tools": {}}

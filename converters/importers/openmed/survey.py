@@ -1,0 +1,128 @@
+"""What lies in a directory that OpenMed's converter wrote, read from its files, and whether it is one export."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxreg.converters.importers.openmed.artifacts import (
+    LocatedArtifact,
+    files_in,
+    inspect_all,
+    locate,
+    named_file,
+)
+from onnxreg.converters.importers.same_export import base_of, refuse_mixture
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
+from onnxreg.converters.source.file_roles import role_of
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.manifest.dispatch import read_manifest
+from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One consistent export.
+
+    `facts` are by path, of every model file that an artifact needs; `base` is the one the others were made from, ""
+    where no model could be read. `left_out` are files that the manifest does not name as an artifact or companion,
+    `incomparable` models whose weights have no counterpart by name in the base.
+    """
+
+    root: Path
+    manifest: ManifestV1
+    artifacts: tuple[LocatedArtifact, ...]
+    companions: tuple[DraftFile, ...]
+    facts: Mapping[str, GraphFacts]
+    base: str
+    left_out: tuple[str, ...]
+    incomparable: tuple[str, ...]
+
+
+def survey(directory: Path) -> Survey:
+    """Read a directory and raise InputError where it is not one whole export (see `openmed.import_openmed`)."""
+    manifest = _read_manifest(directory)
+    located = tuple(locate(directory, claim) for claim in manifest.artifacts)
+    facts = inspect_all(directory, located)
+    companions = _companions(directory, manifest)
+    named = _named(located, facts, companions)
+    left_out = tuple(path for path in files_in(directory, directory) if path not in named)
+    incomparable = refuse_mixture(directory, facts | _leftovers(directory, left_out)) if facts else []
+    _refuse_foreign_report(directory, manifest, left_out)
+    base = base_of(facts) if facts else ""
+    return Survey(directory, manifest, located, companions, facts, base, left_out, tuple(incomparable))
+
+
+def _read_manifest(directory: Path) -> ManifestV1:
+    path = directory / FILENAME
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"there is no directory {directory.name}", "give the directory that the converter wrote"
+        )
+    if not path.is_file():
+        raise InputError(
+            f"{directory.name} has no {FILENAME} and no manifest.json: it is neither a finished export nor a model package",
+            "the converter writes the manifest last; to register single model files use: reg add FILE... --name NAME",
+        )
+    manifest = read_manifest(path.read_bytes())
+    if not isinstance(manifest, ManifestV1):
+        raise InputError(
+            f"{FILENAME} has format version 2: this directory comes from onnxreg",
+            "take it back with: reg import DIRECTORY --name NAME",
+        )
+    if not manifest.artifacts:
+        raise InputError(f"{FILENAME} names no artifacts", "export the model again")
+    return manifest
+
+
+def _companions(root: Path, manifest: ManifestV1) -> tuple[DraftFile, ...]:
+    """The files that the manifest names beside its artifacts, each once, by role."""
+    found: dict[str, str] = {}
+    for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
+        if path is not None:
+            found.setdefault(named_file(root, path, role), role)
+    for path in _reports(manifest):
+        found.setdefault(named_file(root, path, "report"), "claimed-report")
+    for path in (manifest.tokenizer.files if manifest.tokenizer else None) or ():
+        if named_file(root, path, "tokenizer file") != FILENAME and role_of(path) != "report":
+            found.setdefault(path, "tokenizer")
+    for item in manifest.segmenter.resource_files if manifest.segmenter else ():
+        found.setdefault(named_file(root, item.path, "segmenter file"), "segmenter")
+    return tuple(DraftFile(role, path) for path, role in found.items())
+
+
+def _reports(manifest: ManifestV1) -> list[str]:
+    claims = [
+        manifest.recall_delta_path,
+        *(a.metadata.recall_delta_path for a in manifest.artifacts if a.metadata),
+    ]
+    return list(dict.fromkeys(path for path in claims if path is not None))
+
+
+def _named(
+    located: tuple[LocatedArtifact, ...], facts: Mapping[str, GraphFacts], companions: tuple[DraftFile, ...]
+) -> set[str]:
+    named = {FILENAME, *(file.path for file in companions), *facts}
+    named |= {path for item in located for path in (item.main, *(file.path for file in item.sidecars))}
+    return named | {
+        (Path(path).parent / at).as_posix() for path, found in facts.items() for at in found.external_data
+    }
+
+
+def _leftovers(root: Path, left_out: tuple[str, ...]) -> dict[str, GraphFacts]:
+    """Models that the manifest does not name: they are not taken, but a foreign one shows a mixed directory."""
+    found = {path: inspect_ort(root / path) for path in left_out if path.endswith(".ort")}
+    return found | {path: inspect_onnx(root / path) for path in left_out if path.endswith(".onnx")}
+
+
+def _refuse_foreign_report(root: Path, manifest: ManifestV1, left_out: tuple[str, ...]) -> None:
+    for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
+        report = read_json(root / path)
+        source = report.get("source_model_id") if isinstance(report, dict) else None
+        if None not in (source, manifest.source_model_id) and source != manifest.source_model_id:
+            raise InputError(
+                f"{path} is about another model than {FILENAME}",
+                "the directory mixes files of two exports; export again into an empty directory",
+            )

@@ -1,0 +1,95 @@
+"""The process that reads model files for `reg add` and `reg import`: one request on stdin, JSON lines on stdout.
+
+{"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
+{"draft": ...}                     the outcome (`draftjson.encode`), or
+{"error": {family, message, hint}}
+"""
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from onnxreg.schema.core.errors import InputError, RegError, first_line, missing_extra
+
+DIES_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+KILLED = 9
+SELDOM = 20_000
+"""Containers that are made before the youngest are looked through: as in the command line itself."""
+
+
+class _Pipe:
+    """Where the parent listens."""
+
+    def __init__(self, sink: TextIO) -> None:
+        self._sink = sink
+        self._sizes: dict[Path, int] = {}
+
+    def send(self, value: Mapping[str, Any]) -> None:
+        self._sink.write(f"{json.dumps(value)}\n")
+        self._sink.flush()
+
+    def opening(self, path: Path) -> None:
+        self._sizes[path] = path.stat().st_size if path.is_file() else 0
+        self.send({"reading": path.name, "size": sum(self._sizes.values())})
+
+
+def main() -> None:
+    """Read the request, do it, and say how it ended. What libraries print goes to stderr."""
+    _end_with_parent()
+    gc.set_threshold(SELDOM)
+    pipe = _Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    try:
+        import onnx  # noqa: F401  # while the parent opens its registry
+
+        from onnxreg.converters.onnx.open_notice import listening
+
+        request = json.loads(sys.stdin.readline() or "null")
+        if request is not None:
+            with listening(pipe.opening):
+                pipe.send({"draft": _read(request)})
+    except ModuleNotFoundError as error:
+        _tell(pipe, missing_extra((error.name or "").partition(".")[0], "onnx", "reading model files"))
+    except RegError as error:
+        _tell(pipe, error)
+    except (MemoryError, RecursionError) as error:
+        _tell(pipe, InputError(f"reading needs more memory than there is: {type(error).__name__}"))
+    except Exception as error:  # noqa: BLE001
+        _tell(pipe, InputError(f"reading failed: {type(error).__name__}: {first_line(error)}"))
+    os._exit(0)
+
+
+def _tell(pipe: _Pipe, error: RegError) -> None:
+    pipe.send({"error": {"family": error.family, "message": error.message, "hint": error.hint}})
+
+
+def _read(request: Mapping[str, Any]) -> dict[str, Any]:
+    from onnxreg.converters.importers.draft_json import encode
+
+    workspace, name = Path(request["workspace"]), request["name"]
+    if "files" in request:
+        from onnxreg.converters.importers.add_files import adopt
+
+        options = {"format": request["format"], "precision": request["precision"]}
+        options["members"] = {Path(file): member for file, member in request.get("members", {}).items()}
+        return encode(adopt([Path(file) for file in request["files"]], workspace, name=name, **options), [])
+    from onnxreg.converters.importers.import_directory import import_directory
+
+    return encode(*import_directory(Path(request["directory"]), workspace, name=name))
+
+
+def _end_with_parent() -> None:
+    """Where the system can do that (Linux), a parent that is killed takes this process along."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, KILLED)
+
+
+if __name__ == "__main__":
+    main()

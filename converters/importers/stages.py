@@ -1,0 +1,38 @@
+"""Which of the models that are registered together are alternatives, and which are stages of a pipeline."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.family import Graph
+from onnxreg.schema.manifest.pipeline import HINT, check_alternatives
+
+
+def check_named(members: Mapping[Path, str], models: Sequence[Path]) -> None:
+    """InputError if some models are named and others are not, or what is named is no model."""
+    if strange := [file for file in members if file not in models]:
+        raise InputError(
+            f"{strange[0].name} is no model, so it cannot be a member", "name a .onnx or .ort file"
+        )
+    if members and (nameless := [model for model in models if model not in members]):
+        raise InputError(
+            f"{nameless[0].name} has no name, and other models have one",
+            f"--member NAME={nameless[0].name}, for each model of the pipeline",
+        )
+
+
+def check_contracts(read: Mapping[Path, GraphFacts], members: Mapping[Path, str]) -> None:
+    """InputError if models that are alternatives, all or those of one member, differ in what they take or give."""
+    groups: dict[str | None, dict[str, Graph]] = {}
+    for model, facts in read.items():
+        groups.setdefault(members.get(model), {})[model.name] = _graph(facts)
+    for name, graphs in groups.items():
+        check_alternatives(
+            graphs, HINT if name is None else f"both are called {name}: give each its own name"
+        )
+
+
+def _graph(facts: GraphFacts) -> Graph:
+    inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in (facts.inputs, facts.outputs))
+    return Graph(facts.semantic.graph, inputs, outputs)

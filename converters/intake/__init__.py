@@ -1,1 +1,0 @@
-"""Models that already exist: loose files, directories that OpenMed wrote, model packages of ONNX Runtime."""

@@ -1,0 +1,12 @@
+"""Facts read from model files themselves: contract, operators, weights. Nothing here trusts a claim.
+
+`inspect_onnx` and `inspect_ort` return `GraphFacts`. `tensor_contract` reads inputs and outputs, `validity` runs the checker,
+`stored_tensors` reads weights one at a time, `ort` reads ORT-format files, `compare` finds what differs between two files.
+
+Start with `facts.py`.
+Must not import: `passes`, `engine`, `tasks`, `importers`.
+"""
+
+from onnxreg.converters.onnx.facts import GraphFacts, inspect_onnx, inspect_ort
+
+__all__ = ["GraphFacts", "inspect_onnx", "inspect_ort"]

@@ -1,0 +1,46 @@
+"""The tensor contract of the android profile, checked on facts read back from a written file."""
+
+from onnxreg.converters.onnx.facts import GraphFacts
+from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.manifest.manifest import Dim, TensorSpec
+
+OPSET = 18
+REQUIRED = ("input_ids", "attention_mask")
+OPTIONAL = ("token_type_ids",)
+AXES = ("batch", "sequence")
+
+
+def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
+    """Raise ConversionError, naming the file, where a graph breaks the contract.
+
+    The contract: opset 18; inputs `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order, int64
+    `[batch, sequence]`; the one output `logits`, float32 `[batch, sequence, labels]`; the first two axes dynamic
+    under these names, the last one static and equal to the number of labels.
+    """
+    if facts.opset != OPSET:
+        raise ConversionError(f"{path}: opset {facts.opset}, the android profile has {OPSET}")
+    names = tuple(spec.name for spec in facts.inputs)
+    if names not in (REQUIRED, REQUIRED + OPTIONAL):
+        raise ConversionError(
+            f"{path}: inputs are {', '.join(names)}, expected {', '.join(REQUIRED + OPTIONAL)}"
+        )
+    if [spec.name for spec in facts.outputs] != ["logits"]:
+        raise ConversionError(f"{path}: the only output must be logits")
+    for spec in facts.inputs:
+        _check(spec, path, "int64", 2)
+    _check(facts.outputs[0], path, "float32", 3)
+    last = facts.outputs[0].shape[-1]
+    if last != Dim(kind="static", value=labels):
+        raise ConversionError(
+            f"{path}: the logits have {last.value or 'a dynamic number of'} labels, the checkpoint names {labels}"
+        )
+
+
+def _check(spec: TensorSpec, path: str, dtype: str, rank: int) -> None:
+    if spec.dtype != dtype:
+        raise ConversionError(f"{path}: {spec.name} has dtype {spec.dtype}, expected {dtype}")
+    if len(spec.shape) != rank:
+        raise ConversionError(f"{path}: {spec.name} has rank {len(spec.shape)}, expected {rank}")
+    for axis, dim in zip(AXES, spec.shape, strict=False):
+        if dim != Dim(kind="dynamic", name=axis):
+            raise ConversionError(f"{path}: {spec.name} must have the dynamic axis {axis!r}")

@@ -1,0 +1,198 @@
+"""What a graph computes, whatever its values, nodes and tools are called: each value is known by how it is computed.
+
+The digest of a node is over its operator, its attributes and the digests of its inputs, as in a Merkle tree. So neither the
+names of values and nodes nor their order count, and two graphs with one digest compute the same from the same weights.
+The rules are in docs/format.md.
+"""
+
+from collections import ChainMap, Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from onnxreg.converters.onnx.stored_tensors import StoredTensor, digest_of
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.manifest import SemanticDigest, TensorSpec
+
+Values = ChainMap[str, str]
+"""The digest of each named value, an inner graph's before those of the graphs around it."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """`operator` is domain, name, overload and version; an attribute is its type's number and its value.
+
+    The value is an int, float, bytes, text, tensor (`StoredTensor`), `Dataflow` or a list of these.
+    """
+
+    name: str
+    operator: tuple[str, str, str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, tuple[int, Any]]
+
+    @property
+    def kind(self) -> str:
+        """The operator for people: `MatMul`, `com.microsoft:FusedMatMul`."""
+        domain, name, *_ = self.operator
+        return name if domain in ("", "ai.onnx") else f"{domain}:{name}"
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """A graph, subgraph or function body, by the names that it uses itself."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, StoredTensor]
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A local function: its domain, name and overload, the names of its attributes, those with a default, its body."""
+
+    key: tuple[str, str, str]
+    attributes: tuple[str, ...]
+    defaults: Mapping[str, tuple[int, Any]]
+    body: Dataflow
+
+
+def semantic_digest(
+    graph: Dataflow,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    functions: Iterable[Function] = (),
+) -> SemanticDigest:
+    """The digests of what a model computes and of its weights. ValueError where nodes wait for each other in a ring."""
+    values, nodes = digest_nodes(graph)
+    document = {
+        "inputs": list(map(_spec, inputs)),
+        "outputs": [[*_spec(spec), values.get(spec.name, "")] for spec in outputs],
+        "nodes": sorted(nodes),
+        "functions": sorted(map(_function, functions)),
+    }
+    weights = sorted(
+        [name, tensor.dtype, _dims(tensor.dims), str(digest_of(tensor))]
+        for name, tensor in graph.tensors.items()
+    )
+    return SemanticDigest(graph=_digest(document), weights=_digest(weights))
+
+
+def digest_nodes(graph: Dataflow) -> tuple[Values, list[str]]:
+    """The digest of every value of a main graph, and of every node in the graph's order."""
+    values: Values = ChainMap({name: _hash(["input", name]) for name in graph.inputs})
+    weights = graph.tensors.items()
+    values |= {name: _hash(["weight", name, tensor.dtype, _dims(tensor.dims)]) for name, tensor in weights}
+    return values, _trace(graph, values, 1)
+
+
+def _trace(graph: Dataflow, values: Values, depth: int) -> list[str]:
+    """The digest of every node; those of their outputs go into `values`.
+
+    Of nodes that are equal in all of this (a random generator may stand twice) the second is told from the first.
+    """
+    digests = [""] * len(graph.nodes)
+    seen: Counter[str] = Counter()
+    for index in _order(graph.nodes):
+        node = graph.nodes[index]
+        inputs = [values.get(name, _hash(["name", name])) if name else "" for name in node.inputs]
+        attributes = [[name, *_plain(item, values, depth)] for name, item in sorted(node.attributes.items())]
+        present = ["1" if name else "" for name in node.outputs]
+        digest = _hash([list(map(str, node.operator)), attributes, inputs, present])
+        seen[digest] += 1
+        digests[index] = digest if seen[digest] == 1 else _hash([digest, str(seen[digest])])
+        values.update(
+            {name: _hash([digests[index], str(at)]) for at, name in enumerate(node.outputs) if name}
+        )
+    return digests
+
+
+def _inner(graph: Dataflow, outer: Values, depth: int) -> str:
+    """The digest of a subgraph or function body, whose own tensors count by value."""
+    values = outer.new_child(
+        {name: _hash(["input", str(depth), str(at)]) for at, name in enumerate(graph.inputs)}
+    )
+    values |= {name: _hash(_tensor(tensor)) for name, tensor in graph.tensors.items()}
+    nodes = sorted(_trace(graph, values, depth + 1))
+    outputs = [values.get(name, _hash(["name", name])) for name in graph.outputs]
+    return _hash([str(len(graph.inputs)), nodes, outputs])
+
+
+def _plain(attribute: tuple[int, Any], values: Values, depth: int) -> list[Any]:
+    kind, value = attribute
+    return [str(kind), _plain_value(value, values, depth)]
+
+
+def _plain_value(value: Any, values: Values, depth: int) -> Any:
+    if isinstance(value, list):
+        return [_plain_value(item, values, depth) for item in value]
+    if isinstance(value, Dataflow):
+        return _inner(value, values, depth)
+    if isinstance(value, bytes | float):
+        return value.hex()
+    return str(value) if isinstance(value, int | str) else _tensor(value)
+
+
+def plain(attribute: tuple[int, Any]) -> list[Any]:
+    """An attribute as JSON, for comparison: exact numbers, digests of tensors and subgraphs."""
+    return _plain(attribute, ChainMap(), 1)
+
+
+def function_digest(function: Function) -> str:
+    """The digest of all that a function does, its name included."""
+    return _hash(_function(function))
+
+
+def _function(function: Function) -> list[Any]:
+    defaults = [[name, *plain(item)] for name, item in sorted(function.defaults.items())]
+    return [*function.key, list(function.attributes), defaults, _inner(function.body, ChainMap(), 1)]
+
+
+def _order(nodes: Sequence[Node]) -> Iterable[int]:
+    """The nodes' indices, each behind those that it needs: ORT-format files keep no such order."""
+    makers = {name: index for index, node in enumerate(nodes) for name in node.outputs if name}
+    needs = {
+        index: sorted({makers[name] for name in _needed(node) if name in makers})
+        for index, node in enumerate(nodes)
+    }
+    return TopologicalSorter(needs).static_order()
+
+
+def _needed(node: Node) -> set[str]:
+    """The values that a node reads, those that only its subgraphs read included."""
+    graphs = (item for _, value in node.attributes.values() for item in _listed(value))
+    return set(node.inputs).union(*(_free(graph) for graph in graphs if isinstance(graph, Dataflow)))
+
+
+def _listed(value: Any) -> Collection[Any]:
+    return value if isinstance(value, list) else (value,)
+
+
+def _free(graph: Dataflow) -> set[str]:
+    """The names that a subgraph takes from the graphs around it."""
+    own = {*graph.inputs, *graph.tensors, *(name for node in graph.nodes for name in node.outputs)}
+    return set(graph.outputs).union(*map(_needed, graph.nodes)) - own
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    known = "shape" in spec.model_fields_set
+    return [spec.name, spec.dtype, ["" if dim.value is None else str(dim.value) for dim in spec.shape], known]
+
+
+def _tensor(tensor: StoredTensor) -> list[Any]:
+    return [tensor.dtype, _dims(tensor.dims), str(digest_of(tensor))]
+
+
+def _dims(dims: Iterable[int]) -> list[str]:
+    return list(map(str, dims))
+
+
+def _digest(value: Any) -> Digest:
+    return Digest.of(canonical.encode(value))
+
+
+def _hash(value: Any) -> str:
+    return _digest(value).hex

@@ -1,0 +1,122 @@
+"""External data: the files beside an ONNX file that hold its tensors."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.onnx.expansion import subgraphs
+from onnxreg.converters.onnx.open_notice import opening
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.paths import check_path
+
+MAX_DIGITS = 18
+"""Of an offset or a length in bytes: below 2**63."""
+
+
+def external_files(model: Any, path: Path) -> tuple[str, ...]:
+    """The external data files of a model (`onnx.ModelProto`) that lies at `path`, relative to its folder, sorted.
+
+    Raises InputError where a location leaves the folder, is missing, or ends before the tensor does.
+    """
+    found: dict[str, int] = {}
+    for tensor in tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            location, start, length = _place(tensor, path)
+            found[location] = max(found.get(location, 0), start + length)
+    for location, end in found.items():
+        _check_file(path, location, end)
+        opening(path.parent / location)
+    return tuple(sorted(found))
+
+
+def locations(model: Any, path: Path) -> list[str]:
+    """Where the external tensors of a model say that they lie, relative to a folder, sorted. InputError as above."""
+    external = (tensor for tensor in tensors(model) if tensor.data_location == tensor.EXTERNAL)
+    return sorted({_place(tensor, path)[0] for tensor in external})
+
+
+def extent(tensor: Any, path: Path) -> tuple[Path, int, int]:
+    """Where the bytes of an external tensor lie: file, offset, length (0: not stated). InputError as above."""
+    location, start, length = _place(tensor, path)
+    _check_file(path, location, start + length)
+    return path.parent / location, start, length
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Every tensor stored in a model: initializers and attributes, subgraphs and functions included."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+        yield from _attribute_tensors(function.attribute_proto)
+
+
+def _graph_tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        yield from _attribute_tensors(node.attribute)
+
+
+def _attribute_tensors(attributes: Any) -> Iterator[Any]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        if attribute.HasField("sparse_tensor"):
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+        for sparse in attribute.sparse_tensors:
+            yield from (sparse.values, sparse.indices)
+        for graph in subgraphs(attribute):
+            yield from _graph_tensors(graph)
+
+
+def _place(tensor: Any, path: Path) -> tuple[str, int, int]:
+    keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+    start, length = (_number(keys.get(key, ""), path) for key in ("offset", "length"))
+    return _location(keys.get("location", ""), path), start, length
+
+
+def _location(location: str, path: Path) -> str:
+    try:
+        return check_path(location.removeprefix("./"))
+    except ValueError as error:
+        raise InputError(
+            f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it: {error}",
+            "save the model again with its external data in the same directory",
+        ) from error
+
+
+def _number(text: str, path: Path) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+        raise InputError(
+            f"{path.name} has an external tensor whose offset or length is not a number of bytes"
+        )
+    return int(text)
+
+
+def _check_file(path: Path, location: str, end: int) -> None:
+    file = path.parent / location
+    if not any(
+        file.resolve().is_relative_to(home) for home in (path.parent.resolve(), path.resolve().parent)
+    ):
+        raise InputError(
+            f"{path.name} keeps tensors in {location}, a link that leads out of its folder",
+            "put the external data file itself beside the model",
+        )
+    if not file.is_file():
+        raise InputError(
+            f"{path.name} keeps tensors in {location}, which is missing",
+            "put the external data file back beside the model; it belongs to the same export",
+        )
+    if file.stat().st_size < end:
+        raise InputError(
+            f"{location} is cut short: {path.name} reads up to byte {end}, it has {file.stat().st_size}",
+            "copy the external data file again; it must come from the same export as the model",
+        )

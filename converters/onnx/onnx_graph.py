@@ -1,0 +1,174 @@
+"""Reading an ONNX protobuf: its contract, and its nodes with the element types of their operands."""
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.onnx.elements import ELEMENTS
+from onnxreg.converters.onnx.expansion import check_expansion, subgraphs
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
+from onnxreg.converters.onnx.open_notice import opening
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.schema.core.errors import InputError, first_line, missing_extra
+
+
+def load_onnx(path: Path) -> Any:
+    """Parse an ONNX file (`onnx.ModelProto`), external data left where it is.
+
+    InputError where it is not one, or is more than `expansion` allows.
+    """
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise missing_extra("onnx", "onnx", "reading an ONNX file") from error
+    opening(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path.name} cannot be read: {error.strerror}") from error
+    if data.startswith(b"version https://git-lfs"):
+        raise InputError(
+            f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise _unreadable(path) from error
+    del data
+    if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
+        raise _unreadable(path)
+    _check_versions(model, path)
+    check_expansion(model, path)
+    return model
+
+
+def _check_versions(model: Any, path: Path) -> None:
+    for owner in (model, *model.functions):
+        for item in owner.opset_import:
+            if not 0 <= item.version < 2**31:
+                domain = (item.domain or DEFAULT_DOMAIN)[:80]
+                raise InputError(
+                    f"{path.name} imports version {item.version} of {domain!r}, which no operator set has"
+                )
+
+
+def opset_imports(model: Any) -> dict[str, int]:
+    """Domain to version, sorted, the default domain under its name `ai.onnx`."""
+    return dict(sorted((item.domain or DEFAULT_DOMAIN, item.version) for item in model.opset_import))
+
+
+def graph_inputs(graph: Any) -> list[Any]:
+    """The inputs that a caller feeds: those that are not also initializers."""
+    stored = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in stored]
+
+
+def operator_uses(model: Any, path: Path) -> list[OperatorUse]:
+    """Every node that runs, in order, calls of local functions replaced by the functions' bodies.
+
+    Neither type inference nor inlining copies weights. Raises InputError for operands whose types contradict each other.
+    """
+    import onnx.inliner
+    import onnx.shape_inference
+
+    constants = {tensor.name: _constant(tensor) for tensor in model.graph.initializer}
+    declared = _declared_types(model.graph)
+    try:
+        model = without_weights(model)
+        del model.graph.value_info[:]
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        model = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        raise InputError(f"{path.name} is not a valid graph: {first_line(error)}") from error
+    if not _is_text(model.graph.node, model.functions):
+        raise _unreadable(path)
+    walker = _Walker({(f.domain, f.name, f.overload): f for f in model.functions})
+    scope = _Scope(ChainMap(constants), ChainMap(_declared_types(model.graph), declared))
+    return list(walker.graph(model.graph, opset_imports(model), scope))
+
+
+class _Scope:
+    """What names mean inside one graph: stored tensors and element types, the outer graphs' behind its own."""
+
+    def __init__(self, constants: ChainMap[str, Constant], types: ChainMap[str, int]) -> None:
+        self.constants = constants
+        self.types = types
+
+    def enter(self, graph: Any) -> "_Scope":
+        constants = {tensor.name: _constant(tensor) for tensor in graph.initializer}
+        return _Scope(self.constants.new_child(constants), self.types.new_child(_declared_types(graph)))
+
+    def value(self, name: str) -> Value | None:
+        if not name:
+            return None
+        constant = self.constants.get(name)
+        element = constant.element if constant else ELEMENTS.get(self.types.get(name, 0))
+        return Value(element, constant)
+
+
+class _Walker:
+    def __init__(self, functions: Mapping[tuple[str, str, str], Any]) -> None:
+        self._functions = functions
+
+    def graph(self, graph: Any, imports: Mapping[str, int], scope: _Scope) -> Iterator[OperatorUse]:
+        for node in graph.node:
+            function = self._functions.get((node.domain, node.op_type, node.overload))
+            if function is not None:
+                inner = _Scope(ChainMap({}), ChainMap(_declared_types(function)))
+                yield from self.graph(function, opset_imports(function), inner)
+                continue
+            if node.op_type == "Constant" and node.domain in ("", DEFAULT_DOMAIN):
+                scope.constants.update((node.output[0], _constant(tensor)) for tensor in _stored(node))
+            yield _use(node, imports, scope)
+            for attribute in node.attribute:
+                for subgraph in subgraphs(attribute):
+                    yield from self.graph(subgraph, imports, scope.enter(subgraph))
+
+
+def _use(node: Any, imports: Mapping[str, int], scope: _Scope) -> OperatorUse:
+    domain = node.domain or DEFAULT_DOMAIN
+    version = imports.get(domain, 1)
+    schema = find_schema(domain, node.op_type, version)
+    return OperatorUse(
+        domain,
+        node.op_type,
+        schema.since_version if schema else version,
+        tuple(scope.value(name) for name in node.input),
+        tuple(scope.value(name) for name in node.output),
+        {attribute.name: attribute.i for attribute in node.attribute if attribute.HasField("i")},
+    )
+
+
+def _constant(tensor: Any) -> Constant:
+    return Constant(tensor.name, ELEMENTS.get(tensor.data_type), tuple(tensor.dims))
+
+
+def _stored(node: Any) -> list[Any]:
+    return [attribute.t for attribute in node.attribute if attribute.HasField("t")]
+
+
+def _declared_types(graph: Any) -> dict[str, int]:
+    """Element type numbers of the named values; of a function too, which has only `value_info`."""
+    infos = [*graph.value_info]
+    if hasattr(graph, "initializer"):
+        infos += [*graph.input, *graph.output]
+    return {info.name: info.type.tensor_type.elem_type for info in infos if info.type.tensor_type.elem_type}
+
+
+def _is_text(nodes: Any, functions: Any) -> bool:
+    """Whether the operators' names are valid UTF-8: protobuf hands out what is not as bytes."""
+    every = [*nodes, *(node for function in functions for node in function.node)]
+    return all(isinstance(name, str) for node in every for name in (node.op_type, node.domain)) and all(
+        _is_text(graph.node, ()) for node in every for item in node.attribute for graph in subgraphs(item)
+    )
+
+
+def _unreadable(path: Path) -> InputError:
+    return InputError(
+        f"{path.name} is not an ONNX file, or is cut short",
+        "check its size against the source and copy it again",
+    )

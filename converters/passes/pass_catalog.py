@@ -1,0 +1,129 @@
+"""Every pass by name: ours, and those that other packages bring as entry points of the group `onnxreg.passes`."""
+
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from onnxreg.converters.passes.base import Pass
+from onnxreg.converters.passes.conversion import OnnxConversion
+from onnxreg.converters.passes.dynamic_quantization import OnnxDynamicQuantization
+from onnxreg.converters.passes.fixed_shape import DynamicToFixedShape
+from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
+from onnxreg.converters.passes.golden_vectors import GoldenVectors
+from onnxreg.converters.passes.io_data_type import OnnxIODataTypeConverter
+from onnxreg.converters.passes.mixed_precision import OrtMixedPrecision
+from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
+from onnxreg.converters.passes.model_builder import ModelBuilder
+from onnxreg.converters.passes.op_version_conversion import OnnxOpVersionConversion
+from onnxreg.converters.passes.ort_format import OrtFormat
+from onnxreg.converters.passes.rtn_quantization import OnnxBlockWiseRtnQuantization
+from onnxreg.converters.passes.static_quantization import OnnxStaticQuantization
+from onnxreg.converters.passes.transformers_optimization import OrtTransformersOptimization
+from onnxreg.schema.core.errors import ConflictError, HostError, InputError
+from onnxreg.schema.core.suggest import suggest
+
+GROUP = "onnxreg.passes"
+BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
+    work.id: work
+    for work in (
+        OnnxConversion,
+        OnnxOpVersionConversion,
+        MobileSafeRewrite,
+        OnnxFloatToFloat16,
+        OrtMixedPrecision,
+        OnnxIODataTypeConverter,
+        DynamicToFixedShape,
+        OnnxDynamicQuantization,
+        OnnxStaticQuantization,
+        OnnxBlockWiseRtnQuantization,
+        OrtTransformersOptimization,
+        ModelBuilder,
+        OrtFormat,
+        GoldenVectors,
+    )
+}
+
+
+def names() -> list[str]:
+    """The names of all passes; ours come first, then others' in order. Nothing of theirs is imported."""
+    return [*BUILT_IN, *sorted(_others())]
+
+
+def find(name: str) -> type[Pass[Any, Any]]:
+    """The pass of this name.
+
+    Raises InputError, with the nearest names, for a name that no pass has, ConflictError where two packages give it, and HostError where
+    another package's pass does not load.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    others = _others()
+    if name not in others:
+        raise InputError(f"no pass is called {name[:80]!r}", suggest(name, names()))
+    return _load(others[name])
+
+
+def describe(name: str) -> dict[str, Any]:
+    """A pass in JSON: `{name, version, summary, package, parameters}`, the last as JSON Schema."""
+    work = find(name)
+    return {
+        "name": name,
+        "version": work.version,
+        "summary": _summary(work),
+        "package": work.__module__.partition(".")[0],
+        "parameters": work.Params.model_json_schema(mode="validation"),
+    }
+
+
+def table() -> str:
+    """The built-in passes as a table in Markdown: what each does, and its parameters with their defaults."""
+    rows = [(f"`{name}`", _summary(work), _parameters(work)) for name, work in BUILT_IN.items()]
+    lines = ["| pass | what it does | parameters |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _others() -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name in BUILT_IN or found.get(entry.name, entry).value != entry.value:
+            raise ConflictError(
+                f"two packages bring a pass called {entry.name}: {entry.value} is one of them",
+                "uninstall one of them",
+            )
+        found[entry.name] = entry
+    return found
+
+
+def _load(entry: EntryPoint) -> type[Pass[Any, Any]]:
+    try:
+        work = entry.load()
+    except Exception as error:
+        raise HostError(f"the pass {entry.name} ({entry.value}) does not load: {error}") from error
+    if not (isinstance(work, type) and issubclass(work, Pass) and getattr(work, "id", None) == entry.name):
+        raise HostError(f"{entry.value} is no pass with the id {entry.name}", "its package has to mend that")
+    return work
+
+
+def _summary(work: type[Pass[Any, Any]]) -> str:
+    """The first sentence of the docstring, without the full stop."""
+    text = " ".join((inspect.getdoc(work) or "").split("\n\n")[0].split())
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _parameters(work: type[Pass[Any, Any]]) -> str:
+    fields = work.Params.model_fields
+    return ", ".join(
+        f"`{name}`" if field.is_required() else f"`{name}` {_shown(field.default)}"
+        for name, field in fields.items()
+    )
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, tuple):
+        return f"({', '.join(map(str, default))})"
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)

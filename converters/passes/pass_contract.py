@@ -1,0 +1,149 @@
+"""The contract suite of graph passes, for ours and for those of other packages.
+
+    class TestMyPass(PassContract):
+        def make(self):
+            return MyPass(strength=2)
+
+        def subject(self):
+            return onnx.parser.parse_model(...)
+
+pytest collects the tests; nothing but pytest is needed to run them.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.graph_pass import GraphPass
+from onnxreg.converters.passes.tools import proof
+from onnxreg.schema.core.errors import InputError, RegError
+
+
+class PassContract:
+    """What every graph pass owes its caller. `make` and `subject` are the implementer's; each call gives a new one."""
+
+    def make(self) -> GraphPass:
+        """The pass, with parameters that suit `subject`."""
+        raise NotImplementedError
+
+    def subject(self) -> Any:
+        """A small graph (`onnx.ModelProto`) with weights that the pass has work on."""
+        raise NotImplementedError
+
+    def test_it_has_a_name_a_version_and_a_sentence(self) -> None:
+        work = self.make()
+        assert work.id
+        assert work.version >= 1
+        assert type(work).__doc__
+
+    def test_an_unknown_parameter_is_refused(self) -> None:
+        unknown = {**self.make().params.model_dump(), "no_such_parameter": 1}
+        assert_raises(InputError, lambda: type(self.make())(**unknown))
+
+    def test_parameters_survive_a_document(self) -> None:
+        work = self.make()
+        assert type(work)(**work.params.model_dump(mode="json")).params == work.params
+
+    def test_the_result_is_proven_and_recorded(self) -> None:
+        work = self.make()
+        _, step = proof.run("step", work, self.subject(), "parent", self.make().data)
+        recorded = step.to_json()
+        assert (recorded["pass"], recorded["version"]) == (work.id, work.version)
+        assert recorded["result"]["parity"]["outputs"]
+
+    def test_the_same_input_gives_the_same_bytes(self) -> None:
+        first, second = (base.run("step", self.make(), self.subject())[0] for _ in range(2))
+        assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+
+    def test_nothing_is_left_behind(self) -> None:
+        with tempfile.TemporaryDirectory() as directory, chdir(directory):
+            base.run("step", self.make(), self.subject())
+            assert os.listdir() == []  # noqa: PTH208
+
+    def test_what_is_no_graph_is_refused(self) -> None:
+        for wrong in (None, b"", Path("model.onnx")):
+            assert_raises(InputError, partial(base.run, "step", self.make(), wrong))
+
+    def test_a_weight_that_is_cut_short_is_refused(self) -> None:
+        import onnx
+
+        subject = self.subject()
+        weight = subject.graph.initializer[0]
+        weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), weight.name))
+        weight.raw_data = weight.raw_data[:-1]
+        assert_raises(InputError, lambda: base.run("step", self.make(), subject))
+
+    def test_an_operator_that_nobody_knows_is_an_error(self) -> None:
+        subject = self.subject()
+        _wrap_output(subject, "Mystery", "com.example")
+        subject.opset_import.add(domain="com.example", version=1)
+        assert_raises(RegError, lambda: proof.run("step", self.make(), subject, feeds=self.make().data))
+
+    def test_a_local_function_is_kept_right_or_refused(self) -> None:
+        subject = self.subject()
+        _add_function(subject)
+        self._right_or_refused(subject)
+
+    def test_a_subgraph_is_kept_right_or_refused(self) -> None:
+        subject = self.subject()
+        _add_branches(subject)
+        self._right_or_refused(subject)
+
+    def _right_or_refused(self, subject: Any) -> None:
+        try:
+            proof.run("step", self.make(), subject, feeds=self.make().data)
+        except RegError as refused:
+            assert refused.message
+
+
+def assert_raises(family: type[RegError], work: Callable[[], Any]) -> None:
+    """Fail unless `work` raises an error of `family` that says something."""
+    try:
+        work()
+    except family as error:
+        assert error.message
+    else:
+        raise AssertionError(f"{family.__name__} was not raised")
+
+
+def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: Any) -> None:
+    """Put a node of one input between the first output of the graph and what made it."""
+    import onnx
+
+    name = subject.graph.output[0].name
+    for node in subject.graph.node:
+        for names in (node.input, node.output):
+            for index, value in enumerate(names):
+                names[index] = "wrapped" if value == name else value
+    wrapper = onnx.helper.make_node(operator, ["wrapped"], [name], domain=domain, **attributes)
+    subject.graph.node.append(wrapper)
+
+
+def _add_function(subject: Any) -> None:
+    import onnx
+
+    double = onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    opset = next(entry for entry in subject.opset_import if entry.domain in ("", "ai.onnx"))
+    subject.functions.append(onnx.helper.make_function("local", "Double", ["x"], ["y"], [double], [opset]))
+    subject.opset_import.add(domain="local", version=1)
+    _wrap_output(subject, "Double", "local")
+
+
+def _add_branches(subject: Any) -> None:
+    import onnx
+
+    kind = subject.graph.output[0].type
+    bodies = []
+    for name in ("then", "else"):
+        value = onnx.ValueInfoProto(name=f"{name}_value", type=kind)
+        node = onnx.helper.make_node("Identity", ["wrapped"], [value.name])
+        bodies.append(onnx.helper.make_graph([node], name, [], [value]))
+    _wrap_output(subject, "If", then_branch=bodies[0], else_branch=bodies[1])
+    subject.graph.node[-1].input[0] = "always"
+    always = onnx.helper.make_tensor("always", onnx.TensorProto.BOOL, [], [True])
+    subject.graph.initializer.append(always)

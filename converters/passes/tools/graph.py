@@ -1,0 +1,214 @@
+"""Small helpers over ONNX protobufs that several passes share."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import count
+from typing import Any
+
+from onnxreg.converters.onnx.weightless import replace_but_weights, without_weights
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+
+def containers(model: Any) -> Iterator[Any]:
+    """Every proto of a model that holds nodes: the graph, its subgraphs, the functions and theirs."""
+    for body in (model.graph, *model.functions):
+        yield from within(body)
+
+
+def within(body: Any) -> Iterator[Any]:
+    """A graph or function and every subgraph in it."""
+    stack = [body]
+    while stack:
+        container = stack.pop()
+        yield container
+        for node in container.node:
+            for attribute in node.attribute:
+                stack.extend([attribute.g] if attribute.HasField("g") else [])
+                stack.extend(attribute.graphs)
+
+
+def count_operators(model: Any) -> dict[str, int]:
+    """How often each operator occurs, subgraphs and functions included; `domain:Op` beyond the default domain."""
+    names = (
+        node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"
+        for container in containers(model)
+        for node in container.node
+    )
+    return dict(sorted(Counter(names).items()))
+
+
+def node_names(model: Any) -> set[str]:
+    """The names of all nodes that have one."""
+    return {node.name for body in containers(model) for node in body.node if node.name}
+
+
+def refuse_unknown(what: str, asked: Collection[str] | None, known: Collection[str]) -> None:
+    """Raise InputError for a name that was asked for and that the graph does not have."""
+    if unknown := sorted(set(asked or ()) - set(known)):
+        raise InputError(f"the graph has no {what} called {', '.join(unknown)[:200]}")
+
+
+def default_opset(model: Any) -> int | None:
+    """The opset of the default domain that a model imports."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+
+
+def infer_values(model: Any) -> dict[str, Any]:
+    """The ValueInfoProto of each value of the main graph whose type can be inferred; large weights are not copied."""
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
+    values = [*inferred.value_info, *inferred.input, *inferred.output]
+    return {value.name: value for value in values}
+
+
+def clear_value_info(model: Any) -> None:
+    """Drop the inferred types of intermediate values: a rewritten graph makes them stale."""
+    for container in containers(model):
+        del container.value_info[:]
+
+
+def inline_functions(model: Any) -> int:
+    """Put the bodies of local functions where they are called, in place; how many functions there were.
+
+    No large weight is copied. For tools that leave functions as they are, or do not know them.
+    """
+    import onnx.inliner
+
+    count = len(model.functions)
+    if count:
+        replace_but_weights(model, onnx.inliner.inline_local_functions(without_weights(model)))
+        drop_unused_imports(model)
+    return count
+
+
+def drop_unused_imports(model: Any) -> None:
+    """Drop the opset imports of domains that no node is of, in place; the default domain's stays."""
+    used = {"", "ai.onnx", *(node.domain for body in containers(model) for node in body.node)}
+    kept = [entry for entry in model.opset_import if entry.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def drop_unread_weights(model: Any) -> None:
+    """Drop initializers that nothing reads, and in each graph the second of two that share a name, in place."""
+    bodies = list(within(model.graph))
+    read = {name for body in bodies for node in body.node for name in node.input}
+    read |= {value.name for body in bodies for value in body.output}
+    for body in bodies:
+        names = [tensor.name for tensor in body.initializer]
+        for index in reversed(range(len(names))):
+            if names[index] not in read or names[index] in names[:index]:
+                del body.initializer[index]
+
+
+def rename_values(model: Any, names: Mapping[str, str]) -> None:
+    """Give values of the main graph other names wherever nodes make or read them, subgraphs included."""
+    for body in within(model.graph):
+        for node in body.node:
+            for values in (node.input, node.output):
+                for index, name in enumerate(values):
+                    if name in names:
+                        values[index] = names[name]
+        for value in body.output if body is not model.graph else ():
+            value.name = names.get(value.name, value.name)
+
+
+def fresh_name(model: Any, wanted: str) -> str:
+    """`wanted`, or that with a number behind it, whichever no value of the model is called yet."""
+    taken = {
+        name for body in within(model.graph) for node in body.node for name in (*node.input, *node.output)
+    }
+    taken |= {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    names = (wanted, *(f"{wanted}_{number}" for number in range(1, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
+
+
+def name_nodes(model: Any) -> None:
+    """Give every node without a name one of its own, from its operator and its place; the others keep theirs."""
+    taken = {node.name for body in containers(model) for node in body.node}
+    numbers = count()
+    for body in containers(model):
+        for node in body.node:
+            while not node.name:
+                name = f"{node.op_type}_{next(numbers)}"
+                node.name = "" if name in taken else name
+
+
+def drop_repeated_nodes(model: Any) -> None:
+    """Keep one of the nodes of a graph that make the same values in the same way, in place.
+
+    ONNX Runtime's float16 converter adds one Cast for each reader of a value, all of one name.
+    """
+    for body in within(model.graph):
+        first: dict[tuple[str, ...], Any] = {}
+        repeated = [
+            index
+            for index, node in enumerate(body.node)
+            if node.output and first.setdefault(tuple(node.output), node) is not node
+        ]
+        for index in reversed(repeated):
+            if body.node[index] == first[tuple(body.node[index].output)]:
+                del body.node[index]
+
+
+def sort_nodes(model: Any) -> None:
+    """Put each node of a graph behind those whose values it reads, in place; an order that is right stays.
+
+    Raises ConversionError for a graph in a circle.
+    """
+    for body in within(model.graph):
+        nodes = list(body.node)
+        makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+        needs = {
+            index: sorted({makers[name] for name in _read(node) if name in makers})
+            for index, node in enumerate(nodes)
+        }
+        if all(needed[-1] < index for index, needed in needs.items() if needed):
+            continue
+        try:
+            ordered = [copy(nodes[index]) for index in TopologicalSorter(needs).static_order()]
+        except CycleError as error:
+            raise ConversionError("the graph reads a value before it is made, in a circle") from error
+        del body.node[:]
+        body.node.extend(ordered)
+
+
+def copy(message: Any) -> Any:
+    """A protobuf detached from what it is part of, so that clearing that does not clear it."""
+    detached = type(message)()
+    detached.CopyFrom(message)
+    return detached
+
+
+def _read(node: Any) -> list[str]:
+    """The names that a node reads, its subgraphs' nodes included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            names += [name for inner in within(body) for one in inner.node for name in one.input]
+    return names
+
+
+def second_names(model: Any) -> dict[str, str]:
+    """The stored tensors of the main graph that an Identity gives a second name, by that name.
+
+    PyTorch's exporter does so where a weight is used twice, as the layers of ALBERT are.
+    """
+    stored = {tensor.name for tensor in model.graph.initializer}
+    given = {value.name for value in model.graph.output}
+    found = {
+        node.output[0]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "Identity" and node.input[0] in stored
+    }
+    return {name: origin for name, origin in found.items() if name not in given}
+
+
+def drop_second_names(model: Any, names: Mapping[str, str]) -> None:
+    """Without the Identity nodes that gave these; what read them reads the tensor itself."""
+    kept = [node for node in model.graph.node if node.op_type != "Identity" or node.output[0] not in names]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    rename_values(model, names)

@@ -1,0 +1,119 @@
+"""ONNX Runtime's float16 converter, told what stays float32, and its graphs mended where they need it."""
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.onnx.external_data import tensors
+from onnxreg.converters.onnx.onnx_graph import operator_uses
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes.tools import graph
+from onnxreg.converters.passes.tools.half_weights import LARGEST, SMALLEST, emptied_weights
+from onnxreg.schema.core.errors import ConversionError
+
+FLOAT, FLOAT16 = 1, 10
+Keep = bool | Collection[str]
+
+
+def to_float16(
+    model: Any,
+    operators: Collection[str] | None = None,
+    nodes: Collection[str] = (),
+    keep_io_types: Keep = True,
+    smallest: float = SMALLEST,
+    largest: float = LARGEST,
+) -> Any:
+    """The float16 form of a model (`onnx.ModelProto`), which is changed in place.
+
+    Args:
+        operators: those that stay float32; ONNX Runtime's own list where None.
+        nodes: the names of nodes that stay float32.
+        keep_io_types: whether inputs and outputs stay float32, or the names of those that do.
+        smallest, largest: the bounds of `half.to_half`.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    graph.inline_functions(model)
+    inferred = graph.infer_values(model)
+    public = {value.name for value in (*model.graph.input, *model.graph.output)}
+    weights = {tensor.name for tensor in model.graph.initializer}
+    graph.clear_value_info(model)
+    model.graph.value_info.extend(
+        value for name, value in inferred.items() if name not in public and name not in weights
+    )
+    with quiet(), emptied_weights(model, smallest, largest):
+        half = convert_float_to_float16(
+            model,
+            min_positive_val=smallest,
+            max_finite_val=largest,
+            keep_io_types=keep_io_types if isinstance(keep_io_types, bool) else list(keep_io_types),
+            disable_shape_infer=True,
+            op_block_list=operators,
+            node_block_list=nodes,
+        )
+    graph.clear_value_info(half)
+    graph.drop_repeated_nodes(half)
+    _join_float32(half)
+    graph.sort_nodes(half)
+    return half
+
+
+def _join_float32(model: Any) -> None:
+    """Let a node that stays float32 read what another one made, in place, without a float16 value between them.
+
+    The converter casts every value of such a node to float16 and back, which loses what float32 was kept for.
+    """
+    halved = {node.output[0]: node.input[0] for node in model.graph.node if _is_cast(node, FLOAT16)}
+    widened = {
+        node.output[0]: halved[node.input[0]]
+        for node in model.graph.node
+        if _is_cast(node, FLOAT) and node.input[0] in halved
+    }
+    public = {value.name for value in model.graph.output}
+    for index in reversed(range(len(model.graph.node))):
+        node = model.graph.node[index]
+        if node.output and node.output[0] in widened:
+            if node.output[0] in public:
+                node.op_type, node.input[0] = "Identity", widened[node.output[0]]
+                del node.attribute[:]
+            else:
+                del model.graph.node[index]
+    graph.rename_values(model, {name: origin for name, origin in widened.items() if name not in public})
+    read = {name for body in graph.within(model.graph) for node in body.node for name in node.input} | public
+    for index in reversed(range(len(model.graph.node))):
+        if model.graph.node[index].op_type == "Cast" and not read & set(model.graph.node[index].output):
+            del model.graph.node[index]
+
+
+def _is_cast(node: Any, element: int) -> bool:
+    """Whether a node is a Cast to this type that the converter, which names its nodes so, has put in."""
+    ours = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
+        ("graph_input_cast", "graph_output_cast")
+    )
+    return ours and node.op_type == "Cast" and any(entry.i == element for entry in node.attribute)
+
+
+def halved_operators(model: Any) -> Counter[str]:
+    """How many nodes of each operator read or make a float16 value, subgraphs included."""
+    return Counter(
+        use.name
+        for use in operator_uses(model, Path("the graph"))
+        if any(
+            value and value.element and value.element.name == "float16"
+            for value in (*use.inputs, *use.outputs)
+        )
+    )
+
+
+def refuse_halved(before: Counter[str], after: Any, operators: Collection[str], what: str) -> None:
+    """Raise ConversionError if one of these operators reads or makes float16 more often than `before`."""
+    found = halved_operators(after)
+    if halved := sorted(name for name in operators if found[name] > before[name]):
+        raise ConversionError(f"{what}: {', '.join(halved)} should stay float32 and became float16")
+
+
+def count_halves(model: Any) -> dict[str, int]:
+    """How many weights a graph has in each of both types, subgraphs and constants included."""
+    kinds = [tensor.data_type for tensor in tensors(model)]
+    return {"float16_weights": kinds.count(FLOAT16), "float32_weights": kinds.count(FLOAT)}

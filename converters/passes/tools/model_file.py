@@ -1,0 +1,129 @@
+"""A model in memory and on disk, whatever its size.
+
+In memory it is one `onnx.ModelProto` with every weight inside. On disk it is one file as long as protobuf can
+hold it, else a file and its weights in `<file>.data` beside it, in order and aligned, so that bytes repeat.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.onnx.elements import tensor_bytes
+from onnxreg.converters.onnx.external_data import external_files, tensors
+from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.weightless import SMALL, copy_but
+from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.schema.core.errors import InputError
+
+LIMIT = 2**31 - 2**26
+"""Weights of more bytes go into a file of their own; protobuf ends at 2**31 - 1, the graph itself included."""
+
+ALIGNMENT = 4096
+"""Each tensor in a data file begins at a multiple of this: the size of a memory page."""
+
+_scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
+
+
+def load(path: Path) -> Any:
+    """Read an ONNX file with its external data (`onnx.ModelProto`).
+
+    Raises InputError where the file is no ONNX or cut short, or its external data is missing, too short or
+    outside its folder.
+    """
+    model = load_onnx(path)
+    external_files(model, path)
+    for tensor in tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            _bring_in(tensor, path)
+    return model
+
+
+def save(model: Any, path: Path, limit: int = LIMIT) -> tuple[str, ...]:
+    """Write a model and return the names of the files that it takes; `model` is left as it is.
+
+    Nothing but what is written stays where that fails.
+    """
+    data = path.with_name(f"{path.name}.data")
+    try:
+        if weight_bytes(model) <= limit:
+            path.write_bytes(model.SerializeToString(deterministic=True))
+            return (path.name,)
+        path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
+        return path.name, data.name
+    except BaseException:
+        for file in (path, data):
+            file.unlink(missing_ok=True)
+        raise
+
+
+def weight_bytes(model: Any) -> int:
+    """The bytes that all stored tensors of a model take, subgraphs and attributes included."""
+    return sum(map(tensor_bytes, tensors(model)))
+
+
+def session(model: Any, what: str = "the model") -> Any:
+    """A model in ONNX Runtime (`runtime.load_session`); ConversionError, naming `what`, where it does not load."""
+    if weight_bytes(model) <= LIMIT:
+        return load_session(model.SerializeToString(), name=what)
+    with scratch() as directory:
+        save(model, directory / "model.onnx")
+        return load_session(directory / "model.onnx", name=what)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for tools that only know files, gone at the exit; inside `scratch_in` where that is set."""
+    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def scratch_in(workspace: Path) -> Iterator[None]:
+    """Inside, scratch directories lie in `workspace`, on its disk."""
+    token = _scratch.set(workspace)
+    try:
+        yield
+    finally:
+        _scratch.reset(token)
+
+
+def _bring_in(tensor: Any, path: Path) -> None:
+    """What a loader would leave behind, an explicit default location, goes too: it is two bytes of each tensor."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    with (path.parent / entries["location"]).open("rb") as file:
+        file.seek(int(entries.get("offset") or 0))
+        data = file.read(int(entries["length"]) if entries.get("length") else tensor_bytes(tensor))
+    if len(data) != tensor_bytes(tensor):
+        raise InputError(
+            f"{path.name}: {entries['location']} holds {len(data)} bytes of {tensor.name!r}, "
+            f"whose shape takes {tensor_bytes(tensor)}",
+            "copy the external data file again; it must come from the same export as the model",
+        )
+    tensor.raw_data = data
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+
+
+def _move_out(model: Any, data: Path) -> Any:
+    """Write the large initializers to `data`, and return the model with references in their place."""
+    import onnx
+
+    light = onnx.ModelProto()
+    copy_but(model, light, "graph")
+    copy_but(model.graph, light.graph, "initializer")
+    with data.open("wb") as file:
+        for tensor in model.graph.initializer:
+            stored = light.graph.initializer.add()
+            if tensor_bytes(tensor) <= SMALL or not tensor.HasField("raw_data"):
+                stored.CopyFrom(tensor)
+                continue
+            copy_but(tensor, stored, "raw_data")
+            file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT)
+            offset, length = file.tell(), file.write(tensor.raw_data)
+            stored.data_location = stored.EXTERNAL
+            for key, value in {"location": data.name, "offset": offset, "length": length}.items():
+                stored.external_data.add(key=key, value=str(value))
+    return light

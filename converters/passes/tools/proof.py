@@ -1,0 +1,162 @@
+"""Running a graph pass, and proving its result: it loads, gives numbers, and is near its parent.
+
+The checker accepts graphs that ONNX Runtime refuses, and converters leave graphs that run and mean something else.
+So what a pass made is run beside what it was made from, on seeded samples, and how far they are apart is recorded.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxreg.converters.onnx.external_data import tensors
+from onnxreg.converters.passes import base
+from onnxreg.converters.passes.tools import model_file, samples
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.runtime.sessions import numpy_type, run_session
+from onnxreg.schema.core.errors import ConversionError, first_line
+from onnxreg.schema.manifest.recorded_recipe import Step
+
+FLOOR = 0.5
+"""The least cosine of an output with its parent's: below it the graph is wrong, not rounded."""
+
+ROUNDINGS = 8
+"""How many steps of a 16-bit type an output may be off: two kernels round at other places."""
+STEPS = {10: 2.0**-10, 16: 2.0**-7}
+"""The distance of 1 from the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
+
+
+def tolerance_of(work: Any, subject: Any) -> float | None:
+    """How far what a pass makes of `subject` (`onnx.ModelProto`) may be from it, in parts of an output's largest value.
+
+    That is the pass's own `tolerance`, and more for a graph with weights of 16 bits. None if the pass has none.
+    """
+    stated: float | None = getattr(work, "tolerance", None)
+    if stated is None:
+        return None
+    kinds = {tensor.data_type for tensor in tensors(subject)}
+    return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)
+
+
+def run(
+    step: str,
+    work: base.Pass[Any, Any],
+    subject: Any,
+    source: str | None = None,
+    feeds: Sequence[Feed] | None = None,
+) -> tuple[Any, Step]:
+    """`base.run` for graphs; the step's result has `parity` besides, for each output that is of floats or integers.
+
+    Raises ConversionError where either graph does not load or run, gives NaN, or they differ by more than `FLOOR`
+    allows.
+
+    Args:
+        feeds: inputs to compare on; drawn with a seed to fit the graph where absent.
+    """
+    work.requires(subject)
+    bounds = samples.index_bounds(subject)
+    tolerance = tolerance_of(work, subject)
+    parent = model_file.session(subject, f"the graph that {work.id} was given")
+    after, done = base.run(step, work, subject, source)
+    child = model_file.session(after, f"what {work.id} made")
+    feeds = samples.draw(after, bounds) if feeds is None else feeds
+    found = compare(
+        [outputs(parent, feed, "the parent") for feed in feeds],
+        [outputs(child, feed, f"what {work.id} made") for feed in feeds],
+        work.id,
+        tolerance,
+    )
+    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": found}
+    recorded = done.to_json()
+    recorded["result"] = {**recorded.get("result", {}), "parity": parity}
+    return after, Step.from_json(recorded)
+
+
+def outputs(session: Any, feed: Feed, what: str) -> dict[str, Any]:
+    """The outputs of one run by name, the inputs given in the types that the graph takes.
+
+    Raises ConversionError, naming `what`, where it does not run.
+    """
+    import numpy as np
+
+    types = {item.name: numpy_type(item.type) for item in session.get_inputs()}
+    try:
+        given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
+        return run_session(session, given)
+    except Exception as error:
+        raise ConversionError(f"{what} does not run in ONNX Runtime: {first_line(error)}") from error
+
+
+def all_outputs(graph: Any, feeds: Sequence[Feed], what: str) -> list[dict[str, Any]]:
+    """The outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    session = model_file.session(graph, what)
+    return [outputs(session, feed, what) for feed in feeds]
+
+
+def compare(
+    expected: Sequence[Mapping[str, Any]],
+    got: Sequence[Mapping[str, Any]],
+    what: str,
+    tolerance: float | None = None,
+) -> dict[str, dict[str, float]]:
+    """How far outputs are apart over all runs: `max_abs_diff`, and `cosine` of all values of one output together.
+
+    Raises ConversionError, naming `what`, for an output that is lost or has another shape, NaN on either side, a
+    cosine below `FLOOR`, or a difference above `tolerance`, which is in parts of the largest value (at least 1).
+    """
+    found = {}
+    for name in (name for name, array in expected[0].items() if _is_number(array)):
+        parent, child = _values(name, expected, got, what)
+        found[name] = _distance(parent, child)
+        _judge(found[name], parent, f"{what}: the output {name}", tolerance)
+    return found
+
+
+def _values(
+    name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], what: str
+) -> tuple[Any, Any]:
+    """All values of one output on both sides, float64, without those that are infinite in the parent."""
+    import numpy as np
+
+    if any(name not in found for found in got):
+        raise ConversionError(f"{what} lost the output {name}")
+    if any(a[name].shape != b[name].shape for a, b in zip(expected, got, strict=True)):
+        raise ConversionError(f"{what}: the output {name} has another shape than the parent's")
+    parent, child = (
+        np.concatenate([found[name].astype(np.float64).reshape(-1) for found in side])
+        for side in (expected, got)
+    )
+    if np.isnan(parent).any():
+        raise ConversionError(f"the graph that {what} was given has NaN in its output {name}")
+    finite = np.isfinite(parent)
+    if np.isnan(child).any() or not np.isfinite(child[finite]).all():
+        raise ConversionError(f"{what}: NaN or infinity in the output {name}")
+    return parent[finite], child[finite]
+
+
+def _distance(parent: Any, child: Any) -> dict[str, float]:
+    """Six significant digits."""
+    import numpy as np
+
+    norms = float(np.linalg.norm(parent) * np.linalg.norm(child))
+    cosine = float(parent @ child) / norms if norms else float(np.array_equal(parent, child))
+    largest = float(np.abs(parent - child).max(initial=0.0))
+    return {"max_abs_diff": float(f"{largest:.6g}"), "cosine": float(f"{cosine:.6g}")}
+
+
+def _judge(found: Mapping[str, float], parent: Any, what: str, tolerance: float | None) -> None:
+    import numpy as np
+
+    if found["cosine"] < FLOOR:
+        raise ConversionError(
+            f"{what} is not the parent's: their cosine is {found['cosine']:.3g}, the least is {FLOOR}"
+        )
+    scale = max(1.0, float(np.abs(parent).max(initial=0.0)))
+    if tolerance is not None and found["max_abs_diff"] > tolerance * scale:
+        raise ConversionError(
+            f"{what} is {found['max_abs_diff']:.3g} from the parent's, the most is {tolerance * scale:.3g}"
+        )
+
+
+def _is_number(array: Any) -> bool:
+    import numpy as np
+
+    return isinstance(array, np.ndarray) and (array.dtype == bool or np.issubdtype(array.dtype, np.number))

@@ -1,0 +1,129 @@
+"""Both exporters of PyTorch behind one signature, and their graphs without traces of the machine."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.onnx.quiet import quiet, quieted, without_onnx_log
+from onnxreg.converters.onnx.weightless import without_weights
+from onnxreg.converters.passes.tools import model_file, strip_notes, torch_model
+from onnxreg.converters.passes.tools.set_order import sorted_sets
+from onnxreg.converters.passes.tools.torch_model import TorchModel, traceable
+from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.schema.core.errors import ConversionError, first_line
+
+Export = Callable[[TorchModel, int, bool, bool], Any]
+"""Of a module, to an opset, with dynamic axes or not, constants folded or not."""
+
+
+def export_torchscript(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
+    """Trace the module; its graphs of encoders are what the fusions of ONNX Runtime were made for."""
+    names = [*subject.inputs, *subject.outputs]
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_axes": {name: subject.axes_of(name) for name in names} if dynamic else None,
+        "opset_version": opset,
+        "do_constant_folding": fold,
+        "dynamo": False,
+    }
+    if subject.weight_bytes <= model_file.LIMIT:
+        target = io.BytesIO()
+        _export(subject, target, options)
+        exported = _parse(target)
+    else:
+        with model_file.scratch() as directory:
+            _export(subject, str(directory / "model.onnx"), options)
+            exported = model_file.load(directory / "model.onnx")
+    return _finish(exported, subject)
+
+
+def export_dynamo(subject: TorchModel, opset: int, dynamic: bool, fold: bool = True) -> Any:
+    """Export with `torch.export`, which always folds; what it writes about the machine and the source code is dropped.
+
+    Raises HostError if onnxscript is not installed.
+    """
+    require("onnxscript")
+    axes = tuple(subject.axes_of(name) for name in subject.inputs)
+    options = {
+        "input_names": list(subject.inputs),
+        "output_names": list(subject.outputs),
+        "dynamic_shapes": {"tensors": axes} if dynamic else None,
+        "opset_version": opset,
+        "dynamo": True,
+        "verbose": False,
+    }
+    with model_file.scratch() as directory:
+        path = directory / "model.onnx"
+        _export(subject, None, options).save(str(path), external_data=True)
+        exported = model_file.load(path)
+    strip_notes.drop(exported)
+    return _finish(exported, subject)
+
+
+def names_a_directory(exported: Any) -> str | None:
+    """A directory of this machine that a graph names outside its weights, if there is one."""
+    import torch
+
+    text = without_weights(exported).SerializeToString()
+    places = {Path.home(), Path.cwd(), Path(torch.__file__).parents[1]}
+    return next(
+        (place.name for place in sorted(places) if len(place.parts) > 1 and str(place).encode() in text), None
+    )
+
+
+def _export(subject: TorchModel, target: Any, options: dict[str, Any]) -> Any:
+    import torch
+
+    try:
+        with (
+            quiet(),
+            quieted("torch.onnx"),
+            quieted("onnxscript"),
+            without_onnx_log(),
+            one_torch_thread(),
+            sorted_sets(subject.module),
+            torch.no_grad(),
+        ):
+            return torch.onnx.export(traceable(subject), tuple(subject.inputs.values()), target, **options)
+    except Exception as error:
+        refuse_missing(error, "PyTorch's exporter")
+        raise ConversionError(
+            f"PyTorch could not export the model: {_root_cause(error)}",
+            "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto",
+        ) from error
+
+
+def _parse(target: io.BytesIO) -> Any:
+    import onnx
+
+    return onnx.ModelProto.FromString(target.getbuffer())
+
+
+def _finish(exported: Any, subject: TorchModel) -> Any:
+    exported.producer_version = exported.producer_version.partition("+")[0]
+    _state_sizes(exported, subject)
+    return exported
+
+
+def _state_sizes(exported: Any, subject: TorchModel) -> None:
+    """Axes of the outputs that are not dynamic get their size, where the exporter did not find it."""
+    unknown = [
+        (value.name, index, dim)
+        for value in exported.graph.output
+        for index, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+    ]
+    if unknown:
+        given = torch_model.run(subject, [{name: item.numpy() for name, item in subject.inputs.items()}])[0]
+        for name, index, dim in unknown:
+            dim.dim_value = given[name].shape[index]
+
+
+def _root_cause(error: BaseException) -> str:
+    """What went wrong first: the new exporter wraps it in an explanation of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error, 300)

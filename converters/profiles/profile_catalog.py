@@ -1,0 +1,70 @@
+"""Every profile by name: ours, and those that other packages bring as entry points of the group `onnxreg.profiles`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.android.android_options import DOCUMENT
+from onnxreg.converters.android.recorded_promises import contract_of
+from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.read_recipe import OURS_TO_SAY, from_value, read_document
+from onnxreg.schema.core.errors import HostError, InputError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+
+GROUP = "onnxreg.profiles"
+
+
+def _promises_nothing(parameters: Mapping[str, Any], suite: Path | None) -> ProfilePromises:
+    return ProfilePromises()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A recipe by name, and what it promises beyond.
+
+    `contract` makes the promises of an export from the parameters that its recipe recorded and the evaluation suite,
+    where there was one. `name` and `package` are told by `find`: an entry point's, and the distribution that it is in.
+    """
+
+    document: Path
+    contract: Callable[[Mapping[str, Any], Path | None], ProfilePromises] = _promises_nothing
+    name: str | None = None
+    package: str | None = None
+
+    def text(self) -> str:
+        """The document without what makes it a profile's: a recipe of one's own may begin with it."""
+        lines = self.document.read_text("utf-8").splitlines()
+        return "\n".join(line for line in lines if line.partition(":")[0] not in OURS_TO_SAY)
+
+    def recipe(self) -> RecipeFile:
+        recipe = from_value(read_document(self.document), self.document.name)
+        return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
+
+
+BUILT_IN: Mapping[str, Profile] = {"android": Profile(DOCUMENT, contract_of)}
+
+
+def names() -> list[str]:
+    """The names of all profiles, ours first."""
+    return [*BUILT_IN, *sorted({entry.name for entry in entry_points(group=GROUP)} - BUILT_IN.keys())]
+
+
+def find(name: str) -> Profile:
+    """The profile of this name.
+
+    Raises InputError, with the nearest names, for a name that none has, HostError where another package's profile does not load.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    for entry in entry_points(group=GROUP, name=name):
+        try:
+            found = entry.load()
+        except Exception as error:
+            raise HostError(f"the profile {name} ({entry.value}) does not load: {error}") from error
+        if not isinstance(found, Profile):
+            raise HostError(f"{entry.value} is no profile", "its package has to mend that")
+        return replace(found, name=name, package=None if entry.dist is None else entry.dist.name)
+    raise InputError(f"no profile is called {name[:80]!r}", suggest(name, names()))

@@ -1,0 +1,200 @@
+"""Running the recipe that a version recorded, from the source that it recorded and no other."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.engine.plan import ExportPlan, place_order
+from onnxreg.converters.engine.profile_contract import ProfilePromises
+from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
+from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.suite import load as load_suite
+from onnxreg.converters.families import rebuild_family as families
+from onnxreg.converters.profiles import profile_catalog
+from onnxreg.converters.source.source_files import HUB_ID
+from onnxreg.converters.tasks.code.consent import Consent
+from onnxreg.schema.core.codec import mapping, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.recorded_recipe import Recipe
+
+RECIPE = "recipe"
+"""The profile of a recipe that is none of a profile."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a rebuild is given: the source (None: the hub's, as recorded), the evaluation suite, leave to run code.
+
+    The source of a family is its document; that of a version whose module a function made is the directory that holds its
+    code and its checkpoint, or that function. `trust_remote_code` is for code that a checkpoint of transformers brings,
+    `allow_code` for functions by name, as `place_order` takes them.
+
+    `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
+    names as `options.<key>`.
+    """
+
+    source: str | None = None
+    suite: Path | None = None
+    trust_remote_code: bool = False
+    data: Mapping[str, Path] = field(default_factory=dict)
+    allow_code: Collection[str] = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """The source, if it is a directory."""
+        return None if self.source is None or not Path(self.source).is_dir() else Path(self.source)
+
+    @property
+    def consent(self) -> Consent:
+        return Consent.of(self.allow_code, self.source, is_recorded=True)
+
+
+def rebuild(
+    manifest: Manifest,
+    what: str,
+    materials: Materials,
+    workspace: Path,
+    report: Callable[[str], None] = lambda step: None,
+) -> Draft:
+    """Run the recipe of a manifest into `workspace`. `what` is how people call the version.
+
+    Raises NotFoundError where it has no recipe that can be run, InputError where source, suite or data are others than
+    those recorded, and whatever the profile's export raises.
+    """
+    if manifest.model_family is not None and not manifest.stages:
+        return _rebuild_family(manifest, what, materials, workspace, report)
+    recipe = _recipe(manifest, what)
+    if recipe.trust_remote_code and not materials.trust_remote_code:
+        raise InputError(
+            f"{what} was made with the checkpoint's own code", "read that code, then pass --trust-remote-code"
+        )
+    suite = _check_suite(manifest, recipe, what, materials.suite)
+    recorded = _read(recipe.parameters["recipe"], what).to_json()
+    asked = _read(with_data(recorded, materials.data, what, materials.folder), what)
+    _check_profile(recipe, what)
+    report("checking the source")
+    source = _source(manifest, what, materials.source)
+    contract = _contract(recipe, suite)
+    trusted = recipe.trust_remote_code
+    order = place_order(
+        asked,
+        source,
+        manifest.name,
+        trust_remote_code=trusted,
+        contract=contract,
+        allow_code=materials.consent,
+    )
+    check_code(recipe.code, order.found.code, what)
+    _check_source(order, manifest, what)
+    check_data(recorded, order.asked(), what)
+    if recipe.code is None:
+        order = order.without_code()
+    return execute(order.recorded_as(manifest.source), workspace, report=report)
+
+
+def _rebuild_family(
+    manifest: Manifest, what: str, materials: Materials, workspace: Path, report: Callable[[str], None]
+) -> Draft:
+    if materials.suite is not None or materials.data:
+        raise InputError(
+            f"{what} is a family: its document names all rows",
+            "name the document alone: --source family.yaml",
+        )
+    return families.rebuild(manifest, what, materials.source, workspace, report)
+
+
+def _recipe(manifest: Manifest, what: str) -> Recipe:
+    recipe = manifest.recipe
+    if recipe is None or "recipe" not in recipe.parameters:
+        told = "it records none" if recipe is None else f"it was made by {recipe.profile}"
+        hint = "what reg add and reg import adopt cannot be rebuilt; what reg export makes can"
+        raise NotFoundError(f"{what} has no recipe to run again: {told}", hint)
+    return recipe
+
+
+def _read(asked: Any, what: str) -> RecipeFile:
+    try:
+        return RecipeFile.from_json(asked, f"the recipe of {what}")
+    except InputError as error:
+        raise IntegrityError(error.message) from error
+
+
+def _check_profile(recipe: Recipe, what: str) -> None:
+    if recipe.profile == RECIPE:
+        return
+    if (known := profile_catalog.find(recipe.profile).recipe().profile_version) != recipe.profile_version:
+        raise InputError(
+            f"{what} was made by {recipe.profile} v{recipe.profile_version}, this build has v{known}",
+            "install the onnxreg that made it",
+        )
+
+
+def _contract(recipe: Recipe, suite: Path | None) -> ProfilePromises:
+    if recipe.profile == RECIPE:
+        return ProfilePromises()
+    try:
+        return profile_catalog.find(recipe.profile).contract(recipe.parameters, suite)
+    except InputError as error:
+        raise IntegrityError(
+            f"the recipe is none of the {recipe.profile} profile: {error.message}"
+        ) from error
+
+
+def _check_suite(manifest: Manifest, recipe: Recipe, what: str, given: Path | None) -> Path | None:
+    """The suite, where the version was evaluated on one. InputError where it is another, or missing, or not needed."""
+    recorded = recorded_suite(manifest, recipe)
+    if recorded is None and given is not None:
+        raise InputError(f"{what} was not evaluated", "leave --eval-suite out")
+    if recorded is not None and given is None:
+        raise InputError(f"{what} was evaluated on the suite {recorded}", "name that file: --eval-suite FILE")
+    if given is not None and (found := load_suite(given).digest) != recorded:
+        raise InputError(f"{given} is another suite: {found}; recorded is {recorded}")
+    return given
+
+
+def recorded_suite(manifest: Manifest, recipe: Recipe) -> Digest | None:
+    """The digest of the suite that a version was evaluated on. IntegrityError where the recipe is malformed."""
+    try:
+        told = mapping(recipe.parameters.get("evaluation", {})).get("suite")
+        if told is not None:
+            return Digest.parse(text(told))
+    except InputError as error:
+        raise IntegrityError(f"the recipe names no suite that can be read: {error.message}") from error
+    found = (item.certification.evidence for item in manifest.artifacts)
+    return next((each.suite for each in found if each is not None and each.suite is not None), None)
+
+
+def _source(manifest: Manifest, what: str, given: str | None) -> str:
+    recorded = manifest.source
+    if recorded is None or recorded.digest is None:
+        raise NotFoundError(f"{what} does not say what it was made from", "it cannot be rebuilt")
+    if given is None and recorded.revision is None:
+        raise InputError(f"{what} was made from a directory or file", "name it: --source PATH")
+    return given or _on_hub(f"{recorded.id}@{recorded.revision}", what)
+
+
+def _on_hub(name: str, what: str) -> str:
+    """The recorded source on the hub. InputError for any other text, and for a path: what a manifest says is never one."""
+    if not HUB_ID.fullmatch(name) or Path(name).exists():
+        raise InputError(
+            f"{what} records {name[:200]!r} as its source, which is a path here or cannot be a model on the hub",
+            "name the files that it was made from: --source PATH",
+        )
+    return name
+
+
+def _check_source(order: ExportPlan, manifest: Manifest, what: str) -> None:
+    """The task has hashed the source: its files must be those recorded."""
+    recorded = manifest.source
+    if recorded is not None and order.found.digest != recorded.digest:
+        names = ", ".join(sorted(path.name for path in order.found.files or () if path.is_file()))
+        raise InputError(
+            f"this is another source than {what} was made from: {names or 'its files'} "
+            f"have the digest {order.found.digest}, recorded is {recorded.digest}",
+            f"give the files of {recorded.id} as they were exported",
+        )

@@ -1,0 +1,188 @@
+"""Golden vectors: small inputs of a graph, the outputs it gave where it was made, and how far others may be from these.
+
+    {"format": "onnxreg-golden", "format_version": 1, "cases": [{"name", "inputs": {name: tensor}, "outputs": {name: tensor}}]}
+    tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
+
+A sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A value
+passes where it differs from the expected one by at most `atol + rtol * |expected|`. `docs/golden.md` is for readers.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import items, mapping, number, required, text
+from onnxreg.schema.core.errors import InputError
+
+ROLE = "golden"
+FORMAT = "onnxreg-golden"
+FORMAT_VERSION = 1
+WIDTH = 16
+"""Tokens of the longest row."""
+MAX_VALUES = 4_500
+"""Of all outputs together: a file stays below 64 kB."""
+DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
+MAX_ELEMENTS = 2**24
+
+Tensors = Mapping[str, Any]
+"""numpy arrays by the names that the graph has for them."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a value may be from the expected one: `atol + rtol * |expected|`."""
+
+    atol: float
+    rtol: float
+
+    def __str__(self) -> str:
+        return f"{self.atol:g} + {self.rtol:g} * |x|"
+
+
+@dataclass(frozen=True)
+class GoldenCase:
+    """Inputs, and the outputs to expect with their tolerances."""
+
+    name: str
+    inputs: Tensors
+    outputs: Tensors
+    tolerances: Mapping[str, Tolerance]
+
+
+@dataclass(frozen=True)
+class GoldenComparison:
+    """One output of one case: the largest difference, the tolerance, and how many of the values are beyond it.
+
+    `max_abs_error` is infinite where a value is no number or the shape is another.
+    """
+
+    case: str
+    output: str
+    values: int
+    max_abs_error: float
+    tolerance: Tolerance
+    beyond: int
+
+    @property
+    def passed(self) -> bool:
+        return self.beyond == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """`max_abs_error` is null where it is infinite."""
+        error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
+        found = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
+        tolerance = {"atol": self.tolerance.atol, "rtol": self.tolerance.rtol}
+        return {**found, **tolerance, "beyond": self.beyond, "passed": self.passed}
+
+
+def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
+    """Small inputs out of a profile's sample (`token_sample.sample_feeds`), by the names of their cases.
+
+    A short row, and two rows of which one is padded; shorter where a token has very many labels.
+    """
+    width = max(1, min(WIDTH, MAX_VALUES // (3 * labels)))
+    row = {name: array[:, :width] for name, array in sample[0].items()}
+    return {"row": row, "padded": {name: array[1:3, :width] for name, array in sample[1].items()}}
+
+
+def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
+    """A share of the largest output (at least 1) or `least`, whichever is more; and that share of the value itself."""
+    scale = max([1.0, *(float(abs(array).max()) for array in outputs)])
+    return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
+
+
+def encode(cases: Sequence[GoldenCase]) -> bytes:
+    """Canonical JSON (RFC 8785). Expected values are rounded to a hundredth of `atol`, which takes nothing from a test."""
+    value = {"format": FORMAT, "format_version": FORMAT_VERSION, "cases": [_case(case) for case in cases]}
+    return canonical.encode(value, "golden vectors")
+
+
+def _case(case: GoldenCase) -> dict[str, Any]:
+    inputs = {name: _tensor(array, array.reshape(-1).tolist()) for name, array in case.inputs.items()}
+    outputs = {}
+    for name, array in case.outputs.items():
+        tolerance = case.tolerances[name]
+        digits = 2 - math.floor(math.log10(tolerance.atol))
+        rounded = [round(float(value), digits) for value in array.reshape(-1)]
+        outputs[name] = {**_tensor(array, rounded), "atol": tolerance.atol, "rtol": tolerance.rtol}
+    return {"name": case.name, "inputs": inputs, "outputs": outputs}
+
+
+def _tensor(array: Any, data: list[Any]) -> dict[str, Any]:
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
+
+
+def decode(data: bytes, what: str) -> tuple[GoldenCase, ...]:
+    """Read golden vectors; InputError, naming `what`, where they are none."""
+    value = canonical.decode(data, what)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InputError(f"{what} holds no golden vectors: its format is not {FORMAT!r}")
+    if value.get("format_version") != FORMAT_VERSION:
+        raise InputError(f"{what} has an unknown format_version", "upgrade onnxreg to read a newer one")
+    try:
+        cases = items(required(value, "cases"), _read_case)
+        if not cases or not all(case.outputs for case in cases):
+            raise InputError("there is nothing to compare")
+        return cases
+    except InputError as error:
+        raise InputError(f"{what}: {error.message}", error.hint) from error
+
+
+def _read_case(value: Any) -> GoldenCase:
+    found = mapping(value)
+    inputs, outputs = (mapping(required(found, key)) for key in ("inputs", "outputs"))
+    return GoldenCase(
+        text(required(found, "name")),
+        {name: read_tensor(tensor) for name, tensor in inputs.items()},
+        {name: read_tensor(tensor) for name, tensor in outputs.items()},
+        {name: _tolerance(mapping(tensor)) for name, tensor in outputs.items()},
+    )
+
+
+def _tolerance(value: Mapping[str, Any]) -> Tolerance:
+    found = Tolerance(*(number(value.get(key, 0)) for key in ("atol", "rtol")))
+    if found.atol < 0 or found.rtol < 0:
+        raise InputError("a tolerance is below zero")
+    return found
+
+
+def read_tensor(value: Any) -> Any:
+    """`{"dtype", "shape", "data"}` as a numpy array; InputError where the three do not fit."""
+    import numpy as np
+
+    found = mapping(value)
+    dtype, shape, data = (required(found, key) for key in ("dtype", "shape", "data"))
+    if dtype not in DTYPES:
+        raise InputError(f"not a type of tensors: {str(dtype)[:40]!r}", f"one of {', '.join(DTYPES)}")
+    sizes = items(shape, _size)
+    if not isinstance(data, list) or math.prod(sizes) != len(data):
+        raise InputError("a tensor does not hold as many values as its shape says")
+    try:
+        return np.array(data, dtype=dtype).reshape(sizes)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"a tensor holds what is no {dtype}") from error
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ELEMENTS:
+        raise InputError(f"not the size of an axis: {str(value)[:40]!r}")
+    return value
+
+
+def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
+    """Each expected output of a case beside what a runtime gave; one that it did not give counts as wholly wrong."""
+    return [_compare(case, name, got.get(name)) for name in case.outputs]
+
+
+def _compare(case: GoldenCase, name: str, got: Any) -> GoldenComparison:
+    import numpy as np
+
+    expected, tolerance = np.asarray(case.outputs[name], np.float64), case.tolerances[name]
+    if got is None or np.shape(got) != expected.shape:
+        return GoldenComparison(case.name, name, expected.size, math.inf, tolerance, max(1, expected.size))
+    error = np.abs(np.asarray(got, np.float64) - expected)
+    error[np.isnan(error)] = math.inf
+    beyond = int((error > tolerance.atol + tolerance.rtol * np.abs(expected)).sum())
+    return GoldenComparison(case.name, name, expected.size, float(error.max(initial=0.0)), tolerance, beyond)

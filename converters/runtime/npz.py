@@ -1,0 +1,58 @@
+"""`.npz` files without Python objects in them."""
+
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+
+Arrays = dict[str, Any]
+"""numpy arrays by name."""
+
+
+def read_arrays(path: Path, what: str | None = None) -> Arrays:
+    """The arrays of an `.npz` file, whatever their shapes; errors call it `what`, or by its name.
+
+    Raises NotFoundError where there is no file, HostError where it cannot be read, InputError where it holds anything but
+    plain arrays.
+    """
+    import numpy as np
+
+    what = what or path.name
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {what}")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            return {name: _array(members[name]) for name in members.files}
+    except MemoryError as error:
+        raise InputError(
+            f"{what} says that it holds more than there is memory for", "make it again"
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise HostError(
+                f"{what} cannot be read: {error.strerror}", "check its permissions and the disk"
+            ) from error
+        raise InputError(f"{what} is no .npz file of plain arrays", "a pickle is never read") from error
+
+
+def _array(member: Any) -> Any:
+    """numpy gives the bytes of a member that is no array."""
+    if isinstance(member, bytes):
+        raise TypeError("no array")
+    return member
+
+
+def read_rows(path: Path) -> Arrays:
+    """The same, of arrays whose first axis counts rows, which are equally many; InputError where they are not."""
+    found = read_arrays(path)
+    if not all(array.ndim for array in found.values()) or len({*map(len, found.values())}) != 1:
+        raise InputError(f"{path.name}: its arrays do not have the same number of rows")
+    return found
+
+
+def check_finite(array: Any, what: str) -> None:
+    """Raise InputError, naming `what`, where an array of floats holds NaN or infinity."""
+    import numpy as np
+
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise InputError(f"{what} holds NaN or infinity")

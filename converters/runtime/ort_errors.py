@@ -1,0 +1,33 @@
+"""What ONNX Runtime says where it fails, for people: without its codes, its source lines, and paths of this machine."""
+
+import re
+from pathlib import Path
+
+from onnxreg.converters.source.scrub import scrub
+
+MOST = 500
+"""Characters: of what is longer, the beginning and the end; the shape that was expected stands at the end."""
+
+_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE = re.compile(
+    r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
+)
+"""File, line and signature, or name, of the function that failed."""
+
+
+def with_reason(what: str, error: Exception, source: Path | None = None) -> str:
+    """A message on one line: what failed, then why.
+
+    Args:
+        what: what failed, in our words.
+        error: what ONNX Runtime raised.
+        source: the file that it was given, if any; paths below its directory and the directories above are taken out.
+    """
+    said = str(error)
+    if source is not None:
+        said = said.replace(f"Load model from {source} failed:", "")
+    near = Path.cwd() / "graph" if source is None else source.absolute()
+    known = [place for place in near.parents if len(place.parts) > 2 or place == near.parent]
+    said = scrub(f"{what}: {_SOURCE.sub('', _CODES.sub('', said))}", "", *known)[0]
+    line = " ".join(said.split())
+    return line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}"

@@ -1,0 +1,115 @@
+"""Running an artifact on this machine: on tensors that were handed in, and against its golden vectors."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.runtime.npz import read_arrays
+from onnxreg.converters.runtime.ort_errors import with_reason
+from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, silent_run
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, NotFoundError
+
+MAX_INPUT = 256 * 2**20
+KINDS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
+
+
+class Runnable:
+    """An ONNX or ORT-format file in ONNX Runtime on the CPU. HostError where this machine's cannot load it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._session = load_session(path)
+        except ConversionError as error:
+            hint = (
+                f"ONNX Runtime here is {runtime_version()}: `reg resolve --device` finds what a release loads"
+            )
+            raise HostError(error.message, hint) from error
+        self._name = path.name
+        self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
+
+    def run(self, feeds: golden.Tensors) -> dict[str, Any]:
+        """The outputs by name. InputError where the graph takes other inputs, or does not run on these."""
+        self._check_names(feeds)
+        try:
+            return run_session(self._session, feeds, silent_run())
+        except Exception as error:
+            raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """The inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
+
+        Raises NotFoundError where there is none, InputError where it is neither, or of another graph's inputs.
+        """
+        found = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
+        self._check_names(found)
+        return {name: _as_array(name, value, self._inputs[name]) for name, value in found.items()}
+
+    def _check_names(self, feeds: Mapping[str, Any]) -> None:
+        if feeds.keys() != self._inputs.keys():
+            raise InputError(
+                f"{self._name} takes {', '.join(self._inputs)}; given were {', '.join(feeds) or 'none'}"
+            )
+
+
+def self_test(path: Path, vectors: bytes, what: str) -> list[golden.GoldenComparison]:
+    """Run a graph on its golden vectors and compare. InputError where these are malformed.
+
+    A graph that does not run on a case gave none of its outputs.
+    """
+    cases = golden.decode(vectors, what)
+    graph = Runnable(path)
+    return [each for case in cases for each in golden.compare(case, _given(graph, case))]
+
+
+def _given(graph: Runnable, case: golden.GoldenCase) -> golden.Tensors:
+    try:
+        return graph.run(case.inputs)
+    except InputError:
+        return {}
+
+
+def runtime_version() -> str:
+    """The release of ONNX Runtime that is installed."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = canonical.decode(path.read_bytes(), "it", MAX_INPUT)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path}", "check the path") from error
+    except InputError as error:
+        raise InputError(f"{path} is no .npz, and cannot be read as JSON: {error.message}", KINDS) from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is no JSON object of inputs by name", KINDS)
+    return value
+
+
+def _as_array(name: str, value: Any, dtype: str) -> Any:
+    import numpy as np
+
+    if isinstance(value, dict):
+        return golden.read_tensor(value)
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{name} is no array of {dtype}") from error
+
+
+def to_json(outputs: golden.Tensors) -> dict[str, Any]:
+    """Outputs as `{name: {"dtype", "shape", "data"}}`; what JSON cannot say (NaN, infinity) is null."""
+    return {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "data": _plain(array)}
+        for name, array in outputs.items()
+    }
+
+
+def _plain(array: Any) -> list[Any]:
+    import numpy as np
+
+    values = array.reshape(-1).tolist()
+    return [None if isinstance(value, float) and not np.isfinite(value) else value for value in values]

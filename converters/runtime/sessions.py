@@ -1,0 +1,131 @@
+"""The runtimes that compute logits, set so that figures repeat: one thread each, and no chatter."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.runtime.ort_errors import with_reason
+from onnxreg.schema.core.errors import ConversionError, missing_extra
+
+BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
+"""The element type as ONNX Runtime says it, and its number in `onnx.TensorProto.DataType`."""
+
+
+def session_options(*, prepacking: bool = False) -> Any:
+    """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
+
+    x86 processors without VNNI saturate 8-bit products in their default kernels; `session.x64quantprecision` takes the exact ones,
+    so that figures are those of VNNI and ARM. It changes nothing elsewhere
+    (onnxruntime_session_options_config_keys.h, kOrtSessionOptionsAvx2PrecisionMode).
+
+    Args:
+        prepacking: keep a second copy of the weights for speed; the values are the same.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise missing_extra("onnxruntime", "onnx", "running a graph") from error
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    if not prepacking:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
+
+def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False) -> Any:
+    """An ONNX or ORT-format file on the CPU, one thread for each run, deterministic (`onnxruntime.InferenceSession`).
+
+    Runs may stand side by side. Raises ConversionError where ONNX Runtime cannot load it.
+
+    Args:
+        source: the file, or its bytes.
+        name: what errors call it; the file's own name where absent.
+    """
+    options = session_options(prepacking=prepacking)
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    import onnxruntime as ort
+
+    try:
+        where = source if isinstance(source, bytes) else str(source)
+        return ort.InferenceSession(where, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        what = name or (source.name if isinstance(source, Path) else "the model")
+        place = source if isinstance(source, Path) else None
+        raise ConversionError(with_reason(f"ONNX Runtime cannot load {what}", error, place)) from error
+
+
+def silent_run() -> Any:
+    """Options of a run that prints nothing where it fails: its exception says the same (`onnxruntime.RunOptions`)."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    return options
+
+
+def numpy_type(kind: str) -> str:
+    """numpy's name of a tensor's element type as ONNX Runtime says it: `tensor(float)` is `float32`.
+
+    bfloat16, which numpy does not have, is given and taken as `float32`: see `run_session`.
+    """
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64", "bfloat16": "float32"}.get(inner, inner)
+
+
+def run_session(session: Any, inputs: Mapping[str, Any], options: Any = None) -> dict[str, Any]:
+    """The outputs of a loaded graph by name; raises what ONNX Runtime raises.
+
+    Inputs of bfloat16 are given in float32 and rounded, outputs of bfloat16 come back in float32, which holds each.
+    """
+    names = [item.name for item in session.get_outputs()]
+    taken = {item.name for item in session.get_inputs() if item.type == BFLOAT16}
+    given = {item.name for item in session.get_outputs() if item.type == BFLOAT16}
+    if not taken and not given:
+        return dict(zip(names, session.run(names, dict(inputs), options), strict=True))
+    values = {name: _ort_value(array, name in taken) for name, array in inputs.items()}
+    found = session.run_with_ort_values(names, values, options)
+    return {
+        name: _widen(value) if name in given else value.numpy()
+        for name, value in zip(names, found, strict=True)
+    }
+
+
+def _ort_value(array: Any, is_bfloat16: bool) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+
+    if not is_bfloat16:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    import ml_dtypes
+
+    halved = np.ascontiguousarray(array).astype(ml_dtypes.bfloat16).view(np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(halved, BFLOAT16_NUMBER)
+
+
+def _widen(value: Any) -> Any:
+    """A bfloat16 value (`onnxruntime.OrtValue`) in float32: its 16 bits are the upper half of these."""
+    import ctypes
+    from math import prod
+
+    import numpy as np
+
+    shape = value.shape()
+    buffer = (ctypes.c_uint16 * prod(shape)).from_address(value.data_ptr())
+    bits = np.frombuffer(buffer, np.uint16).astype(np.uint32) << 16
+    return bits.view(np.float32).reshape(shape)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """torch computes on one thread until the exit; its thread count, a setting of the process, is put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,163 @@
+"""Removing what a machine left in text files: absolute paths in JSON and templates, comments in operator configs."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError
+
+MAX_BYTES = 64 * 2**20
+_ABSOLUTE = re.compile(
+    r"(?:file://)?/[^/\0\n]+(?:/[^/\0\n]+)+/?"  # /home/jane/model: two parts or more, since "/x" may be a token
+    r"|file://.+|~[^/\0\n]*/.+"
+    r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
+)
+_PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
+"""A part of a path in running text."""
+_BELOW = rf"(?:[\\/]{_PART})"
+_USUAL = (
+    rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
+    rf"|[A-Za-z]:[\\/]Users{_BELOW}+"
+)
+_HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
+_IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
+_TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
+"""Keys whose values hold tokens or labels."""
+_VOCABULARY = frozenset(
+    {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
+)
+
+
+def is_absolute_path(text: str) -> bool:
+    """Whether a whole string is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
+    return _ABSOLUTE.fullmatch(text) is not None
+
+
+def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
+    """A JSON value without absolute paths, and the dotted paths of the strings and keys that were replaced.
+
+    A string that says which model this is and is a path becomes `name`. Any other path keeps its last part, whether
+    it is a whole string or stands in one; in running text a path is what lies below a usual root (`/home`, `/tmp`,
+    `C:\\Users`, ...), one of `directories`, or this process's home, working or temporary directory. Tokens and
+    labels are not touched.
+    """
+    return _scrub(value, name, _embedded(directories), "")
+
+
+def _scrub(value: Any, name: str, embedded: re.Pattern[str], at: str) -> tuple[Any, list[str]]:
+    if isinstance(value, dict):
+        return _scrub_object(value, name, embedded, at)
+    if isinstance(value, list):
+        items = [_scrub(child, name, embedded, _join(at, str(index))) for index, child in enumerate(value)]
+        return [child for child, _ in items], [hit for _, hits in items for hit in hits]
+    if not isinstance(value, str):
+        return value, []
+    if at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value):
+        return name, [at]
+    text = _scrub_text(value, embedded)
+    return text, [at] if text != value else []
+
+
+def _scrub_object(
+    value: dict[str, Any], name: str, embedded: re.Pattern[str], at: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Two keys that would become one are told apart by underscores."""
+    result: dict[str, Any] = {}
+    changed: list[str] = []
+    for key, child in value.items():
+        new = _scrub_text(key, embedded)
+        while new != key and (new in value or new in result):
+            new += "_"
+        place = _join(at, new)
+        result[new], hits = (child, []) if key in _TOKENS else _scrub(child, name, embedded, place)
+        changed += [place] if new != key and place not in hits else []
+        changed += hits
+    return result, changed
+
+
+def _join(at: str, key: str) -> str:
+    return f"{at}.{key}" if at else key
+
+
+def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
+    return _last(text) if is_absolute_path(text) else embedded.sub(lambda found: _last(found[0]), text)
+
+
+def _last(path: str) -> str:
+    """The last part of a path; `~` for a home directory, whose last part is a person."""
+    return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
+
+
+def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
+    """What counts as a path in running text. A directory of one part, such as `/work`, counts by what is below it."""
+    known = [Path.home(), Path.cwd(), Path(tempfile.gettempdir()), *directories]
+    places = {place for path in known for place in (path.absolute(), path.resolve()) if len(place.parts) > 1}
+    needles = [
+        re.escape(str(place)) + (rf"(?![\w-]){_BELOW}*" if len(place.parts) > 2 else rf"{_BELOW}+")
+        for place in sorted(places, key=lambda place: len(str(place)), reverse=True)
+    ]
+    return re.compile(rf"(?<![\w/.~-])(?:file://)?(?:{'|'.join([*needles, _USUAL])})")
+
+
+Scrubbed = tuple[bytes, list[str]]
+"""The bytes of a file without what the machine left in it, and what was changed."""
+
+
+def scrub_file(
+    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
+) -> Scrubbed | None:
+    """A JSON file, template or operator config, scrubbed as its kind asks; None where nothing was changed.
+
+    Args:
+        drop: top-level keys of JSON to leave out.
+        directories: see `scrub`; that of the file is one of them.
+    """
+    if path.suffix == ".json":
+        return scrub_json(path, name, drop, directories)
+    if path.suffix == ".jinja":
+        return _scrub_template(path, name, directories)
+    return scrub_config(path) if path.suffix == ".config" else None
+
+
+def _scrub_template(path: Path, name: str, directories: tuple[Path, ...]) -> Scrubbed | None:
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    cleaned, _ = scrub(text, name, path.parent, *directories)
+    return None if cleaned == text else (cleaned.encode("utf-8", "surrogateescape"), ["text"])
+
+
+def scrub_json(
+    path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
+) -> Scrubbed | None:
+    """The scrubbed bytes of a JSON file, see `scrub_file`.
+
+    Vocabularies and label maps, whose strings are tokens, are not touched.
+    """
+    if path.name in _VOCABULARY:
+        return None
+    value = read_json(path)
+    result, changed = scrub(value, name, path.parent, *directories)
+    if isinstance(result, dict):
+        changed += [key for key in drop if key in result]
+        result = {key: child for key, child in result.items() if key not in drop}
+    if not changed:
+        return None
+    return (json.dumps(result, indent=2) + "\n").encode(), changed
+
+
+def scrub_config(path: Path) -> Scrubbed | None:
+    """An operator config without its comments, which name the directory it was made in; None if it has none."""
+    lines = path.read_text("utf-8").splitlines()
+    kept = [line for line in lines if not line.lstrip().startswith("#")]
+    return None if len(kept) == len(lines) else ("".join(f"{line}\n" for line in kept).encode(), ["comments"])
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file beside a model, as its writer meant it (integers of any size); InputError where it is not JSON."""
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(f"{path.name} is too large for a JSON companion: more than {MAX_BYTES >> 20} MiB")
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} is not valid JSON: {str(error)[:200]}") from error

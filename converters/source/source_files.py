@@ -1,0 +1,148 @@
+"""Where a checkpoint lies, and which of its files take part in an export."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, missing_extra
+
+CONFIG = "config.json"
+SAFE_WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
+PICKLE_WEIGHTS = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+TOKENIZER = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "spm.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user's."""
+
+    directory: Path
+    hub_id: str | None = None
+    revision: str | None = None
+
+
+def hub_id(source: str) -> str | None:
+    """The hub id that a source names, without its revision; None where it names a directory.
+
+    Raises NotFoundError for a text that is neither a directory nor can be a hub id.
+    """
+    if Path(source).is_dir():
+        return None
+    if not HUB_ID.fullmatch(source) or Path(source).exists():
+        raise NotFoundError(
+            f"no such checkpoint directory: {source}", "give a directory or a hub id such as ORG/NAME"
+        )
+    return source.partition("@")[0]
+
+
+def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
+    """Find the directory of a checkpoint: a directory as it stands, a hub id through the hub's normal cache.
+
+    Args:
+        source: a directory, or `id[@revision]` of a model on the Hugging Face hub.
+        code: fetch the repository's Python files too.
+        more: patterns of further files to fetch, which may lie in directories.
+
+    Raises NotFoundError where there is no such directory or model, RemoteError where the hub cannot be reached.
+    """
+    name = hub_id(source)
+    if name is None:
+        return Location(Path(source))
+    directory = _download(name, source.partition("@")[2] or None, code, more)
+    return Location(directory, name, directory.name)
+
+
+def _download(name: str, revision: str | None, code: bool, more: Sequence[str]) -> Path:
+    try:
+        from huggingface_hub import errors, snapshot_download
+    except ImportError as error:
+        raise missing_extra("huggingface_hub", "export", "loading a checkpoint from the hub") from error
+
+    def fetch(weights: str) -> Path:
+        wanted = [
+            CONFIG,
+            *TOKENIZER,
+            "README.md",
+            weights,
+            f"{weights}.index.json",
+            *(["*.py"] if code else []),
+        ]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, ignore_patterns="*/*"))
+
+    try:
+        directory = fetch("model*.safetensors")
+        if more:
+            snapshot_download(name, revision=directory.name, allow_patterns=list(more))
+        return directory if weight_files(directory) else fetch("pytorch_model*.bin")
+    except errors.LocalEntryNotFoundError as error:
+        raise RemoteError(
+            f"there is no directory {name}; as a hub id it is not in the local cache, and the hub cannot be reached",
+            "check the spelling of the directory, or the network",
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        wanted = f"{name}@{revision}" if revision else name
+        raise NotFoundError(
+            f"neither a directory nor a model on the hub: {wanted}",
+            "check the spelling; a gated model needs HF_TOKEN",
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise RemoteError(
+            f"{name} could not be fetched from the hub: {type(error).__name__}",
+            "check the network, then try again",
+        ) from error
+
+
+def weight_files(directory: Path) -> list[str]:
+    """The weight files that will be read, safetensors before pickles; empty where there are none.
+
+    Raises InputError for a shard that the index names but that is missing.
+    """
+    for index, single in (SAFE_WEIGHTS, PICKLE_WEIGHTS):
+        if (directory / single).is_file():
+            return [single]
+        if (directory / index).is_file():
+            return [index, *_shards(directory, index)]
+    return []
+
+
+def _shards(directory: Path, index: str) -> list[str]:
+    value = canonical.decode((directory / index).read_bytes(), index)
+    table = value.get("weight_map") if isinstance(value, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise InputError(f"{index} has no weight_map")
+    shards = sorted(set(table.values()))
+    for shard in shards:
+        if "/" in shard or "\\" in shard or not (directory / shard).is_file():
+            raise InputError(f"{index} names a shard that is missing: {shard[:80]!r}")
+    return shards
+
+
+def taking_part(directory: Path, code: bool) -> list[str]:
+    """The files of a checkpoint that shape an export, sorted: config, weights, tokenizer, and code if it may run."""
+    names = {CONFIG, *weight_files(directory), *TOKENIZER}
+    if code:
+        names |= {path.name for path in directory.glob("*.py")}
+    return sorted(name for name in names if (directory / name).is_file())
+
+
+def digest_files(directory: Path, names: Iterable[str]) -> Digest:
+    """The digest of a directory that holds these files of another one, see `directory_digest`."""
+    return directory_digest({name: digest_file(directory / name) for name in names})

@@ -1,0 +1,127 @@
+"""The tools that shape exported bytes, by name and version, without anything of the one machine."""
+
+import platform
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from onnxreg.schema.core.errors import HostError, first_line, missing_extra
+
+OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
+"""Tools that some passes use: they stand in the recipes of these alone, and all shape what a cache holds."""
+TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
+EXTRA = ("onnx", "onnx_ir", "onnxruntime", "onnxscript", "safetensors", "tokenizers", "torch", "transformers")
+"""Modules that the extra `export` brings."""
+_CLASSES = {
+    "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
+    "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
+}
+"""Per family the extensions that pick ONNX Runtime's kernels, the widest first, by their names in Linux."""
+
+_NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
+_KEYS = ("flags", "Features")
+"""Under which /proc/cpuinfo lists them: on x86 and on arm64."""
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def require(*modules: str) -> None:
+    """Raise HostError for the first of these modules that is not installed; nothing is imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise missing_extra(module, "export", "exporting a checkpoint")
+
+
+def refuse_missing(error: BaseException, purpose: str) -> None:
+    """Raise HostError if the lack of a package is behind an error of a library, which it names."""
+    for each in _causes(error):
+        if isinstance(each, ModuleNotFoundError) and each.name:
+            module = each.name.partition(".")[0]
+            if module in EXTRA:
+                raise missing_extra(module, "export", purpose) from error
+            raise HostError(
+                f"{purpose} needs {module}, which is not installed", f"pip install {module}"
+            ) from error
+        if type(each) is ImportError and each.name is None:
+            reason = first_line(each, 300)
+            raise HostError(
+                f"{purpose} needs a package: {reason}", "install the package that it names"
+            ) from error
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error, what it was raised from, and so on."""
+    line = [error]
+    while (cause := line[-1].__cause__) is not None and cause not in line:
+        line.append(cause)
+    return line
+
+
+def tool_versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of the installed tools, and as `isa` the instruction-set class of this machine.
+
+    A local part such as `+cpu` is left out: it names a build of the same code.
+
+    Args:
+        more: tools that are used beside `TOOLS`.
+    """
+    installed = package_versions([*TOOLS, *more])
+    found = {name: got.partition("+")[0] for name, got in installed.items() if got is not None}
+    return {**found, "isa": instruction_set()}
+
+
+def tools() -> dict[str, str]:
+    """The same, and this package: it shapes bytes too, and is no fact of a recipe."""
+    return {**tool_versions(OTHERS), "onnxreg": version("onnxreg")}
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str | None]:
+    """The versions of installed packages; None for one that is not."""
+    return {name: _version(name) for name in names}
+
+
+def distribution_of(module: str) -> tuple[str, str] | None:
+    """The distribution that an installed module is in, and its version without a local part; `python` for Python's own.
+
+    None for a module that no distribution brought.
+    """
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return "python", platform.python_version()
+    found = package_versions(sorted(set(packages_distributions().get(top, ()))))
+    return next(((name, each.partition("+")[0]) for name, each in found.items() if each is not None), None)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
+    """What the processor calls itself; its family where it does not say."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(filter(None, named), "") or platform.processor() or platform.machine()
+
+
+def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
+    """The processor family and its widest vector extension; the family alone where that is not known.
+
+    Such as `x86_64+avx512_vnni` or `arm64+i8mm`.
+    """
+    machine = platform.machine().lower()
+    family = _NAMES.get(machine, machine)
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return family
+    found = next((line.partition(":")[2].split() for line in lines if line.startswith(_KEYS)), [])
+    best = next((name for name in _CLASSES.get(family, ()) if name in found), None)
+    return f"{family}+{best}" if best else family

@@ -1,0 +1,259 @@
+"""Loading a trained checkpoint: nothing random in it, and nothing of its own code run unasked."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.source.model_card import CARD
+from onnxreg.converters.source.scrub import read_json
+from onnxreg.converters.source.source_files import (
+    CONFIG,
+    Location,
+    digest_files,
+    locate,
+    taking_part,
+    weight_files,
+)
+from onnxreg.converters.source.toolchain import refuse_missing, require
+from onnxreg.converters.tasks.checkpoints import sentence_files
+from onnxreg.converters.tasks.checkpoints.silence import silent_transformers
+from onnxreg.converters.tasks.checkpoints.task_heads import TaskHead
+from onnxreg.converters.tasks.checkpoints.tokenizer import check_vocabulary, load_tokenizer
+from onnxreg.converters.tasks.task import LocatedSource
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.manifest import Source
+
+ADAPTER = "adapter_config.json"
+"""Names another model, which transformers would load if peft is installed; no digest covers that."""
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A trained checkpoint in memory.
+
+    `model` is a torch module on the CPU in float32 and evaluation mode with eager attention; `tokenizer` is a fast
+    tokenizer that pads and truncates only when asked; `labels` are in the order of the logits, none without a head that
+    has some. `config` is as it was saved; the model itself keeps no cache of keys and values.
+    """
+
+    model: Any
+    tokenizer: Any
+    config: Any
+    labels: tuple[str, ...]
+    source: Source
+    directory: Path
+    trust_remote_code: bool
+
+    def without_model(self) -> "LoadedCheckpoint":
+        """The same checkpoint once its torch model is no longer needed, so that its memory is free."""
+        return replace(self, model=None)
+
+    def recorded_as(self, origin: Source) -> "LoadedCheckpoint":
+        """The same checkpoint under another id and revision; the digest stays that of its files."""
+        return replace(self, source=origin.model_copy(update={"digest": self.source.digest}))
+
+
+def load_checkpoint(
+    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
+) -> LoadedCheckpoint:
+    """`find_checkpoint`, then `load_found`."""
+    require("torch", "transformers")
+    return load_found(find_checkpoint(source, head, trust_remote_code), name, head, trust_remote_code)
+
+
+def find_checkpoint(
+    source: str, head: TaskHead, trust_remote_code: bool = False, sentences: bool = False
+) -> LocatedSource:
+    """Find and hash a checkpoint with a head; nothing heavy is imported.
+
+    Args:
+        source: a checkpoint directory, or a hub id with an optional `@revision`.
+        sentences: whether what sentence-transformers says of it takes part.
+
+    Raises NotFoundError or RemoteError where the source cannot be had, InputError where it is no complete checkpoint
+    of this kind, or wants its own code to run and may not.
+    """
+    found = locate(source, trust_remote_code, sentence_files.PATTERNS if sentences else ())
+    directory = found.directory
+    raw = _raw_config(directory)
+    _refuse_own_code(directory, trust_remote_code)
+    _check_architecture(raw, head)
+    if not weight_files(directory):
+        raise InputError(
+            "the checkpoint has no weights: neither model.safetensors nor pytorch_model.bin",
+            "give the directory that save_pretrained wrote",
+        )
+    more = sentence_files.present(directory) if sentences else []
+    return found_in(found, [*taking_part(directory, trust_remote_code), *more])
+
+
+def found_in(location: Location, names: Sequence[str]) -> LocatedSource:
+    """What was found at a location, where these of its files take part in an export."""
+    directory = location.directory
+    digest = digest_files(directory, names)
+    card = directory / CARD
+    described = digest_files(directory, [CARD]) if card.is_file() else None
+    files = (directory, card, *(directory / name for name in names))
+    if location.hub_id is None:
+        return LocatedSource(directory, digest, described=described, files=files)
+    origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
+    return LocatedSource(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
+
+
+def load_found(
+    found: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
+) -> LoadedCheckpoint:
+    """Load a checkpoint that was found.
+
+    Args:
+        name: what a directory is called in what is published, in place of its path.
+
+    Raises InputError where it is not trained, or has no fast tokenizer.
+    """
+    directory = found.where
+    with silent_transformers():
+        model = _load_model(directory, head, trust_remote_code)
+        tokenizer = load_tokenizer(directory, trust_remote_code)
+    check_vocabulary(model, tokenizer)
+    labels = _labels(_raw_config(directory), model.config) if head.labelled else ()
+    published = found.origin or Source.from_json({"id": name, "digest": str(found.digest)})
+    config = copy.deepcopy(model.config)
+    model.config.use_cache = False
+    return LoadedCheckpoint(model, tokenizer, config, labels, published, directory, trust_remote_code)
+
+
+def load_model(directory: Path, head: TaskHead) -> Any:
+    """The torch module of a checkpoint directory alone, as `LoadedCheckpoint` has it. InputError where it is not trained."""
+    if not weight_files(directory):
+        raise InputError("the checkpoint has no weights", "give the directory that save_pretrained wrote")
+    with silent_transformers():
+        return _load_model(directory, head, trust_remote_code=False)
+
+
+def _raw_config(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG
+    if not path.is_file():
+        raise InputError("the checkpoint has no config.json", "give the directory that save_pretrained wrote")
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError("config.json of the checkpoint is not a JSON object")
+    return value
+
+
+def _refuse_own_code(directory: Path, trusted: bool) -> None:
+    """Code may run once it is trusted, and only from the checkpoint's own files, which its digest covers."""
+    if (directory / ADAPTER).is_file():
+        raise InputError(
+            f"the checkpoint has an {ADAPTER}: it is an adapter, whose model is elsewhere",
+            "merge it into its model, and save that",
+        )
+    for name in (CONFIG, "tokenizer_config.json"):
+        path = directory / name
+        named = list(_code_named(read_json(path))) if path.is_file() else []
+        if named and not trusted:
+            raise InputError(
+                f"the checkpoint wants its own code to run ({name} has an auto_map)",
+                "read that code, then pass --trust-remote-code",
+            )
+        if elsewhere := [text for text in named if "--" in text]:
+            raise InputError(
+                f"the checkpoint wants code of another repository to run: {name} names {elsewhere[0][:80]!r}",
+                "copy that code beside the checkpoint, and name it in the auto_map without a repository",
+            )
+
+
+def _code_named(value: Any) -> Iterator[str]:
+    """Every text under an `auto_map`, at any depth of a JSON value: `[<repository>--]<module>.<class>`."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _texts(child) if key == "auto_map" else _code_named(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _code_named(child)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _texts(child)
+    else:
+        yield str(value)
+
+
+def _check_architecture(raw: dict[str, Any], head: TaskHead) -> None:
+    architectures = raw.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise InputError("architectures in config.json of the checkpoint is not a list of names")
+    if architectures and not any(name.endswith(head.suffix) for name in architectures):
+        raise InputError(
+            f"not a {head.what}: config.json says {', '.join(architectures)[:200]}",
+            f"a head that was never trained gives random numbers: export a {head.what} that was trained",
+        )
+    if raw.get("is_encoder_decoder") is True:
+        raise InputError(
+            "an encoder-decoder takes the words so far as a second input, which no task here has",
+            "export its encoder alone, saved as a checkpoint of its own",
+        )
+
+
+def _load_model(directory: Path, head: TaskHead, trust_remote_code: bool) -> Any:
+    import pickle
+
+    import torch
+    import transformers
+
+    try:
+        model, report = getattr(transformers, head.auto_class).from_pretrained(
+            directory,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            weights_only=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+        )
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            "the pickle checkpoint holds more than tensors and was not loaded",
+            "save the weights as safetensors where they were trained",
+        ) from error
+    except Exception as error:
+        refuse_missing(error, "the checkpoint")
+        reason = str(error).replace(str(directory), "the checkpoint").strip() or type(error).__name__
+        raise InputError(f"the checkpoint could not be loaded: {reason.splitlines()[0][:300]}") from error
+    _refuse_incomplete(report, head)
+    return model.eval()
+
+
+def _refuse_incomplete(report: dict[str, Any], head: TaskHead) -> None:
+    """A head that the checkpoint does not hold would be random numbers."""
+    missing = sorted(filter(head.of_use, report["missing_keys"]))
+    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    hint = f"export a {head.what} that was saved after it was trained"
+    if missing:
+        raise InputError(f"the checkpoint has no values for {_some(missing)}", hint)
+    if mismatched:
+        raise InputError(f"the checkpoint's shapes differ from its config for {_some(mismatched)}", hint)
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _labels(raw: dict[str, Any], config: Any) -> tuple[str, ...]:
+    """The labels in the order of the logits; InputError where the config contradicts itself."""
+    id2label = {int(key): str(value) for key, value in config.id2label.items()}
+    count = len(id2label)
+    if sorted(id2label) != list(range(count)):
+        raise InputError(f"id2label of the checkpoint does not number its labels from 0 to {count - 1}")
+    labels = tuple(id2label[index] for index in range(count))
+    if len(set(labels)) != count:
+        raise InputError("id2label of the checkpoint gives one label to two ids")
+    label2id = raw.get("label2id")
+    if isinstance(label2id, dict) and label2id != {label: index for index, label in enumerate(labels)}:
+        raise InputError("label2id and id2label of the checkpoint do not match")
+    return labels

@@ -1,0 +1,96 @@
+"""The JSON and tokenizer files that travel beside the graphs, with nothing of the machine in them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnxreg.converters.source.scrub import scrub, scrub_file
+from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint
+from onnxreg.schema.core.errors import ConversionError
+
+_LOCAL_KEYS = frozenset(
+    {
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "_commit_hash",
+        "attn_implementation",
+        "cache_dir",
+        "is_local",
+        "local_files_only",
+        "special_tokens_map_file",
+        "tokenizer_file",
+        "vocab_file",
+    }
+)
+"""Keys that say how a checkpoint was loaded here, not what it is."""
+
+
+def write_config(
+    path: Path,
+    checkpoint: LoadedCheckpoint,
+    name: str,
+    max_length: int,
+    extra: Mapping[str, Any],
+) -> list[str]:
+    """Write `config.json`; returns the dotted paths of values that named a local path and were replaced.
+
+    Args:
+        name: the published name, which becomes `_name_or_path`.
+        max_length: in tokens, written as `max_sequence_length`.
+        extra: further keys.
+    """
+    config, labels = checkpoint.config, checkpoint.labels
+    value = {
+        **json.loads(config.to_json_string(use_diff=False)),
+        "_name_or_path": name,
+        "max_sequence_length": max_length,
+        **extra,
+    }
+    named = {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    }
+    kept = _without_local_keys(value, named.keys())
+    cleaned, replaced = scrub(kept, name, checkpoint.directory)
+    _write(path, {**cleaned, **(named if labels else {})})
+    return replaced
+
+
+def write_labels(path: Path, labels: tuple[str, ...]) -> None:
+    """Write `id2label.json`: the label of each logit by its decimal index, in order."""
+    text = json.dumps({str(index): label for index, label in enumerate(labels)}, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_tokenizer(directory: Path, checkpoint: LoadedCheckpoint, name: str) -> list[str]:
+    """Save the tokenizer, which has no padding and truncation of its own; returns the names of its files, sorted."""
+    saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
+    names = sorted(file for file in saved if (directory / file).is_file())
+    if "tokenizer.json" not in names:
+        raise ConversionError("transformers did not write a tokenizer.json for this tokenizer")
+    config = directory / "tokenizer_config.json"
+    if config.is_file():
+        value = json.loads(config.read_bytes())
+        tokens = {key: value[key] for key in ("added_tokens_decoder",) if key in value}
+        cleaned, _ = scrub(_without_local_keys(value, tokens.keys()), name, checkpoint.directory)
+        _write(config, {**cleaned, **tokens})
+    template = directory / "chat_template.jinja"
+    if template.is_file() and (scrubbed := scrub_file(template, name, directories=(checkpoint.directory,))):
+        template.write_bytes(scrubbed[0])
+    return names
+
+
+def _without_local_keys(value: Any, drop: Any) -> Any:
+    """A JSON value without `_LOCAL_KEYS` at any depth and without the top-level keys in `drop`."""
+    if isinstance(value, dict):
+        kept = {key: child for key, child in value.items() if key not in _LOCAL_KEYS and key not in drop}
+        return {key: _without_local_keys(child, ()) for key, child in kept.items()}
+    if isinstance(value, list):
+        return [_without_local_keys(child, ()) for child in value]
+    return value
+
+
+def _write(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")

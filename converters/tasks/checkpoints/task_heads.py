@@ -1,0 +1,38 @@
+"""What a checkpoint ends in: the class of transformers that loads it, and what its graph gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BATCH, SEQUENCE = "batch", "sequence"
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """`suffix` is the end of the names of its classes, `BertForTokenClassification` and `AutoModelForTokenClassification`.
+
+    `outputs` are the dynamic axes, the first ones, of each output; `labelled` says that the last axis counts labels.
+    """
+
+    suffix: str
+    what: str
+    outputs: Mapping[str, tuple[str, ...]]
+    labelled: bool = False
+
+    @property
+    def auto_class(self) -> str:
+        return f"AutoModel{self.suffix}"
+
+    def of_use(self, parameter: str) -> bool:
+        """Whether the outputs come from a parameter of this name: hidden states do not come from the pooler of BERT."""
+        return bool(self.suffix) or parameter.partition(".")[0] != "pooler"
+
+
+ENCODER = TaskHead("", "encoder", {"last_hidden_state": (BATCH, SEQUENCE)})
+SPANS = TaskHead(
+    "ForQuestionAnswering",
+    "question answerer",
+    {"start_logits": (BATCH, SEQUENCE), "end_logits": (BATCH, SEQUENCE)},
+)
+IMAGES = TaskHead("ForImageClassification", "image classifier", {"logits": (BATCH,)}, labelled=True)
+TEXTS = TaskHead("ForSequenceClassification", "text classifier", {"logits": (BATCH,)}, labelled=True)
+TOKENS = TaskHead("ForTokenClassification", "token classifier", {"logits": (BATCH, SEQUENCE)}, labelled=True)

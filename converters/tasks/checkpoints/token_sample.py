@@ -1,0 +1,110 @@
+"""The fixed sample of a checkpoint that reads tokens."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onnxreg.converters.passes.tools import torch_model
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.tasks.checkpoints.checkpoint import LoadedCheckpoint
+from onnxreg.converters.tasks.task import Sample
+
+REQUIRED = ("input_ids", "attention_mask")
+OPTIONAL = ("token_type_ids",)
+LENGTHS = ((13,), (48, 31, 7))
+"""Tokens of each row of the short batches: one without padding, one with."""
+
+SENTENCES = (
+    "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
+    "Please send the invoice to 12 Harbour Street, Apt. 4B, Springfield, or to anna.keller@example.org.",
+    "Le dossier n° 88-1204 a été transmis au médecin traitant; la prochaine visite est fixée au 7 mai.",
+    "昨日、田中さんから電話がありました。住所は変わっていません。",
+)
+
+
+def longest(asked: int, model: Any) -> int:
+    """The longest row, in tokens, where `asked` are asked for: no more than the model can take."""
+    return min(asked, max_positions(model))
+
+
+def sample_feeds(tokenizer: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
+    """The fixed sample: a short row, a padded batch of three, and one row of `max_length` tokens.
+
+    Sentences through the tokenizer, then seeded random tokens of its vocabulary, so that both likely and unlikely
+    inputs are met.
+    """
+    ids = tokenizer(" ".join(SENTENCES), add_special_tokens=True, verbose=False)["input_ids"]
+    special = set(tokenizer.all_special_ids)
+    vocabulary = [token for token in range(len(tokenizer)) if token not in special]
+    draw = random.Random(0)
+    ids += draw.choices(vocabulary, k=max(max_length, len(ids)))
+    rows = [
+        [ids[start : start + length] for start, length in _windows(lengths, max_length)]
+        for lengths in LENGTHS
+    ]
+    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+    return [_feed(batch, inputs, padding) for batch in (*rows, [ids[:max_length]])]
+
+
+def _windows(lengths: Sequence[int], max_length: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    for length in lengths:
+        yield start, min(length, max_length)
+        start += min(length, max_length)
+
+
+def _feed(rows: Sequence[Sequence[int]], inputs: Sequence[str], padding: int) -> Feed:
+    import numpy as np
+
+    width = max(len(row) for row in rows)
+    arrays = {name: np.zeros((len(rows), width), dtype=np.int64) for name in inputs}
+    arrays["input_ids"][:] = padding
+    for index, row in enumerate(rows):
+        arrays["input_ids"][index, : len(row)] = row
+        arrays["attention_mask"][index, : len(row)] = 1
+    return arrays
+
+
+def tensors(feed: Feed) -> dict[str, Any]:
+    """A feed as torch tensors, for tracing."""
+    import torch
+
+    return {name: torch.from_numpy(array) for name, array in feed.items()}
+
+
+def measure(subject: TorchModel, feeds: Sequence[Feed]) -> Sample:
+    """What a module gives for feeds."""
+    axes = {name: subject.axes_of(name) for name in subject.outputs}
+    per_token = frozenset(name for name, found in axes.items() if found.get(1) == "sequence")
+    expected = torch_model.run(subject, feeds)
+    vectors = (array.shape[2:] for name, array in expected[0].items() if name in per_token)
+    width = max((math.prod(shape) for shape in vectors), default=1)
+    return Sample(feeds, expected, per_token, golden.feeds_of(feeds, width))
+
+
+def input_names(checkpoint: LoadedCheckpoint) -> tuple[str, ...]:
+    """The inputs of the graph: `token_type_ids` if the tokenizer makes them and the model uses them."""
+    makes = checkpoint.tokenizer.model_input_names
+    return REQUIRED + tuple(name for name in OPTIONAL if name in makes and _uses(checkpoint.model, name))
+
+
+def _uses(model: Any, name: str) -> bool:
+    """Whether a model takes `token_type_ids` and has embeddings for them; DeBERTa takes them and has none."""
+    import inspect
+
+    takes = name in inspect.signature(model.forward).parameters
+    return takes and getattr(model.config, "type_vocab_size", None) != 0
+
+
+def max_positions(model: Any) -> int:
+    """How many tokens a model can take; positions of RoBERTa-class models begin after the padding index."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit < 1:
+        return 2**31 - 1
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return limit - int(module.padding_idx) - 1
+    return limit

@@ -1,0 +1,236 @@
+"""`module:function`: a function that makes a torch module, found and hashed without running it."""
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.source.file_hash import digest_file
+from onnxreg.converters.source.toolchain import distribution_of
+from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed
+from onnxreg.schema.core.digest import directory_digest
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.manifest.recorded_recipe import Code
+
+HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
+_RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+"""The module of a factory as a manifest names it: never a path."""
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A function by name in a module of this machine. `paths` is where its imports are looked for first;
+    `is_file` whether it was named by the path of its file.
+
+    `files` are the Python files that its digest is over, by their names in it: that of the module, or of the whole
+    package that it is in. An installed function has none: it is bound by its distribution and the version of that.
+    """
+
+    module: str
+    function: str
+    file: Path
+    paths: tuple[str, ...]
+    is_file: bool
+    files: Mapping[str, Path]
+
+    @property
+    def name(self) -> str:
+        """As it is published: no directory is in it."""
+        return f"{self.module}:{self.function}"
+
+    @property
+    def label(self) -> str | None:
+        """The name of its file in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
+        if not self.files:
+            return None
+        return next((name for name, path in self.files.items() if path == self.file), self.file.name)
+
+    @property
+    def code(self) -> Code:
+        """The record of it in a manifest."""
+        if self.label is None:
+            distribution, version = distribution_of(self.module) or (None, None)
+            return Code(name=self.name, distribution=distribution, version=version)
+        digests = {name: digest_file(path) for name, path in self.files.items()}
+        single = next(iter(digests.values())) if len(digests) == 1 else None
+        return Code(name=self.name, digest=single or directory_digest(digests))
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages that its files import by name, or that it is in; a file that is no Python has none."""
+        installed = packages_distributions()
+        imported = {top for path in self.files.values() for top in _imports(path)}
+        imported |= {self.module.partition(".")[0]} if self.label is None else set()
+        return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
+
+
+def is_factory(source: str) -> bool:
+    """Whether a source names a function, and no file or directory."""
+    module, _, function = source.rpartition(":")
+    return bool(module) and function.isidentifier() and not Path(source).exists()
+
+
+def find(source: str, *places: Path) -> Factory:
+    """Find a factory; nothing of it is imported.
+
+    A file, or a module, is looked for in `places`, in their order; a module then where Python looks for modules.
+
+    Raises InputError for a text that names none, NotFoundError where there is no such file or module.
+    """
+    module, function = _parts(source)
+    paths = tuple(dict.fromkeys(str(place.resolve()) for place in places))
+    if module.endswith(".py"):
+        return _in_file(module, function, paths)
+    return _in_module(module, function, paths)
+
+
+def find_recorded(name: str, folder: Path) -> Factory:
+    """Find the factory that a manifest names, in a folder that a person named, or else among what is installed.
+
+    Raises IntegrityError for a text that `Factory.name` never is, such as a path, and as `find` does.
+    """
+    module, function = _parts(name)
+    if not _RECORDED.fullmatch(module):
+        raise IntegrityError(f"the recipe names {name[:80]!r} as its factory, which is not module:function")
+    file = folder / f"{module}.py"
+    if file.is_file():
+        return _in_file(file.name, function, (str(folder.resolve()),))
+    factory = _in_module(module, function, (str(folder.resolve()),))
+    if factory.label is not None and not factory.file.resolve().is_relative_to(folder.resolve()):
+        raise NotFoundError(
+            f"there is no {module} in {folder}", "name the directory that holds it: --source DIR"
+        )
+    return factory
+
+
+def _parts(source: str) -> tuple[str, str]:
+    if not is_factory(source):
+        raise InputError(f"{source[:80]!r} is no factory", HINT)
+    module, _, function = source.rpartition(":")
+    return module, function
+
+
+def _in_file(path: str, function: str, places: tuple[str, ...]) -> Factory:
+    file = next((file for place in places if (file := Path(place, path)).is_file()), None)
+    if file is None:
+        raise NotFoundError(f"there is no file {path}", HINT)
+    return Factory(file.stem, function, file, (str(file.parent),), True, {file.name: file})
+
+
+def _in_module(module: str, function: str, places: tuple[str, ...]) -> Factory:
+    top, *_ = names = module.split(".")
+    if not all(part.isidentifier() for part in names):
+        raise InputError(f"{f'{module}:{function}'[:80]!r} is no factory", HINT)
+    spec = root = PathFinder.find_spec(top, places) or _installed(top)
+    for depth in range(2, len(names) + 1):
+        inside = spec.submodule_search_locations if spec is not None else None
+        spec = PathFinder.find_spec(".".join(names[:depth]), list(inside)) if inside is not None else None
+    if spec is None or root is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise NotFoundError(f"there is no Python module {module}", HINT)
+    file = Path(spec.origin)
+    if is_installed(file) and distribution_of(module) is not None:
+        return Factory(module, function, file, places, False, {})
+    folders = [Path(folder) for folder in root.submodule_search_locations or ()]
+    found = {
+        path.relative_to(folder.parent).as_posix(): path
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+    }
+    return Factory(module, function, file, places, False, found or {file.name: file})
+
+
+def _installed(top: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)
+    except ValueError:
+        return None
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The first names of what a Python file imports."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            names = [node.module]
+        yield from (name.partition(".")[0] for name in names)
+
+
+def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
+    """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
+
+    Raises InputError where it is not there, gives something else, or imports code beside it that its digest does not
+    cover, which is not run; ConversionError where it raises.
+    """
+    import torch
+
+    own = {path.resolve() for path in factory.files.values()}
+    with (
+        importing(factory.file.name, factory.paths, own),
+        torch.random.fork_rng(devices=[]),
+        quiet(),
+        redirect_stdout(sys.stderr),
+    ):
+        torch.manual_seed(0)
+        try:
+            made = _function(factory)(**arguments)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise _raised(factory, error) from error
+    if not isinstance(made, torch.nn.Module):
+        raise InputError(f"{factory.name} gives a {type(made).__name__}, not a torch.nn.Module", HINT)
+    return made
+
+
+def _raised(factory: Factory, error: BaseException) -> ConversionError:
+    """What a factory raised, and at which line of its files (a SyntaxError says that itself)."""
+    names = {path.resolve(): name for name, path in factory.files.items()}
+    lines = [
+        f" at {names[path]}:{frame.lineno}"
+        for frame in extract_tb(error.__traceback__)
+        if (path := Path(frame.filename).resolve()) in names
+    ]
+    reason = (str(error).strip() or "no message").splitlines()[0][:300]
+    where = lines[-1] if lines else ""
+    return ConversionError(f"the factory {factory.name} raised {type(error).__name__}{where}: {reason}")
+
+
+def _function(factory: Factory) -> Any:
+    module = _from_file(factory.file) if factory.is_file else _imported(factory)
+    if not callable(found := getattr(module, factory.function, None)):
+        raise InputError(f"{factory.file.name} has no function {factory.function}", HINT)
+    return found
+
+
+def _from_file(file: Path) -> Any:
+    """A file as a module under a name that nothing else has."""
+    name = f"onnxreg_factory_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file, loader=SourceLoader(name, str(file)))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _imported(factory: Factory) -> Any:
+    """The module as its files are now: whatever was imported under its name before, and is not installed, goes first."""
+    top = factory.module.partition(".")[0]
+    if not is_installed(factory.file):
+        for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+            del sys.modules[name]
+    return importlib.import_module(factory.module)

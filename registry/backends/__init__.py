@@ -1,1 +1,0 @@
-"""The places a registry can live."""

@@ -1,0 +1,64 @@
+"""What a registry relies on at a file system of fsspec, tried in a directory of its own."""
+
+import secrets
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from onnxreg.registry.conformance.object_trials import object_trials
+from onnxreg.registry.conformance.trial import Trial
+from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.store.fsspec_store import file_remote
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.require_cas import CasGuardedStore
+from onnxreg.schema.core.errors import RemoteError, why
+
+
+class FileScratch:
+    """A fresh directory below that of the registry. It has one writer, whatever is promised of the registry."""
+
+    def __init__(self, url: str) -> None:
+        place = url.partition("?")[0].rstrip("/")
+        self._registry, self._path = url, f"gc/live-{secrets.token_hex(8)}/"
+        self._url = f"{place}/{self._path}"
+
+    @property
+    def what(self) -> str:
+        return f"files below {self._url}"
+
+    @property
+    def remedy(self) -> str:
+        return shlex.join(["reg", "doctor", self._registry, "--clear", self._path])
+
+    def make(self) -> None:
+        self._opened()
+
+    def trials(self) -> list[Trial]:
+        store = self._opened().store
+        shared = isinstance(store, CasGuardedStore)
+        return [
+            *object_trials(store.store if isinstance(store, CasGuardedStore) else store, shared),
+            Trial(
+                "writers", "a push comes back whole", lambda: push_and_pull(self._opened, 2 if shared else 1)
+            ),
+        ]
+
+    def clear(self) -> Iterator[str]:
+        files, root = _found(self._url)
+        try:
+            if files.exists(root):
+                files.rm(root, recursive=True)
+            if files.exists(root):
+                yield "it is still there"
+        except Exception as error:
+            raise RemoteError(f"removing {self._url} failed: {why(error)}", "remove it by hand") from error
+
+    def _opened(self) -> ObjectRegistry:
+        return file_remote(f"{self._url}registry?single_writer=yes", create=True)
+
+
+def _found(url: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    files, root = url_to_fs(url, use_listings_cache=False)
+    return files, str(root)

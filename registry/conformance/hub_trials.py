@@ -1,0 +1,218 @@
+"""What a registry relies on at the Hugging Face Hub, tried in a private repository of its own.
+
+A branch of the registry's repository would leave its files in that repository's LFS storage; a repository goes as a whole.
+"""
+
+import hashlib
+import secrets
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+from onnxreg.registry.conformance.trial import InapplicableError, Trial
+from onnxreg.registry.conformance.writers import push_and_pull
+from onnxreg.registry.store.hub.hub import HubRegistry
+from onnxreg.registry.store.hub.hub_client import HubClient, Operation
+from onnxreg.registry.store.hub.hub_errors import StaleParentError
+from onnxreg.registry.store.hub.hub_url import HubUrl
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.probes import RACERS
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError
+
+LARGE = 2**20
+"""Bytes of a file in LFS."""
+
+
+class HubScratch:
+    """A repository beside that of the registry."""
+
+    def __init__(self, place: HubUrl) -> None:
+        owner = place.repo.partition("/")[0]
+        self._place = HubUrl(f"{owner}/onnxreg-live-{secrets.token_hex(8)}", place.repo_type)
+        self._hub = HubClient(self._place)
+
+    @property
+    def what(self) -> str:
+        return f"the private repository {self._place.url}"
+
+    @property
+    def remedy(self) -> str:
+        return shlex.join(["hf", "repos", "delete", self._place.repo, "--type", self._place.repo_type])
+
+    def make(self) -> None:
+        try:
+            with self._hub._errors("making a scratch repository"):
+                self._hub.api.create_repo(private=True, exist_ok=False, **self._hub._names)
+            HubRegistry.create(self._hub)
+        except BaseException:
+            with suppress(RegError):
+                list(self.clear())
+            raise
+
+    def trials(self) -> list[Trial]:
+        return [
+            Trial("compare-and-swap", "a commit upon a stale parent is refused", self._stale_parent),
+            Trial(
+                "compare-and-swap, raced",
+                f"of {RACERS} commits upon one parent, one is taken",
+                self._raced,
+            ),
+            Trial("commit", "a commit is seen whole, or not at all", self._whole),
+            Trial("LFS", "a blob goes to LFS, and is called by its SHA-256", self._lfs),
+            Trial("ranges", "the rest of a file is sent alone", self._ranges),
+            Trial("pinning", "an older commit gives the older bytes", self._pinned),
+            Trial("read-after-write", "what was committed is read at once", self._read_after_write),
+            Trial("list-after-write", "what was committed is listed at once", self._list_after_write),
+            Trial("delete", "what was deleted is gone at once", self._delete),
+            Trial("lost answer", "an own commit whose answer was lost is no lost race", self._lost_answer),
+            Trial(
+                "two writers",
+                "both pushes arrive, and come back whole",
+                lambda: push_and_pull(lambda: HubRegistry(HubClient(self._place))),
+            ),
+        ]
+
+    def clear(self) -> Iterator[str]:
+        with self._hub._errors("deleting the scratch repository"):
+            self._hub.api.delete_repo(missing_ok=True, **self._hub._names)
+            left = self._hub.api.repo_exists(**self._hub._names)
+        if left:
+            yield "it is still there"
+
+    def _head(self) -> str:
+        return self._hub.read("registry.json")[1]
+
+    def _commit(
+        self, files: dict[str, bytes | None], parent: str | None = None, hub: HubClient | None = None
+    ) -> str:
+        """Commit files, None deletes one; returns the commit. StaleParentError where the Hub refuses the parent."""
+        changes: list[Operation] = [
+            CommitOperationDelete(path, is_folder=False) if data is None else CommitOperationAdd(path, data)
+            for path, data in files.items()
+        ]
+        return (hub or self._hub).commit(changes, "Try a commit", parent or self._head())
+
+    def _taken(self, files: dict[str, bytes | None], parent: str, hub: HubClient | None = None) -> bool:
+        try:
+            self._commit(files, parent, hub)
+        except StaleParentError:
+            return False
+        return True
+
+    def _stale_parent(self) -> Iterator[str]:
+        parent = self._head()
+        if not self._taken({"trial/swap": b"first"}, parent):
+            yield "a commit upon the head is refused"
+        if self._taken({"trial/swap": b"second"}, parent):
+            yield "it is taken"
+        if self._hub.read("trial/swap")[0] != b"first":
+            yield "other bytes than those of the first commit are there"
+
+    def _raced(self) -> Iterator[str]:
+        parent = self._head()
+        tries: list[bytes] = [secrets.token_bytes(16) for _ in range(RACERS)]
+        with ThreadPoolExecutor(RACERS) as pool:
+            done = list(
+                pool.map(
+                    lambda data: self._taken({"trial/race": data}, parent, HubClient(self._place)), tries
+                )
+            )
+        won = [data for data, taken in zip(tries, done, strict=True) if taken]
+        if len(won) != 1:
+            yield f"{len(won)} of {RACERS} were taken, instead of one"
+        elif self._hub.read("trial/race")[0] != won[0]:
+            yield "another one's bytes are there than the winner's"
+
+    def _whole(self) -> Iterator[str]:
+        before, blob = self._head(), secrets.token_bytes(1000)
+        files: dict[str, bytes | None] = {BlobKey(Digest.of(blob)).path: blob, "trial/index": b"index"}
+        after = self._commit(files, before)
+        if self._hub.entries(before, list(files)):
+            yield "a part of it is seen before it"
+        if len(self._hub.entries(after, list(files))) != 2:
+            yield "only a part of it is there"
+        late: dict[str, bytes | None] = {"trial/late": b"late", "trial/too": b"late"}
+        if self._taken(late, before) or self._hub.entries(self._head(), list(late)):
+            yield "of a commit that was refused something is there"
+
+    def _blob(self) -> tuple[str, bytes, str]:
+        """A fresh blob of some size: its path, its bytes and the commit that it came with."""
+        data = secrets.token_bytes(LARGE)
+        path = BlobKey(Digest.of(data)).path
+        return path, data, self._commit({path: data})
+
+    def _lfs(self) -> Iterator[str]:
+        path, data, commit = self._blob()
+        (found,) = self._hub.entries(commit, [path])
+        if found.oid != hashlib.sha256(data).hexdigest():
+            yield "the Hub calls it by another name"
+        if self._hub.read(path)[0] != data:
+            yield "it has other bytes than were sent"
+
+    def _ranges(self) -> Iterator[str]:
+        path, data, commit = self._blob()
+        response = self._hub.get(path, commit, 1000)
+        try:
+            if response.status_code == 200:
+                raise InapplicableError("all of it is sent again, so that a broken download begins anew")
+            if response.read() != data[1000:]:
+                yield "other bytes came"
+        finally:
+            response.close()
+
+    def _pinned(self) -> Iterator[str]:
+        older = self._commit({"trial/pin": b"older"})
+        newer = self._commit({"trial/pin": b"newer"})
+        if (self._hub.read("trial/pin", older), self._hub.read("trial/pin", newer)) != (
+            (b"older", older),
+            (b"newer", newer),
+        ):
+            yield "the bytes, or the commit that they are said to come from, are others"
+
+    def _read_after_write(self) -> Iterator[str]:
+        for number in range(3):
+            data = b"%d" % number
+            commit = self._commit({"trial/read": data})
+            if self._hub.read("trial/read") != (data, commit):
+                yield "older bytes are read, or another commit is named"
+
+    def _list_after_write(self) -> Iterator[str]:
+        commit = self._commit({"trial/list/one": b"1", "trial/list/two": b"2"})
+        found = {entry.path for entry in self._hub.tree(commit, "trial/list") if entry.size is not None}
+        if found != {"trial/list/one", "trial/list/two"}:
+            yield f"{len(found)} of 2 files are listed"
+
+    def _delete(self) -> Iterator[str]:
+        before = self._commit({"trial/delete": b"deleted"})
+        self._commit({"trial/delete": None})
+        if self._hub.read("trial/delete")[0] is not None:
+            yield "it is still there"
+        if self._hub.read("trial/delete", before)[0] != b"deleted":
+            yield "it is gone from the commit before too"
+
+    def _lost_answer(self) -> Iterator[str]:
+        with HubRegistry(_Forgetful(self._place)).push() as push:
+            push.publish("trial/lost", b"{}\n", None)
+        found = HubRegistry(HubClient(self._place)).read_index("trial/lost")
+        if found is None or found.data != b"{}\n":
+            yield "it is not there"
+
+
+class _Forgetful(HubClient):
+    """Loses the answer to its first commit."""
+
+    def __init__(self, place: HubUrl) -> None:
+        super().__init__(place)
+        self._forgot = False
+
+    def commit(self, operations: list[Operation], message: str, parent: str) -> str:
+        made = super().commit(operations, message, parent)
+        if not self._forgot:
+            self._forgot = True
+            raise UnansweredError("the answer to a commit was thrown away")
+        return made

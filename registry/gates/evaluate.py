@@ -1,0 +1,67 @@
+"""A version of a log held against the rules of a channel: everything is read from the log and its blobs, nothing believed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxreg.registry.gates.gate_history import attestations, evaluation_of, manifest_at
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.releases import signatures
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.channel_rules import Candidate, GateFinding, evaluate
+from onnxreg.schema.gates.policy import Rule
+from onnxreg.schema.inputs.trust_file import Trust
+
+
+@dataclass(frozen=True)
+class JudgedVersion:
+    """What was found of each demand, the manifest that breaking changes were looked for against, the statements seen."""
+
+    findings: tuple[GateFinding, ...]
+    before: Digest | None
+    statements: tuple[Digest, ...]
+
+    @property
+    def failed(self) -> tuple[GateFinding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict == "fail")
+
+
+def judge_version(
+    ledger: Ledger,
+    rules: Sequence[Rule],
+    version: Version,
+    before: Digest | None,
+    trust: Trust | None = None,
+) -> JudgedVersion:
+    """Hold a version against rules. IntegrityError or NotFoundError where a document cannot be read.
+
+    `trust` is by default what the user's trust file says.
+    """
+    entry = ledger.entries[version]
+    trust = load_trust() if trust is None else trust
+    data = ledger.fetch(entry.manifest)
+    manifest = read_manifest(data, entry.manifest, ledger.name)
+    attests = attestations(ledger, entry.manifest, manifest)
+    candidate = Candidate(
+        manifest,
+        entry.manifest,
+        len(data),
+        tuple(each for event in attests if (each := evaluation_of(ledger, event)) is not None),
+        _signers(ledger, version, trust) if any(rule.signed_by for rule in rules) else (),
+        None if before is None else manifest_at(ledger, before),
+        entry.held,
+        frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id) if name),
+    )
+    findings = tuple(dict.fromkeys(each for rule in rules for each in evaluate(rule, candidate)))
+    statements = tuple(dict.fromkeys(event.statement for event in attests))
+    return JudgedVersion(findings, before, statements)
+
+
+def _signers(ledger: Ledger, version: Version, trust: Trust) -> tuple[frozenset[str], ...]:
+    """The names and ids of each trusted key that signed a version."""
+    found = signatures(ledger, trust, [ledger.entries[version].manifest])
+    verdicts = [each.verdict for each in found if each.version == version]
+    good = sorted((v.key or "", v.keyid or "") for v in verdicts if v.status == "trusted")
+    return tuple(dict.fromkeys(frozenset(names) for names in good))

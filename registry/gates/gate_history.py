@@ -1,0 +1,95 @@
+"""What a model's log has on record for gates: the moves of its channels, and what was attested of its versions."""
+
+from collections.abc import Sequence
+
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.gates.evaluation import (
+    EVALUATION,
+    RECALL_DELTA,
+    Evaluation,
+    read_evaluation,
+    read_statement,
+)
+from onnxreg.schema.log.events import Attest, Tag
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
+from onnxreg.schema.signing.dsse import Envelope
+from onnxreg.schema.signing.statement import PAYLOAD_TYPE
+
+
+def moves(ledger: Ledger, channel: str) -> list[Tag]:
+    """Every move of a channel, oldest first."""
+    found = (read_line(line.raw, ledger.name).event for line in ledger.skim() if line.kind == Tag.kind)
+    return [event for event in found if isinstance(event, Tag) and event.tag == channel]
+
+
+def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
+    """What a move of a channel to a manifest is compared with: what it was last promoted to, other than this manifest.
+
+    A move that was no promotion does not count, once there was a promotion. None where it held nothing else before.
+    """
+    others = [event for event in past if event.manifest != manifest]
+    promoted = [event for event in others if event.evidence is not None]
+    return next((event.manifest for event in reversed(promoted or others)), None)
+
+
+def relied_on(ledger: Ledger) -> set[Digest]:
+    """The documents by which a reader who cannot ask finds anew what governed channels hold."""
+    found: set[Digest] = set()
+    for channel, held in ledger.channels.items():
+        promoted = [move for move in moves(ledger, channel) if move.evidence] if held.evidence else []
+        found |= {digest for move in promoted for digest in (move.manifest, move.evidence) if digest}
+        if promoted:
+            found |= {
+                event.statement
+                for event in attestations(ledger, held.manifest, manifest_at(ledger, held.manifest))
+            }
+    return found - set(ledger.tombstones)
+
+
+def manifest_at(ledger: Ledger, digest: Digest) -> Manifest:
+    return read_manifest(ledger.fetch(digest), digest, ledger.name)
+
+
+def attestations(ledger: Ledger, digest: Digest, manifest: Manifest) -> list[Attest]:
+    """What the log attests of a manifest, or of its artifacts under another one, and was not taken down."""
+    buried = set(ledger.tombstones)
+    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    lines = [line for line in ledger.skim() if line.kind == Attest.kind]
+    events = (read_line(line.raw, ledger.name).event for line in lines)
+    found = [event for event in events if isinstance(event, Attest) and event.statement not in buried]
+    return [event for event in found if event.manifest == digest or event.artifact in artifacts]
+
+
+def evaluation_of(ledger: Ledger, event: Attest) -> Evaluation | None:
+    """What an attest event says of an artifact; None where it is no evaluation.
+
+    IntegrityError where the event says other things than its statement.
+    """
+    data = ledger.fetch(event.statement)
+    try:
+        found = _read(event.media_type, data)
+    except InputError as error:
+        raise IntegrityError(f"{error.message} of {ledger.name}", error.hint) from error
+    said = (found.artifact, found.state) if found else (None, None)
+    if said != (event.artifact, event.state):
+        raise IntegrityError(
+            f"an attest event of {ledger.name} says other things than its statement {event.statement.short}...",
+            "its writer made it up: do not rely on this version",
+        )
+    return found
+
+
+def _read(media_type: str, data: bytes) -> Evaluation | None:
+    if media_type == ENVELOPE:
+        envelope = Envelope.decode(data)
+        return read_statement(envelope.payload) if envelope.payload_type == PAYLOAD_TYPE else None
+    return (
+        read_evaluation(data, "an attested evaluation")[1]
+        if media_type in (RECALL_DELTA, EVALUATION)
+        else None
+    )

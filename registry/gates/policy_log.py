@@ -1,0 +1,173 @@
+"""The registry's own log of policies, `policy.jsonl`: chained lines as in a model's log, all in one file, without a state."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import mirror_error
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.signing.signer import line_signer
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    ForkError,
+    GateError,
+    InputError,
+    IntegrityError,
+    LostRaceError,
+)
+from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.gates.loosened import weaker
+from onnxreg.schema.gates.policy import Policy
+from onnxreg.schema.log import events
+from onnxreg.schema.log.logline import LogLine, genesis
+from onnxreg.schema.signing.line_signature import SignLine, sign_line
+
+WEAKER_SHOWN = 5
+"""So many laxer demands an error names."""
+HINT = "the registry was tampered with or damaged: compare policy.jsonl with a mirror's"
+
+
+@dataclass(frozen=True)
+class PolicyLog:
+    """Every policy that a registry had, oldest first; the newest is in force. Empty where it never had one."""
+
+    registry: str
+    lines: tuple[LogLine, ...] = ()
+
+    @classmethod
+    def decode(cls, data: bytes, registry: str) -> "PolicyLog":
+        """IntegrityError where a line cannot be read, is no policy, or does not follow the one before."""
+        if not data.endswith(b"\n"):
+            raise IntegrityError("policy.jsonl is cut short", HINT)
+        lines = tuple(read_line(raw, POLICY_LOG) for raw in data[:-1].split(b"\n"))
+        prev = genesis(registry, POLICY_LOG)
+        for number, line in enumerate(lines, 1):
+            if (line.seq, line.prev, line.name) != (number, prev, POLICY_LOG) or not isinstance(
+                line.event, events.PolicyEvent
+            ):
+                raise IntegrityError(f"policy.jsonl is broken at line {number}", HINT)
+            prev = line.digest
+        return cls(registry, lines)
+
+    @property
+    def head(self) -> Digest:
+        return self.lines[-1].digest if self.lines else genesis(self.registry, POLICY_LOG)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force. IntegrityError where this build cannot read it: then nothing is known to hold."""
+        return rules_of(self.lines[-1]) if self.lines else Policy()
+
+    def at(self, digest: Digest) -> tuple[int, Policy] | None:
+        """The number of a line, and the policy that it set; None where no line has that digest."""
+        found = next((line for line in self.lines if line.digest == digest), None)
+        return None if found is None else (found.seq, rules_of(found))
+
+    def encode(self) -> bytes:
+        return b"".join(line.raw + b"\n" for line in self.lines)
+
+
+def rules_of(line: LogLine) -> Policy:
+    """The policy that a line set. IntegrityError where this build cannot read it."""
+    assert isinstance(line.event, events.PolicyEvent), "decode lets nothing else in"
+    try:
+        return Policy.read(line.event.rules)
+    except InputError as error:
+        raise IntegrityError(
+            f"line {line.seq} of policy.jsonl cannot be read: {error.message}",
+            "a newer onnxreg may have written it: upgrade this one",
+        ) from error
+
+
+def read_policies(place: RegistryReader) -> PolicyLog:
+    """The log of policies of a registry, its chain verified."""
+    index = place.read_index(POLICY_LOG)
+    return PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+
+
+def set_policy(
+    place: RegistryStore,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
+    replace: bool = True,
+) -> LogLine | None:
+    """Put a policy in force; the new line, None where just that policy is in force.
+
+    ConflictError unless `replace` where it demands less than the one in force; ConflictError in a mirror, and where somebody else sets one meanwhile: then look at theirs first.
+    """
+    if place.is_mirror:
+        raise mirror_error(place.registry_id)
+    index = place.read_index(POLICY_LOG)
+    log = PolicyLog(place.registry_id) if index is None else PolicyLog.decode(index.data, place.registry_id)
+    if log.lines and log.policy == policy:
+        return None
+    if not replace:
+        _refuse_weaker(log, policy)
+    signer = line_signer()
+    sign = partial(sign_line, place.registry_id, signer) if signer else None
+    longer = with_policy(log, policy, actor, reason, sign)
+    _publish(place, longer, index)
+    return longer.lines[-1]
+
+
+def _refuse_weaker(log: PolicyLog, policy: Policy) -> None:
+    less = weaker(log.policy, policy)
+    if less:
+        event = log.lines[-1].event
+        raise ConflictError(
+            f"policy {len(log.lines)}, set by {event.actor or 'somebody'} on {event.time[:10]}, demands more: "
+            + "; ".join(map(str, less[:WEAKER_SHOWN]))
+            + (f"; and {len(less) - WEAKER_SHOWN} more" if len(less) > WEAKER_SHOWN else ""),
+            "add its rules to the file (`reg policy show` prints them), or put this one in its place: --replace",
+        )
+
+
+def with_policy(
+    log: PolicyLog,
+    policy: Policy,
+    actor: str | None = None,
+    reason: str | None = None,
+    sign: SignLine | None = None,
+) -> PolicyLog:
+    """The log with a further policy; nothing is written."""
+    event = events.PolicyEvent(**stamp(POLICY_LOG, actor, reason), rules=policy.to_json())
+    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
+    return PolicyLog(log.registry, (*log.lines, line))
+
+
+def copy_policies(source: RegistryReader, destination: RegistryStore) -> int:
+    """Bring the log of policies to a mirror, verbatim; returns how many lines were new. ForkError where it has other lines."""
+    ours, index = read_policies(source), destination.read_index(POLICY_LOG)
+    theirs = PolicyLog(ours.registry) if index is None else PolicyLog.decode(index.data, ours.registry)
+    common = min(len(ours.lines), len(theirs.lines))
+    if ours.lines[:common] != theirs.lines[:common]:
+        raise ForkError(
+            f"two copies of registry {ours.registry} have different policy logs",
+            "one of them was rewritten; nothing was changed",
+        )
+    new = len(ours.lines) - len(theirs.lines)
+    if new > 0:
+        _publish(destination, ours, index)
+    return max(0, new)
+
+
+def _publish(place: RegistryStore, log: PolicyLog, before: IndexFile | None) -> None:
+    try:
+        with place.push() as push:
+            push.publish(POLICY_LOG, log.encode(), before.token if before else None)
+    except LostRaceError as error:
+        raise ConflictError(
+            "somebody else set a policy meanwhile", "`reg policy show` shows it; then decide again"
+        ) from error
+
+
+def check_free(place: RegistryReader, name: str, channel: str) -> None:
+    """GateError where a channel is governed: only a promotion moves it."""
+    if read_policies(place).policy.covering(name, channel):
+        raise GateError(
+            f"a policy governs {name}:{channel} in {place.url}",
+            f"promote instead: reg promote {name}:VERSION {channel}",
+        )

@@ -1,1 +1,0 @@
-"""Is all of it there and sound, what does it weigh, and how it is mended."""

@@ -1,1 +1,0 @@
-"""What `reg doctor --live` tries at each kind of place."""

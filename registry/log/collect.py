@@ -1,0 +1,188 @@
+"""Deleting the blobs that nothing refers to, beside running pushes and other collectors, without a clock.
+
+The collector **condemns** keys under its own name, then reads the **intents** of pushes and settles each one, then
+reads the **logs**, then **deletes** what no log refers to, and only then takes its own condemnation back. `commit` has
+the other half; `docs/format.md` has the rule and why it holds.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from onnxreg.registry.log.commit import commit, read_ledger
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.references import references
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.layout import BlobKey, model_of, note_path
+from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore, TreeFile
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.log.events import Fence
+
+PATIENCE = 60.0
+"""Seconds that a collector waits for a push that may still run, before it makes it start over."""
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """What a collection deleted, or would delete: keys with their sizes in bytes, and the pushes it overtook."""
+
+    freed: dict[BlobKey, int]
+    kept: int
+    fenced: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(self.freed.values())
+
+
+def collect(
+    remote: RegistryStore,
+    only: Collection[Digest] | None = None,
+    patience: float = PATIENCE,
+) -> CollectResult:
+    """Delete the blobs (or only some of them) that no model refers to.
+
+    A push that runs meanwhile is waited for, and after `patience` seconds made to start over. IntegrityError or
+    NotFoundError, and nothing deleted, where a log or manifest cannot be read: what it refers to is not known.
+    """
+    logs = Logs(remote)
+    live = logs.referred()
+    found = {key: size for key, size in _collectable(remote).items() if only is None or key.digest in only}
+    candidates = _without(found, live)
+    with remote.push() as push:
+        try:
+            condemn(remote, push, candidates)
+            fenced = settle(remote, push, patience)
+            live = logs.referred()
+        except BaseException:
+            remote.remove_note("condemned", push.id)
+            raise
+        doomed = _without(candidates, live)
+        remote.delete(doomed)
+        remote.remove_note("condemned", push.id)
+        _clear_dead(remote)
+    return CollectResult(doomed, len(found) - len(doomed), fenced)
+
+
+def survey(remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> CollectResult:
+    """What `collect` would delete now, with each log as `assume` changes it in memory."""
+    live = Logs(remote, assume).referred()
+    found = _collectable(remote)
+    doomed = _without(found, live)
+    return CollectResult(doomed, len(found) - len(doomed))
+
+
+def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[BlobKey, int]:
+    return {key: size for key, size in keys.items() if key.digest not in live}
+
+
+def blob_keys(remote: RegistryStore) -> dict[BlobKey, int]:
+    """Every key under which a blob lies, with its size in bytes."""
+    return _keys(remote.files())
+
+
+def _collectable(remote: RegistryStore) -> dict[BlobKey, int]:
+    """As `blob_keys`. IntegrityError where something stands for an index file that is none: it may hide a model."""
+    files = list(remote.files())
+    for file in files:
+        if file.path.startswith("index/") and (file.size is None or model_of(file.path) is None):
+            raise IntegrityError(
+                f"{file.path} is no model's index file: what it refers to is not known, and nothing was deleted",
+                "put the real file in its place, then collect again; a model whose index is not there loses its blobs",
+            )
+    return _keys(files)
+
+
+def _keys(files: Iterable[TreeFile]) -> dict[BlobKey, int]:
+    """The blobs among the files of a tree."""
+    sized = ((BlobKey.of_path(file.path), file.size) for file in files)
+    return {key: size for key, size in sized if key is not None and size is not None}
+
+
+def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) -> None:
+    """From now on no push relies on these keys."""
+    remote.add_note("condemned", push.id, "\n".join(key.path for key in candidates).encode())
+
+
+def settle(remote: RegistryStore, push: Push, patience: float) -> int:
+    """Every push that may not have seen the condemnation has ended, or will fail to commit. Counts the latter."""
+    fenced = 0
+    deadline = time.monotonic() + patience
+    for intent, data in remote.notes("intents").items():
+        if _outlasts(remote, intent, deadline):
+            _fence(remote, push, intent, data)
+            fenced += 1
+        remote.remove_note("intents", intent)
+    return fenced
+
+
+def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
+    """Whether a push is still announced when patience ends; not one that is dead for certain."""
+    pause = 0.01
+    while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(pause)
+        pause = min(1.0, pause * 2)
+    return False
+
+
+def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
+    """Move the head of the intent's model, so that the swap of a push that read it before fails."""
+    name = _name_of(data)
+    fence = Fence(**stamp(name), intent=intent)
+
+    def change(ledger: Ledger) -> Collection[Digest]:
+        ledger.append(fence)
+        return ()
+
+    commit(remote, push, name, change)
+
+
+def _name_of(data: bytes) -> str:
+    """The model that an intent names. IntegrityError where it names none."""
+    try:
+        value = canonical.decode(data, "intent")
+        return check_name(value["name"] if isinstance(value, dict) else "")
+    except (InputError, KeyError, TypeError) as error:
+        raise IntegrityError(
+            f"an intent in {note_path('intents', '')} cannot be read",
+            "if no push is under way, remove the file, then collect again",
+        ) from error
+
+
+def _clear_dead(remote: RegistryStore) -> None:
+    """Take away the condemnations of collectors that are dead for certain; of others only their owner may."""
+    for note in remote.notes("condemned"):
+        if remote.is_alive(note) is False:
+            remote.remove_note("condemned", note)
+
+
+class Logs:
+    """What all logs of a registry refer to. A model whose index did not change is not read twice."""
+
+    def __init__(self, remote: RegistryStore, assume: Callable[[Ledger], None] | None = None) -> None:
+        self._remote = remote
+        self._assume = assume or (lambda ledger: None)
+        self._known: dict[str, tuple[str | None, frozenset[Digest]]] = {}
+
+    def referred(self) -> set[Digest]:
+        """Every blob that some model needs now. IntegrityError or NotFoundError where a document cannot be read."""
+        for name in self._remote.names():
+            self._known[name] = steady(self._remote, name, partial(self._refers, name))
+        return {digest for _, digests in self._known.values() for digest in digests}
+
+    def _refers(self, name: str, index: IndexFile | None) -> tuple[str | None, frozenset[Digest]]:
+        """What a model refers to by an index file, and the token of that file."""
+        token = index.token if index else None
+        known = self._known.get(name)
+        if known is not None and known[0] == token:
+            return known
+        ledger = read_ledger(self._remote, name, index)
+        self._assume(ledger)
+        return token, frozenset(item.digest for item in references(ledger))

@@ -1,0 +1,167 @@
+"""Changing a model's log: read, change, compare and swap; on a lost race, read and decide again.
+
+A push and a collector never wait for each other's clock. The pusher reads its **head**, leaves an **intent**, reads
+what is **condemned**, makes sure that its **blobs** lie under keys that nobody condemned, and swaps the index that it
+read. `collect` has the other half; `docs/format.md` has the rule and why it holds.
+"""
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.refusals import record_refusals
+from onnxreg.registry.signing.signer import line_signer
+from onnxreg.registry.store.blobs import fetcher, steady
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.protocol import (
+    BlobReader,
+    IndexFile,
+    NoteStore,
+    Push,
+    RegistryReader,
+    RegistryStore,
+)
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, ConflictError, LostRaceError, NotFoundError
+
+TRIES = 100
+LONGEST_WAIT = 1.0
+"""Seconds."""
+
+Change = Callable[[Ledger], Collection[Digest] | None]
+"""Appends events to a ledger and returns the blobs that they refer to; None where there is nothing to do.
+
+It runs again on a fresh ledger after each lost race, so it must decide from the ledger alone.
+"""
+
+Bring = Callable[[Collection[Digest]], None]
+"""Puts blobs into the push that the place turns out to lack."""
+
+
+def load(remote: RegistryReader, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+    """A model's ledger, empty where the model is new, and the index file that it was read from.
+
+    `more` are further places where manifests may be read that the remote does not hold yet.
+    """
+    return steady(remote, name, lambda index: (read_ledger(remote, name, index, *more), index))
+
+
+def read_ledger(remote: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader) -> Ledger:
+    """The ledger of an index file that was read; see `load`."""
+    fetch = fetcher(remote, *more)
+    if index is None:
+        return Ledger.empty(remote.registry_id, name, fetch)
+    return Ledger.read(index.data, remote.registry_id, name, fetch)
+
+
+def load_own(remote: RegistryStore, name: str, *more: BlobReader) -> tuple[Ledger, IndexFile | None]:
+    """As `load`, for a ledger that is going to be changed: it refuses events where the place is a mirror.
+
+    Its new lines are signed where a key is configured.
+    """
+    ledger, index = load(remote, name, *more)
+    ledger.mirrored, ledger.sign = remote.is_mirror, line_signer()
+    return ledger, index
+
+
+def commit(
+    remote: RegistryStore,
+    push: Push,
+    name: str,
+    change: Change,
+    *more: BlobReader,
+    bring: Bring | None = None,
+) -> Ledger:
+    """Apply `change` to the model's ledger and publish it with every blob that it refers to.
+
+    Refusals that its manifests state are put on record with it. Returns the ledger as it is then. ConflictError where the
+    change contradicts what is there; NotFoundError where a blob is missing and nobody brings it.
+    """
+    intents: list[str] = []
+    lost = LostRaceError("")
+    try:
+        for attempt in range(TRIES):
+            ledger, index = load_own(remote, name, *more)
+            before = ledger.seq
+            wanted = change(ledger)
+            if wanted is None:
+                remote.confirm(name)
+                return ledger
+            if not ledger.mirrored:
+                statements = record_refusals(ledger, before)
+                for digest, statement in statements.items():
+                    push.put(BytesIO(statement), digest)
+                wanted = [*wanted, *statements]
+            try:
+                if wanted or ledger.blobs:
+                    intents.append(_announce(remote, push, name))
+                    push.avoid(read_condemned(remote))
+                    _secure(push, ledger, wanted, bring)
+                    _retract(remote, intents, keep=1)
+                push.publish(name, ledger.encode(), index.token if index else None)
+                return ledger
+            except LostRaceError as error:
+                lost = error
+                time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.005 * 2**attempt)))
+    finally:
+        _retract(remote, intents)
+    hint = lost.hint or "others change it without end: run the command again"
+    raise LostRaceError(f"gave up after {TRIES} tries in {remote.url}: {lost.message}", hint)
+
+
+def _announce(remote: NoteStore, push: Push, name: str) -> str:
+    """Leave an intent under a name of its own: a note that a collector removes is never mistaken for a later one."""
+    note = f"{push.id}-{secrets.token_hex(8)}"
+    remote.add_note("intents", note, canonical.encode({"name": name}))
+    return note
+
+
+@contextmanager
+def announced(remote: NoteStore, push: Push, name: str) -> Iterator[None]:
+    """A collector waits for, or fences, what is done meanwhile to a model's log."""
+    note = _announce(remote, push, name)
+    try:
+        yield
+    finally:
+        remote.remove_note("intents", note)
+
+
+def _retract(remote: NoteStore, intents: list[str], keep: int = 0) -> None:
+    """Take intents back, but for the latest ones."""
+    while len(intents) > keep:
+        remote.remove_note("intents", intents.pop(0))
+
+
+def read_condemned(remote: NoteStore) -> set[BlobKey]:
+    """The keys that some collector may be about to delete. One that is certainly dead deletes nothing."""
+    notes = remote.notes("condemned")
+    lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
+    keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
+    return {key for key in keys if key is not None}
+
+
+def check_buried(ledger: Ledger, wanted: Iterable[Digest]) -> None:
+    """ConflictError where one of these blobs was taken down in this log."""
+    buried = sorted(set(wanted).intersection(ledger.tombstones))
+    if buried:
+        raise ConflictError(
+            f"blob {buried[0].short}... of {ledger.name} was taken down there and may not come back",
+            f"`reg log {ledger.name}` there says why",
+        )
+
+
+def _secure(push: Push, ledger: Ledger, wanted: Collection[Digest], bring: Bring | None) -> None:
+    """Make sure that the push has every blob, or that it lies under a key that nobody condemned."""
+    check_buried(ledger, wanted)
+    for blob in ledger.blobs:
+        push.put(BytesIO(blob))
+    missing = sorted(set(wanted) - push.has(wanted))
+    if missing and bring is not None:
+        bring(missing)
+    elif missing:
+        raise NotFoundError(f"blob {missing[0]} of {ledger.name} is not there", EXTENT)

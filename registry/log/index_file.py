@@ -1,0 +1,75 @@
+"""Index files and sealed segments as bytes: taken apart into lines, and held against what the state line says."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from onnxreg.schema.core.errors import InputError, IntegrityError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.logline import LogLine, LogLineHeader
+from onnxreg.schema.log.state import SEGMENT, State, VersionEntry
+
+REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
+
+
+def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
+    """Split an index file into its state and the lines of its tail. IntegrityError where it is malformed."""
+    try:
+        if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT + 1:
+            raise InputError("it is cut short or too long")
+        first, *rest = data.split(b"\n")
+        return State.decode(first), [LogLine.decode(line) for line in rest[:-1]]
+    except InputError as error:
+        hint = error.hint or "restore it from a mirror (reg verify shows more)"
+        raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
+
+
+def read_segment(data: bytes, name: str) -> Sequence[LogLine]:
+    """The lines of a sealed segment. IntegrityError where it is malformed."""
+    return [read_line(line, name) for line in split_segment(data, name)]
+
+
+def split_segment(data: bytes, name: str) -> list[bytes]:
+    """The raw lines of a sealed segment. IntegrityError where there are not as many as a segment has."""
+    if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT:
+        raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT} lines", REWRITTEN)
+    return data.split(b"\n")[:-1]
+
+
+def read_line(raw: bytes, name: str) -> LogLine:
+    """One line of a model's log. IntegrityError where it is malformed."""
+    try:
+        return LogLine.decode(raw)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+
+
+def skim_lines(lines: Iterable[bytes], name: str) -> Iterator[LogLineHeader]:
+    """Skim the lines of a model's log. IntegrityError where one is malformed."""
+    try:
+        yield from map(LogLineHeader.read, lines)
+    except InputError as error:
+        raise IntegrityError(f"the log of {name} cannot be read: {error.message}", error.hint) from error
+
+
+def check_tail(state: State, lines: Sequence[LogLine]) -> None:
+    """IntegrityError where the lines do not follow each other up to the head that the state names."""
+    seq = len(state.segments) * SEGMENT
+    prev = lines[0].prev if lines else state.head
+    for line in lines:
+        seq += 1
+        if (line.seq, line.prev, line.event.name) != (seq, prev, state.name):
+            raise IntegrityError(f"the log of {state.name} is broken at line {seq}", REWRITTEN)
+        prev = line.digest
+    if (seq, prev) != (state.seq, state.head):
+        raise IntegrityError(
+            f"the log of {state.name} does not end in the head that its state names", REWRITTEN
+        )
+
+
+def check_channels(state: State, entries: Mapping[Version, VersionEntry]) -> None:
+    """IntegrityError where a channel holds what no version is."""
+    for tag, channel in state.channels.items():
+        held = entries.get(channel.version)
+        if held is None or held.manifest != channel.manifest:
+            raise IntegrityError(
+                f"channel {tag} of {state.name} holds {channel.version}, which is not published", REWRITTEN
+            )

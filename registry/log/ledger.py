@@ -1,0 +1,217 @@
+"""A model's log and state in one registry: read from its index file, extended, written back.
+
+Sealing: a line that would be the 65th of the tail first moves the 64 before it into a segment blob, and the
+versions of the state line into the catalog blob. Both follow from the log alone, so that a replay from the first
+line gives the same bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, TypeVar
+
+from onnxreg.registry.log.index_file import (
+    REWRITTEN,
+    check_channels,
+    check_tail,
+    decode_index,
+    read_segment,
+    skim_lines,
+    split_segment,
+)
+from onnxreg.registry.log.lookup import read_catalog
+from onnxreg.registry.log.replay import LogReplay, touches
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, IntegrityError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Event
+from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via, genesis
+from onnxreg.schema.log.state import SEGMENT, State, VersionEntry, entries_to_json, newest_of
+from onnxreg.schema.log.summary import summarize
+from onnxreg.schema.signing.line_signature import Sign, sign_line
+
+Chained = TypeVar("Chained", LogLine, LogLineHeader)
+Fetch = Callable[[Digest], bytes]
+"""Reads a small blob (manifest, catalog, segment) and checks its digest."""
+
+
+class _Catalog:
+    """The versions as they were at a sealing, encoded once somebody asks: of many sealings in one go only the last is."""
+
+    def __init__(self, entries: Mapping[Version, VersionEntry]) -> None:
+        self._entries = dict(entries)
+
+    @cached_property
+    def data(self) -> bytes:
+        return canonical.encode(entries_to_json(self._entries))
+
+    @cached_property
+    def digest(self) -> Digest:
+        return Digest.of(self.data)
+
+
+@dataclass(kw_only=True)
+class Ledger(LogReplay):
+    """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
+
+    `cut` are the segments that sealing made. `sign` signs the lines of new events.
+    """
+
+    registry: str
+    fetch: Fetch
+    head: Digest
+    seq: int = 0
+    segments: list[Digest] = field(default_factory=list)
+    listed: Digest | _Catalog | None = None
+    tail: list[LogLine] = field(default_factory=list)
+    cut: list[bytes] = field(default_factory=list)
+    summaries: dict[str, Any] = field(default_factory=dict)
+    mirrored: bool = False
+    sign: Sign | None = None
+
+    @classmethod
+    def empty(cls, registry: str, name: str, fetch: Fetch) -> "Ledger":
+        """The history of a model that is not there yet."""
+        return cls(registry=registry, name=name, fetch=fetch, head=genesis(registry, name))
+
+    @classmethod
+    def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Ledger":
+        """Decode an index file; IntegrityError where it is damaged, another model's, or its chain is broken."""
+        state, lines = decode_index(data, name)
+        if (state.registry, state.name) != (registry, name):
+            raise IntegrityError(f"the index of {name} belongs to {state.name} of registry {state.registry}")
+        check_tail(state, lines)
+        catalog = {} if state.catalog is None else read_catalog(fetch(state.catalog), name)
+        entries = {**catalog, **state.versions}
+        held = {version: entry for version, entry in entries.items() if not entry.dropped}
+        check_channels(state, held)
+        touched = {version for line in lines for version in touches(line.event, entries)}
+        return cls(
+            registry=registry,
+            name=name,
+            fetch=fetch,
+            head=state.head,
+            seq=state.seq,
+            entries=held,
+            recent={version: entry for version, entry in state.versions.items() if version in touched},
+            channels=dict(state.channels),
+            segments=list(state.segments),
+            listed=state.catalog,
+            tail=lines,
+            tombstones=list(state.tombstones),
+            refused=set(state.refused),
+            summaries=state.summaries,
+        )
+
+    @property
+    def catalog(self) -> Digest | None:
+        """Where the versions are listed that sealing moved out of the state line."""
+        return self.listed.digest if isinstance(self.listed, _Catalog) else self.listed
+
+    @property
+    def blobs(self) -> list[bytes]:
+        """The segments that sealing made and the catalog after the last one: what a push must bring along."""
+        return [*self.cut, self.listed.data] if isinstance(self.listed, _Catalog) else self.cut
+
+    def lines(self) -> Iterator[LogLine]:
+        """The whole log, first line first, the chain verified; IntegrityError at the first break."""
+        sealed = (line for segment in self.segments for line in read_segment(self.fetch(segment), self.name))
+        return self._chained(chain(sealed, self.tail))
+
+    def skim(self) -> Iterator[LogLineHeader]:
+        """As `lines`, each read only as far as a search needs."""
+        segments = (split_segment(self.fetch(segment), self.name) for segment in self.segments)
+        sealed = chain.from_iterable(segments)
+        return self._chained(skim_lines(chain(sealed, (line.raw for line in self.tail)), self.name))
+
+    def _chained(self, lines: Iterable[Chained]) -> Iterator[Chained]:
+        prev, seq = genesis(self.registry, self.name), 0
+        for line in lines:
+            seq += 1
+            if line.seq != seq or line.prev != prev or line.name != self.name:
+                raise IntegrityError(f"the log of {self.name} is broken at line {seq}", REWRITTEN)
+            prev = line.digest
+            yield line
+        if (seq, prev) != (self.seq, self.head):
+            raise IntegrityError(f"the log of {self.name} does not end in the head that its state names")
+
+    def append(self, event: Event, via: Via | None = None) -> LogLine:
+        """Add one event. ConflictError where it contradicts what is there (a channel's holder), and in a mirror."""
+        self.check_own()
+        sign = partial(sign_line, self.registry, self.sign) if self.sign else None
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
+
+    def check_own(self) -> None:
+        """ConflictError in a mirror: only lines of the registry that it copies are added there."""
+        if self.mirrored:
+            raise mirror_error(self.registry)
+
+    def append_line(self, line: LogLine) -> LogLine:
+        """Add a line that another copy of this log already has; IntegrityError where it does not follow."""
+        if (line.seq, line.prev) != (self.seq + 1, self.head):
+            raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
+        if line.event.name != self.name:
+            raise IntegrityError(f"line {line.seq} of {self.name} is about {line.event.name}")
+        if len(self.tail) == SEGMENT:
+            self._seal()
+        self.apply(line.event, line.seq)
+        self.tail.append(line)
+        self.seq, self.head = line.seq, line.digest
+        return line
+
+    def _seal(self) -> None:
+        """Move the tail into a segment and the recent versions into the catalog."""
+        segment = b"".join(line.raw + b"\n" for line in self.tail)
+        self.segments.append(Digest.of(segment))
+        self.cut.append(segment)
+        self.listed = _Catalog(self.entries)
+        self.tail, self.recent = [], {}
+
+    def state(self) -> State:
+        """What the state line must say now; reads the manifests whose summaries it did not hold before."""
+        shown = {*newest_of(self.entries), *(channel.version for channel in self.channels.values())}
+        return State(
+            self.registry,
+            self.name,
+            self.seq,
+            self.head,
+            self.channels,
+            {**{version: self.entries[version] for version in shown}, **self.recent},
+            self.catalog,
+            {str(version): self._summary(version, self.entries[version]) for version in sorted(shown)},
+            tuple(self.segments),
+            tuple(self.tombstones),
+            tuple(sorted(self.refused)),
+        )
+
+    def _summary(self, version: Version, entry: VersionEntry) -> Any:
+        held = self.summaries.get(str(version))
+        if isinstance(held, dict) and held.get("manifest") == str(entry.manifest):
+            return held
+        from onnxreg.registry.store.manifests import read_manifest
+
+        data = self.fetch(entry.manifest)
+        return summarize(read_manifest(data, entry.manifest, self.name), entry.manifest, len(data))
+
+    def encode(self) -> bytes:
+        """The bytes of the index file."""
+        state = canonical.encode(self.state().to_json())
+        return b"".join(line + b"\n" for line in (state, *(line.raw for line in self.tail)))
+
+
+def mirror_error(registry: str) -> ConflictError:
+    """What a mirror says to whoever wants to make an event in it."""
+    return ConflictError(
+        f"this is a mirror of registry {registry[:12]}..., and read-only",
+        "change the original, or make a registry of its own from it: reg mirror MIRROR NEW --new-id",
+    )
+
+
+def replay(lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Ledger:
+    """The ledger that follows from a log alone."""
+    ledger = Ledger.empty(registry, name, fetch)
+    for line in lines:
+        ledger.append_line(line)
+    return ledger

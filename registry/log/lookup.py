@@ -1,0 +1,248 @@
+"""Reading one registry: names, states, and which bytes a ref or a query means. Light: no pydantic on this path."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from onnxreg.registry.store.blobs import MAX_BLOB, read_blob, steady
+from onnxreg.registry.store.identity import other_registry
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, UnlistedError
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref, check_name
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import Channel, State, VersionEntry, read_entries
+from onnxreg.schema.log.summary import VersionSummary
+from onnxreg.schema.log.tags import no_version, version_of
+
+EMPTY = "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
+SHOWN = 5
+"""How many models a hint names."""
+
+FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg fetch-index` brings more"
+
+
+class LocatedVersion(NamedTuple):
+    """What a ref means here: one version and its entry, and the channel that it was reached by, if any."""
+
+    name: str
+    version: Version
+    entry: VersionEntry
+    channel: Channel | None = None
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, str(self.version))
+
+
+def read_state(remote: RegistryReader, name: str) -> State:
+    """A model's state. NotFoundError, with the nearest names, where the model is unknown."""
+    return state_of(remote, name, remote.read_index(name))
+
+
+def state_of(remote: RegistryReader, name: str, index: IndexFile | None) -> State:
+    """The state in an index file that was read; see `read_state`."""
+    if index is None:
+        raise unknown(name, remote)
+    first, _, rest = index.data.partition(b"\n")
+    try:
+        state = _decode(first)
+    except InputError as error:
+        raise IntegrityError(f"the index of {name} in {remote.url} is damaged: {error.message}") from error
+    if state.registry != remote.registry_id:
+        raise other_registry(remote.url, state.registry, remote.registry_id)
+    last = rest.removesuffix(b"\n").rpartition(b"\n")[2]
+    if state.name != name or (last and Digest.of(last) != state.head):
+        raise IntegrityError(
+            f"the index of {name} in {remote.url} does not fit its own history",
+            EXTENT,
+        )
+    return state
+
+
+_decode = lru_cache(2)(State.decode)
+"""A state line that is asked again is not parsed again, nor are its summaries."""
+
+
+def unknown(name: str, remote: RegistryReader) -> NotFoundError:
+    """The error for a model that is not there; the hint has the nearest names that are. A copy may just be unfinished."""
+    is_copy = remote.is_mirror  # NotFoundError where there is no registry any more
+    where = f"{remote.url}, {named_copy(remote)}" if is_copy else remote.url
+    try:
+        known = list(remote.names())
+    except UnlistedError:
+        hint = "check the name: that place does not list its models"
+    else:
+        hint = suggest(name, known, FINISH if is_copy else _few(known))
+    return NotFoundError(f"there is no model {name} in {where}", hint)
+
+
+def _few(known: Sequence[str]) -> str:
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"it holds {', '.join(known[:SHOWN])}{more}" if known else EMPTY
+
+
+def named_copy(copy: RegistryReader) -> str:
+    """What a mirror, an archive or a memory says of itself where something is not there."""
+    return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
+
+
+def matching(remote: RegistryReader, patterns: Collection[str]) -> list[str]:
+    """The models that these names and patterns mean, sorted; in a pattern `*` also stands for a `/`.
+
+    NotFoundError, with the nearest names, where a pattern means none. A name may be that of no model.
+    """
+    exact = {check_name(pattern) for pattern in patterns if not PATTERN & set(pattern)}
+    found = set(exact)
+    known = list(remote.names()) if len(exact) < len(patterns) else []
+    for pattern in set(patterns) - exact:
+        names = {name for name in known if fnmatchcase(name, pattern)}
+        if not names:
+            plain = "".join(char for char in pattern if char not in PATTERN)
+            raise NotFoundError(
+                f"no model matches {pattern} in {remote.url}", suggest(plain, known, _few(known), 0.4)
+            )
+        found |= names
+    return sorted(found)
+
+
+PATTERN = frozenset("*?[")
+"""What makes a pattern of a name."""
+
+
+def find(remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
+    """The version that a ref means.
+
+    NotFoundError where there is none; where it is yanked and not named by digest (`yanked` allows it); where its files
+    expired or were taken down (`gone` allows it). IntegrityError where tag and digest name different manifests.
+    """
+    return find_with_state(remote, ref, yanked, gone)[0]
+
+
+def find_with_state(
+    remote: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = False
+) -> tuple[LocatedVersion, State]:
+    """As `find`, and the state that it was found in."""
+
+    def read(index: IndexFile | None) -> tuple[LocatedVersion, State]:
+        state = state_of(remote, ref.name, index)
+        return find_in(remote, state, ref, yanked, gone), state
+
+    return steady(remote, ref.name, read)
+
+
+def find_in(
+    remote: RegistryReader, state: State, ref: Ref, yanked: bool = False, gone: bool = False
+) -> LocatedVersion:
+    """As `find`, in a state that was read before."""
+    if ref.digest is not None and ref.tag is None:
+        found = _by_digest(remote, state, ref.digest)
+    else:
+        found = _by_tag(remote, state, ref, yanked)
+    if found.entry.gone is not None and not gone:
+        raise NotFoundError(
+            f"{found.ref} is {found.entry.gone.how}: its files are no longer here",
+            f"`reg log {found.name}` there says why; what expired can be brought back from a copy: --restore",
+        )
+    return found
+
+
+def _by_tag(remote: RegistryReader, state: State, ref: Ref, yanked: bool) -> LocatedVersion:
+    version = _version_of(state, ref.tag)
+    entry = state.versions.get(version) or all_versions(remote, state).get(version)
+    if entry is None or entry.dropped:
+        raise no_version(state.name, f"version {version}", state.versions)
+    if ref.digest not in (None, entry.manifest):
+        raise IntegrityError(
+            f"{state.name}:{ref.tag} is {entry.manifest.short}..., not {ref.digest.short if ref.digest else ''}...",
+            "the tag and the digest name different manifests",
+        )
+    if entry.yanked and not yanked and ref.digest is None:
+        raise NotFoundError(
+            f"{state.name}:{version} is yanked",
+            f"it can still be had by its digest: {state.name}@{entry.manifest}",
+        )
+    return LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
+
+
+def _version_of(state: State, tag: str | None) -> Version:
+    if tag is None:
+        version = state.newest_release()
+        if version is None:
+            raise no_version(state.name, "version that is neither yanked nor a pre-release", state.versions)
+        return version
+    return version_of(state, tag)
+
+
+def _by_digest(remote: RegistryReader, state: State, digest: Digest) -> LocatedVersion:
+    """The version with this manifest; the newest of several, one that is not yanked before one that is."""
+    entries = all_versions(remote, state)
+    found = [version for version, entry in entries.items() if entry.manifest == digest]
+    if not found:
+        raise no_version(state.name, f"version with the manifest {digest}", entries)
+
+    def rank(version: Version) -> tuple[Any, ...]:
+        entry = entries[version]
+        return entry.usable, entry.gone is None, version.precedence
+
+    version = max(found, key=rank)
+    return LocatedVersion(state.name, version, entries[version])
+
+
+def read_versions(remote: RegistryReader, name: str) -> tuple[State, dict[Version, VersionEntry]]:
+    """A model's state and every version of it. NotFoundError where the model is unknown."""
+
+    def read(index: IndexFile | None) -> tuple[State, dict[Version, VersionEntry]]:
+        state = state_of(remote, name, index)
+        return state, all_versions(remote, state)
+
+    return steady(remote, name, read)
+
+
+def all_versions(remote: RegistryReader, state: State) -> dict[Version, VersionEntry]:
+    """Every version of a model, the sealed ones too (one more read where there are any)."""
+    sealed = {} if state.catalog is None else read_catalog(read_blob(remote, state.catalog), state.name)
+    entries = {**sealed, **state.versions}
+    return {version: entry for version, entry in entries.items() if not entry.dropped}
+
+
+def read_catalog(data: bytes, name: str) -> dict[Version, VersionEntry]:
+    """The sealed version table of a model. IntegrityError where it is malformed."""
+    try:
+        return read_entries(canonical.decode(data, "catalog", max_bytes=MAX_BLOB))
+    except InputError as error:
+        raise IntegrityError(f"the catalog of {name} is damaged: {error.message}") from error
+
+
+def read_summary(
+    remote: RegistryReader, state: State, found: LocatedVersion, profiled: bool = False
+) -> VersionSummary:
+    """The summary of a version, from the index where it holds one, else from the manifest; refusals after the fact count.
+
+    `profiled`: with the profile of the recipe, which only the manifest has.
+    """
+    held = held_summary(state, found.version)
+    if held is not None and held.manifest == found.entry.manifest and not profiled:
+        return held.after(state.verdicts(found.entry))
+    from onnxreg.registry.store.manifests import read_manifest
+    from onnxreg.schema.log.summary import summarize
+
+    data = read_blob(remote, found.entry.manifest)
+    manifest = read_manifest(data, found.entry.manifest, found.name)
+    summary = held
+    if summary is None or summary.manifest != found.entry.manifest:
+        summary = VersionSummary.read(summarize(manifest, found.entry.manifest, len(data)))
+    summary = replace(summary, profile=None if manifest.recipe is None else manifest.recipe.profile)
+    return summary.after(state.verdicts(found.entry))
+
+
+def held_summary(state: State, version: Version) -> VersionSummary | None:
+    """The summary that the index holds of a version, if any. IntegrityError where it is malformed."""
+    try:
+        return state.summary(version)
+    except InputError as error:
+        raise IntegrityError(f"the index of {state.name} has a damaged summary: {error.message}") from error

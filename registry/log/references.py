@@ -1,0 +1,98 @@
+"""What the log of a model refers to: the blobs that must be there. Copy, verify, the collector and `du` all ask here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.selection import Held, held_artifacts, held_files
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.protocol import Piece
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Attest, Tag
+from onnxreg.schema.log.state import VersionEntry
+from onnxreg.schema.log.summary import operator_set
+from onnxreg.schema.manifest.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A blob that a model needs: what for, its size in bytes and the digests of its parts where a document states them."""
+
+    digest: Digest
+    size: int | None
+    what: str
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Its name within the model's version."""
+        return self.what.partition(" ")[2]
+
+
+def documents(ledger: Ledger) -> Iterator[Reference]:
+    """The blobs of the history itself: sealed segments, the catalog, manifests, what attestations state, and the evidence
+    of promotions.
+
+    A version that expired or was taken down keeps its manifest, unless that is what was taken down.
+    """
+    name = ledger.name
+    yield from (Reference(segment, None, f"{name} log") for segment in ledger.segments)
+    if ledger.catalog is not None:
+        yield Reference(ledger.catalog, None, f"{name} catalog")
+    buried = set(ledger.tombstones)
+    for version, entry in ledger.entries.items():
+        if entry.manifest not in buried:
+            yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
+    known = {entry.manifest for entry in ledger.entries.values()} - buried
+    attests = (read_line(line.raw, name).event for line in ledger.skim() if line.kind == Attest.kind)
+    for event in attests:
+        if not isinstance(event, Attest) or event.statement in buried:
+            continue
+        if event.manifest in known or event.state == "refused":
+            yield Reference(event.statement, None, f"{name} statement")
+    for evidence in evidences(ledger):
+        if evidence not in buried:
+            yield Reference(evidence, None, f"{name} evidence")
+
+
+def evidences(ledger: Ledger) -> Iterator[Digest]:
+    """The evidence that moves of channels name."""
+    for line in ledger.skim():
+        if line.kind == Tag.kind and b'"evidence":' in line.raw:
+            event = read_line(line.raw, ledger.name).event
+            if isinstance(event, Tag) and event.evidence is not None:
+                yield event.evidence
+
+
+def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:
+    """The versions whose files must be there, or those of the artifacts that are held."""
+    return ((version, entry) for version, entry in ledger.entries.items() if entry.gone is None)
+
+
+def files(ledger: Ledger, version: Version, entry: VersionEntry) -> Iterator[Reference]:
+    """The files of a version that are held. IntegrityError or NotFoundError where its manifest cannot be read."""
+    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
+    named = {file.digest: file for file in manifest.all_files()}
+    for digest, size in refers_to(manifest, entry.held).items():
+        file = named.get(digest)
+        what = f"{ledger.name}:{version} {file.path if file else 'operators'}"
+        yield Reference(digest, size, what, tuple(Piece(*span) for span in file.spans()) if file else ())
+
+
+def references(ledger: Ledger) -> Iterator[Reference]:
+    """Everything a model refers to. IntegrityError or NotFoundError where a document cannot be read."""
+    yield from documents(ledger)
+    for version, entry in present_versions(ledger):
+        yield from files(ledger, version, entry)
+
+
+def refers_to(manifest: Manifest, held: Held = None) -> dict[Digest, int]:
+    """The blobs of a manifest, with their sizes: its files, and the operator sets that summaries name.
+
+    Of the artifacts only those that are held.
+    """
+    sets = [found for item in held_artifacts(manifest, held) if (found := operator_set(item)) is not None]
+    files = {entry.digest: entry.size for entry in held_files(manifest, held)}
+    return files | {Digest.of(operators): len(operators) for operators in sets}

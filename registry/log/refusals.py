@@ -1,0 +1,105 @@
+"""Refusals that manifests state, put on record: then they are refusals of the bytes, in every version that has them.
+
+A manifest alone refuses its own version only. The statement is the report that the manifest names; without a good one,
+an evaluation document is made from the manifest.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.log.events import Attest, Publish
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+
+REASON = "its manifest refuses it"
+
+
+def record_refusals(ledger: Ledger, since: int) -> Mapping[Digest, bytes]:
+    """Append an `attest` for each refusal that is not on record. Returns the statements, by their digests.
+
+    Looked at are the versions that were published after line `since`, and those that the state line summarises.
+    """
+    statements: dict[Digest, bytes] = {}
+    for digest in dict.fromkeys([*_published(ledger, since), *_summarised(ledger)]):
+        with suppress(IntegrityError, NotFoundError):  # damage is for `reg verify` to tell
+            data = ledger.fetch(digest)
+            if b'"refused"' in data:
+                statements |= _record(ledger, digest, read_manifest(data, digest, ledger.name))
+    return statements
+
+
+def _published(ledger: Ledger, since: int) -> Iterator[Digest]:
+    """The manifests of versions that are new in the log."""
+    present = {entry.manifest for entry in ledger.entries.values() if entry.gone is None}
+    for line in ledger.tail:
+        if line.seq > since and isinstance(line.event, Publish) and line.event.manifest in present:
+            yield line.event.manifest
+
+
+def _summarised(ledger: Ledger) -> Iterator[Digest]:
+    """The manifests whose summaries tell of a refusal that is not on record."""
+    present = {entry.manifest for entry in ledger.entries.values() if entry.gone is None}
+    for summary in ledger.summaries.values():
+        with suppress(InputError, KeyError, TypeError):
+            refused = {each["digest"] for each in summary["artifacts"] if each["state"] == "refused"}
+            manifest = Digest.parse(summary["manifest"])
+            if manifest in present and refused - set(map(str, ledger.refused)):
+                yield manifest
+
+
+def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, bytes]:
+    statements: dict[Digest, bytes] = {}
+    for artifact in manifest.artifacts:
+        if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
+            continue
+        made = _statement(ledger, manifest, artifact)
+        if made is not None:
+            media_type, statement = made
+            about = stamp(ledger.name, reason=REASON) | {"artifact": artifact.digest, "state": "refused"}
+            ledger.append(
+                Attest(**about, manifest=digest, statement=Digest.of(statement), media_type=media_type)
+            )
+            statements[Digest.of(statement)] = statement
+    return statements
+
+
+def _statement(ledger: Ledger, manifest: Manifest, artifact: Artifact) -> tuple[str, bytes] | None:
+    """The media type and bytes of what refuses an artifact. None if no suite is known, or they were taken down."""
+    from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
+
+    evidence = artifact.certification.evidence
+    if evidence is None or evidence.suite is None:
+        return None
+    if evidence.report is not None and evidence.report not in ledger.tombstones:
+        with suppress(InputError, IntegrityError, NotFoundError):
+            data = ledger.fetch(evidence.report)
+            media_type, evaluation = read_evaluation(data)
+            said = (evaluation.artifact, evaluation.state, evaluation.suite)
+            if said == (artifact.digest, "refused", evidence.suite):
+                return media_type, data
+    made = canonical.encode(_document(artifact))
+    return None if Digest.of(made) in ledger.tombstones else (EVALUATION, made)
+
+
+def _document(artifact: Artifact) -> dict[str, Any]:
+    """What the manifest says of an artifact, as an evaluation."""
+    certification, evidence = artifact.certification, artifact.certification.evidence
+    assert evidence is not None
+    value = evidence.to_json()
+    kept = {
+        key: value[key] for key in ("artifact", "parent", "suite", "synthetic") if value.get(key) is not None
+    }
+    return {
+        **kept,
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "state": certification.state,
+        "reasons": list(certification.reasons),
+        "checks": [check.to_json() for check in artifact.checks],
+    }

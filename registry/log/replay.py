@@ -1,0 +1,181 @@
+"""What the events of a model amount to. Pure: each is applied by its rule, or refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import (
+    Attest,
+    Drop,
+    Event,
+    Expire,
+    Fence,
+    Hold,
+    Pin,
+    Publish,
+    Purge,
+    Restore,
+    Tag,
+    Unpin,
+    Untag,
+    Unyank,
+    Yank,
+)
+from onnxreg.schema.log.state import Channel, Gone, VersionEntry
+from onnxreg.schema.query.requirements import worst
+
+
+@dataclass(kw_only=True)
+class LogReplay:
+    """The versions of a model, those of them that events since the last sealing wrote, and its channels.
+
+    A version that was dropped is none of them. `tombstones` are blobs that may not come back; `refused` are artifacts that an
+    evaluation refused, of whichever version.
+    """
+
+    name: str
+    entries: dict[Version, VersionEntry] = field(default_factory=dict)
+    recent: dict[Version, VersionEntry] = field(default_factory=dict)
+    channels: dict[str, Channel] = field(default_factory=dict)
+    tombstones: list[Digest] = field(default_factory=list)
+    refused: set[Digest] = field(default_factory=set)
+
+    def apply(self, event: Event, seq: int) -> None:
+        """Add the event of line `seq`. ConflictError where it contradicts what is there."""
+        match event:
+            case Publish():
+                self._publish(event, seq)
+            case Tag():
+                self._expect(event.tag, event.expects)
+                self._present(event.version, event.manifest)
+                self.channels[event.tag] = Channel(
+                    event.version, event.manifest, seq, event.policy, event.evidence
+                )
+            case Untag():
+                self._expect(event.tag, event.expects)
+                del self.channels[event.tag]
+            case Yank():
+                entry = self._known(event.version, event.manifest)
+                self._set(event.version, replace(entry, yanks=entry.yanks | {event.id}))
+            case Unyank():
+                entry = self._known(event.version, event.manifest)
+                self._set(event.version, replace(entry, yanks=entry.yanks - {event.yank}))
+            case Pin() | Unpin():
+                entry = self._present(event.version, event.manifest)
+                self._set(event.version, replace(entry, pinned=isinstance(event, Pin)))
+            case Expire() | Purge() | Drop():
+                self._give_up(event)
+            case Restore():
+                self._restore(event)
+            case Hold():
+                entry = self._present(event.version, event.manifest)
+                self._set(event.version, replace(entry, held=event.paths))
+            case Attest():
+                self._attest(event)
+            case Fence():
+                pass
+            case _:
+                raise InputError(f"no rule for an event of kind {event.kind}")
+
+    def _publish(self, event: Publish, seq: int) -> None:
+        found = self.entries.get(event.version)
+        if found is not None and found.manifest != event.manifest:
+            raise ConflictError(
+                f"{self.name}:{event.version} is already published, with manifest {found.manifest.short}... "
+                f"instead of {event.manifest.short}...",
+                "a version never changes: publish under another version",
+            )
+        if found is None:
+            equal = (entry.attested for entry in self.entries.values() if entry.manifest == event.manifest)
+            found = VersionEntry(event.manifest, event.size, seq, attested=next(equal, {}))
+        self._set(event.version, found)
+
+    def _attest(self, event: Attest) -> None:
+        """Every version with that manifest takes over the verdict, where it is worse than those before.
+
+        A refusal is one of the bytes, whichever manifest names them: also one that is not published here.
+        """
+        about = [version for version, entry in self.entries.items() if entry.manifest == event.manifest]
+        if event.artifact is not None and event.state == "refused":
+            self.refused.add(event.artifact)
+        elif not about:
+            raise ConflictError(f"manifest {event.manifest.short}... of {self.name} is not published here")
+        if event.artifact is None or event.state is None:
+            return
+        for version in about:
+            entry = self.entries[version]
+            state = worst((event.state, entry.attested.get(event.artifact, event.state)))
+            self._set(version, replace(entry, attested={**entry.attested, event.artifact: state}))
+
+    def _give_up(self, event: Expire | Purge | Drop) -> None:
+        """A version loses its files. Nobody may depend on it: no channel, and no pin unless it is taken down."""
+        entry = self._known(event.version, event.manifest)
+        holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
+        if holders:
+            raise ConflictError(
+                f"{self.name}:{event.version} is what {' and '.join(holders)} means",
+                "move the channel or `reg untag` it first",
+            )
+        if isinstance(event, Purge):
+            self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
+        elif entry.pinned:
+            raise ConflictError(f"{self.name}:{event.version} is pinned", "take the pin back: reg pin --undo")
+        elif entry.gone is not None:
+            raise ConflictError(
+                f"{self.name}:{event.version} is {entry.gone.how} already", f"`reg log {self.name}` says why"
+            )
+        elif entry.attested and isinstance(event, Drop):
+            raise ConflictError(
+                f"{self.name}:{event.version} was evaluated since, and that stays on record",
+                "`reg yank` takes it out of use, with its number",
+            )
+        how = {Expire: "expired", Purge: "purged", Drop: "dropped"}[type(event)]
+        self._set(event.version, replace(entry, pinned=False, held=None, gone=Gone(how, event.id)))
+        if isinstance(event, Drop):
+            del self.entries[event.version]
+
+    def _restore(self, event: Restore) -> None:
+        entry = self._known(event.version, event.manifest)
+        if entry.gone != Gone("expired", event.expire):
+            raise ConflictError(f"{self.name}:{event.version} was not given up by that event")
+        self._set(event.version, replace(entry, gone=None))
+
+    def _set(self, version: Version, entry: VersionEntry) -> None:
+        self.entries[version] = self.recent[version] = entry
+
+    def _expect(self, tag: str, expected: Digest | None) -> None:
+        held = self.channels.get(tag)
+        if (held.manifest if held else None) != expected:
+            raise ConflictError(
+                f"channel {tag} of {self.name} holds {held.version if held else 'nothing'} by now",
+                "look at `reg log` and decide again",
+            )
+
+    def _known(self, version: Version, manifest: Digest) -> VersionEntry:
+        entry = self.entries.get(version)
+        if entry is None or entry.manifest != manifest:
+            raise ConflictError(
+                f"{self.name}:{version} with manifest {manifest.short}... is not published here"
+            )
+        return entry
+
+    def _present(self, version: Version, manifest: Digest) -> VersionEntry:
+        entry = self._known(version, manifest)
+        if entry.gone is not None:
+            raise ConflictError(f"{self.name}:{version} is {entry.gone.how}", "name a version that is here")
+        return entry
+
+
+def touches(event: Event, entries: Mapping[Version, VersionEntry]) -> Sequence[Version]:
+    """The versions whose entries an event writes."""
+    match event:
+        case (
+            Publish() | Yank() | Unyank() | Pin() | Unpin() | Expire() | Purge() | Drop() | Restore() | Hold()
+        ):
+            return [event.version]
+        case Attest() if event.state is not None:
+            return [version for version, entry in entries.items() if entry.manifest == event.manifest]
+        case _:
+            return []

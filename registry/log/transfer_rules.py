@@ -1,0 +1,158 @@
+"""The rule for two logs of one model.
+
+Same registry id: one log must be a prefix of the other, and lines are appended verbatim. Different ids: chains are
+never spliced; the events of the chosen versions travel, each with `via`, onto the destination's own chain.
+"""
+
+from collections.abc import Collection, Mapping
+
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.selection import EVERYTHING, Selection, check_held
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Attest, Publish, Unyank, Yank
+from onnxreg.schema.log.logline import LogLine, LogLineHeader, Via
+
+TRAVELLING = frozenset(kind.kind for kind in (Publish, Attest, Yank, Unyank))
+
+
+def missing_lines(
+    source: Ledger,
+    destination: Ledger,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> list[LogLine]:
+    """The source's lines that the destination lacks, in source order, those that attest last.
+
+    So a verdict finds the version that it is about, also if the source published that once more after it.
+
+    Raises ConflictError where a version stands for another manifest there or its files were given up there (unless
+    `restore` brings expired ones back), or where only some artifacts are asked for between copies of one registry;
+    IntegrityError where the logs of one registry have forked; NotFoundError where the source lacks a version or an
+    artifact of it that is asked for.
+    """
+    _check_present(source, versions)
+    if source.registry == destination.registry:
+        if selection:
+            raise ConflictError(
+                "these are two copies of one registry, and a copy holds whatever the original holds",
+                "leave --format and --precision away, or pull into a registry of its own",
+            )
+        return _suffix(source, destination)
+    destination.check_own()
+    check_versions(source, destination, versions, restore, selection)
+    chosen = {version: source.entries[version].manifest for version in versions}
+    there = list(destination.skim())
+    present = {line.event_id for line in there}
+    stated = {_states(line) for line in there if line.kind == Attest.kind}
+    held = {str(entry.manifest) for entry in destination.entries.values()} | set(map(str, chosen.values()))
+    found = (
+        line
+        for line in source.skim()
+        if (line.manifest in held or _refuses(line))
+        and (line.event_id not in present or line.kind == Publish.kind)
+        and not (line.kind == Attest.kind and _states(line) in stated)
+    )
+    lines = (read_line(line.raw, source.name) for line in found if line.kind in TRAVELLING)
+    moving = [line for line in lines if _travels(line, chosen, destination) and not _outdated(line, source)]
+    return sorted(moving, key=lambda line: isinstance(line.event, Attest))
+
+
+def apply(lines: list[LogLine], source: Ledger, destination: Ledger) -> None:
+    """Append the lines: verbatim to another copy of the same log, as events with `via` to another registry's."""
+    for line in lines:
+        if source.registry == destination.registry:
+            destination.append_line(line)
+        else:
+            destination.append(line.event, Via(source.registry, line.seq, line.digest))
+
+
+def _travels(line: LogLine, chosen: Mapping[Version, Digest], destination: Ledger) -> bool:
+    """Whether an event is the business of another registry. Channels, pins and all giving up of files never are.
+
+    A later evaluation is, of every version that the destination holds; a refusal always, since the same bytes may be there,
+    or come later, under another manifest.
+    """
+    match line.event:
+        case Publish(version=version, manifest=manifest):
+            return chosen.get(version) == manifest and version not in destination.entries
+        case Attest(state="refused"):
+            return True
+        case Attest(manifest=manifest, state=state):
+            here = state is not None and any(
+                manifest == entry.manifest for entry in destination.entries.values()
+            )
+            return here or manifest in chosen.values()
+        case Yank(manifest=manifest, version=version) | Unyank(manifest=manifest, version=version):
+            held = destination.entries.get(version)
+            return manifest in (chosen.get(version), held and held.manifest)
+        case _:
+            return False
+
+
+def _states(line: LogLineHeader) -> tuple[str | None, ...]:
+    """What an `attest` says of which manifest: two registries may put the same on record, each with its own event."""
+    event = line.event()
+    return tuple(event.get(key) for key in ("manifest", "statement", "artifact", "state"))
+
+
+def _refuses(line: LogLineHeader) -> bool:
+    return line.kind == Attest.kind and b'"state":"refused"' in line.raw
+
+
+def _outdated(line: LogLine, source: Ledger) -> bool:
+    """Whether a yank is older than its version there: of one that was dropped, and published again since."""
+    if not isinstance(line.event, Yank | Unyank):
+        return False
+    entry = source.entries.get(line.event.version)
+    return entry is not None and line.seq < entry.seq
+
+
+def check_versions(
+    source: Ledger,
+    destination: Ledger,
+    versions: Collection[Version],
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> None:
+    """Raises what `missing_lines` does where a version may not travel between registries with different ids."""
+    _check_present(source, versions)
+    for version in versions:
+        ours, theirs = source.entries[version], destination.entries.get(version)
+        if theirs is not None and theirs.manifest != ours.manifest:
+            raise ConflictError(
+                f"{source.name}:{version} exists there with manifest {theirs.manifest.short}..., "
+                f"here it is {ours.manifest.short}...",
+                "a version never changes: publish yours under another version",
+            )
+        gone = theirs.gone if theirs is not None else None
+        if gone is not None and not (restore and gone.how == "expired"):
+            raise ConflictError(
+                f"{source.name}:{version} is {gone.how} there",
+                "`reg log` there says why" + ("; --restore brings it back" if gone.how == "expired" else ""),
+            )
+        check_held(source, destination, version, selection)
+
+
+def _check_present(source: Ledger, versions: Collection[Version]) -> None:
+    """NotFoundError where the source lacks a version, or its files."""
+    for version in versions:
+        entry = source.entries.get(version)
+        if entry is None or entry.gone is not None:
+            how = f"{source.name}:{version} is {entry.gone.how}" if entry and entry.gone else None
+            raise NotFoundError(how or f"{source.name} has no version {version}")
+
+
+def _suffix(source: Ledger, destination: Ledger) -> list[LogLine]:
+    ours, theirs = list(source.skim()), list(destination.skim())
+    common = min(len(ours), len(theirs))
+    if common and ours[common - 1].digest != theirs[common - 1].digest:
+        raise ForkError(
+            f"two copies of registry {source.registry} have different histories of {source.name}: "
+            f"heads {source.head.short}... and {destination.head.short}...",
+            "one of them was rewritten; nothing was changed",
+        )
+    return [read_line(line.raw, source.name) for line in ours[common:]]

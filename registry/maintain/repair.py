@@ -1,0 +1,232 @@
+"""Repairing what `verify` found: blobs from any registry that has them, logs from a copy of this very registry.
+
+Nothing here invents bytes or events: a blob must have its digest, a line must stand in one of the two logs.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import BinaryIO, cast
+
+from onnxreg.registry.log.collect import collect
+from onnxreg.registry.log.commit import announced, load, read_condemned
+from onnxreg.registry.log.ledger import Fetch, Ledger, replay
+from onnxreg.registry.maintain.salvage import Salvage
+from onnxreg.registry.maintain.verification import Damage, VerifyReport
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.store.layout import BlobKey, usable_key
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, Push, RegistryStore
+from onnxreg.registry.transfer.copy import MeteredReader, Progress, run_parallel
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
+from onnxreg.schema.log.logline import LogLine
+
+LOGS = frozenset({"index", "log", "state"})
+MIRROR = "only a copy of this very registry can restore it (reg verify --repair --from MIRROR)"
+Keep = Callable[[str, IndexFile], str]
+"""Puts the bytes of a model's damaged index file aside; returns where."""
+
+
+@dataclass
+class RepairResult:
+    """What was repaired, and what `verify` said afterwards; where a repair failed, the damage's detail says why."""
+
+    report: VerifyReport
+    done: list[Damage] = field(default_factory=list)
+
+
+def repair(
+    remote: RegistryStore,
+    source: RegistryStore | None,
+    check: Callable[[], VerifyReport],
+    progress: Progress | None = None,
+    keep: Keep | None = None,
+) -> RepairResult:
+    """Run `check`, repair what it found, and check again, until nothing more can be repaired.
+
+    What is repaired may bring more to light: a manifest that is back names files. One thing is tried once. A blob that
+    cannot be had does not keep the others from being repaired.
+    """
+    work = _Repair(remote, source, progress or Progress(), keep)
+    report = check()
+    while work.mend(report.damages):
+        report = check()
+    report.damages = [work.explain(damage) for damage in report.damages]
+    return RepairResult(report, work.done)
+
+
+def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Damage]:
+    """The models that a copy of this registry has and that are gone here: verify cannot know of them."""
+    if source is None or source.registry_id != remote.registry_id:
+        return []
+    here = set(remote.names())
+    return [
+        Damage("index", name, f"the index of {name} is gone; {source.url} has one")
+        for name in source.names()
+        if name not in here
+    ]
+
+
+@dataclass
+class _Repair:
+    remote: RegistryStore
+    source: RegistryStore | None
+    progress: Progress
+    keep: Keep | None
+    done: list[Damage] = field(default_factory=list)
+    failed: dict[BlobKey | str, str] = field(default_factory=dict)
+    tried: set[BlobKey | str] = field(default_factory=set)
+
+    def mend(self, damages: Sequence[Damage]) -> bool:
+        """Try everything that was not tried before; whether anything was repaired."""
+        before = len(self.done)
+        wanted = {damage.key: damage for damage in damages if damage.key and damage.wanted}
+        for generation in sorted({key.generation for key in wanted}):
+            self._blobs([wanted[key] for key in wanted if key.generation == generation])
+        for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
+            self._log(name)
+        self._unwanted([damage for damage in damages if damage.key and not damage.wanted])
+        return len(self.done) > before
+
+    def explain(self, damage: Damage) -> Damage:
+        reason = "a repair leaves it alone" if damage.kind == "stray" else None
+        reason = self.failed.get(damage.key or damage.name, reason)
+        return damage if reason is None else replace(damage, detail=f"{damage.detail}; {reason}")
+
+    def _blobs(self, damages: Iterable[Damage]) -> None:
+        """Bring blobs of one generation, each to the very key where it is damaged or missing."""
+        found = {damage.key: damage for damage in damages if damage.key and damage.key not in self.tried}
+        self.tried |= found.keys()
+        if self.source is None or not found:
+            self.failed |= dict.fromkeys(found, "no remote is named to fetch it from")
+            return
+        self.progress.plan(len(found), sum(_size(damage) or 0 for damage in found.values()))
+        with self.remote.push() as push:
+            push.avoid({BlobKey(key.digest, lower) for key in found for lower in range(key.generation)})
+            push.distrust(found.keys())
+            brought = self._bring(self.source, push, found)
+            push.flush()
+        self.done += [
+            replace(found[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
+            for key in brought
+        ]
+
+    def _bring(self, source: RegistryStore, push: Push, found: Mapping[BlobKey, Damage]) -> list[BlobKey]:
+        """Stream blobs, several at a time, verified. The keys of those that could be had."""
+        stop = threading.Event()
+        keys = sorted(found, key=lambda key: -(_size(found[key]) or 0))
+
+        def bring(key: BlobKey) -> str:
+            try:
+                size = _size(found[key])
+                file = self.progress.file(found[key].name, size)
+                with file as moved, source.open_blob(key.digest) as stream:
+                    what = f"reading blob {key.digest} from {source.url}"
+                    metered = MeteredReader(stream, moved, stop, what, size)
+                    push.put(cast(BinaryIO, metered), key.digest)
+            except RegError as error:
+                return error.message
+            return ""
+
+        reasons = dict(zip(keys, run_parallel(bring, keys, stop), strict=True))
+        self.failed |= {
+            key: f"{source.url} has no good copy: {reason}" for key, reason in reasons.items() if reason
+        }
+        return [key for key, reason in reasons.items() if not reason]
+
+    def _unwanted(self, damages: Sequence[Damage]) -> None:
+        """Delete bad blobs that no log refers to, as the collector does: only where every log can be read."""
+        if not damages:
+            return
+        try:
+            freed = collect(self.remote, only={damage.key.digest for damage in damages if damage.key}).freed
+        except RegError as error:
+            reason = f"not deleted, since what refers to it is not known: {error.message}"
+            self.failed |= {damage.key: reason for damage in damages if damage.key}
+            return
+        self.done += [
+            replace(damage, detail=f"blob {damage.digest} was deleted: nothing refers to it")
+            for damage in damages
+            if damage.key in freed
+        ]
+
+    def _log(self, name: str) -> None:
+        """Write a model's index file anew."""
+        self.tried.add(name)
+        try:
+            detail = self._rewrite(name)
+        except RegError as error:
+            self.failed[name] = error.message
+        else:
+            self.done.append(Damage("log", name, detail))
+
+    def _rewrite(self, name: str) -> str:
+        """From our own lines where they are all there, else with those of a copy. Returns what was done."""
+        index = self.remote.read_index(name)
+        fetch = _first_of(self.remote, self.source)
+        ours = Salvage.read(index.data if index else b"", self.remote.registry_id, name, fetch)
+        lines = ours.join()
+        if ours.is_complete(lines):
+            detail = "the index was rebuilt from the log"
+        else:
+            copy = self._copy_of(name)
+            lines = ours.join(copy)
+            detail = f"{len(copy)} lines were taken from {self.source.url if self.source else ''}"
+            detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
+        if lost := ours.lost(lines):
+            numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
+            detail += f"; lines {numbers} could not be saved"
+        if index is not None and self.keep is not None and not ours.is_complete(lines):
+            detail += f"; the damaged file is kept as {self.keep(name, index)}"
+        ledger = replay(lines, self.remote.registry_id, name, fetch)
+        with self.remote.push() as push:
+            self._publish(push, ledger, index)
+        return detail
+
+    def _copy_of(self, name: str) -> list[LogLine]:
+        """The lines of the source's copy of this log, which must be good. Its blobs follow in the next round."""
+        if self.source is None or self.source.registry_id != self.remote.registry_id:
+            raise IntegrityError(MIRROR)
+        copy, index = load(self.source, name)
+        if index is None:
+            raise NotFoundError(f"{self.source.url} has no model {name}")
+        lines = list(copy.lines())
+        replay(lines, copy.registry, name, copy.fetch)
+        return lines
+
+    def _publish(self, push: Push, ledger: Ledger, index: IndexFile | None) -> None:
+        """The index, with the segments and the catalog that it names."""
+        sealed = {Digest.of(blob): blob for blob in ledger.blobs}
+        with announced(self.remote, push, ledger.name):
+            condemned = read_condemned(self.remote)
+            push.avoid(condemned)
+            push.distrust([usable_key(each, condemned) for each in sealed if not _is_good(self.remote, each)])
+            for blob in sealed.values():
+                push.put(BytesIO(blob))
+            push.publish(ledger.name, ledger.encode(), index.token if index else None)
+
+
+def _size(damage: Damage) -> int | None:
+    return damage.wanted.size if damage.wanted else None
+
+
+def _is_good(remote: BlobReader, digest: Digest) -> bool:
+    try:
+        return bool(read_blob(remote, digest))
+    except RegError:
+        return False
+
+
+def _first_of(remote: RegistryStore, source: BlobReader | None) -> Fetch:
+    """Read a small blob here, or where the copy here is not good, there."""
+
+    def fetch(digest: Digest) -> bytes:
+        try:
+            return read_blob(remote, digest)
+        except RegError:
+            if source is None:
+                raise
+        return read_blob(source, digest)
+
+    return fetch

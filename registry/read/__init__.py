@@ -1,0 +1,8 @@
+"""Reading another registry: by name, with what was remembered of it, and one version as it was published.
+
+`Remotes` are registries with names, `TrackingCopies` keep what was last read of each (for `--offline` and conditional
+requests), `resolution` reads what a query needs, `PublishedVersion` is a manifest with its log.
+
+Start with `remotes.py`.
+Must not import: `gates` or anything above it.
+"""

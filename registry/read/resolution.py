@@ -1,0 +1,160 @@
+"""Which artifact answers a query on a device: read from one registry, decided by `schema.resolve`. Light, as `lookup`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from onnxreg.registry.log.lookup import LocatedVersion, find_in, read_summary, state_of
+from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.store.wrapper import innermost
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import ArtifactSummary, FileSummary
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Offer, Rejection, ResolveOutcome, releases, resolve_among
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.operators import Need
+    from onnxreg.schema.query.device import Device
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The artifact that answers a query, with every file it needs, and why the others do not.
+
+    `size`: bytes of all files, equal ones counted once. `index` is the index file that it was found in, where that was read
+    for it.
+    """
+
+    found: LocatedVersion
+    artifact: ArtifactSummary
+    size: int
+    files: tuple[tuple[FileSummary, str], ...]
+    outcome: ResolveOutcome
+    index: IndexFile | None = field(default=None, repr=False)
+
+    @property
+    def rejected(self) -> tuple[Rejection, ...]:
+        return self.outcome.rejected
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of `reg resolve --json`."""
+        artifact = self.artifact
+        return {
+            "name": self.found.name,
+            "version": str(self.found.version),
+            "manifest": str(self.found.entry.manifest),
+            "size": self.size,
+            "artifact": {
+                "format": artifact.format,
+                "precision": artifact.precision,
+                "path": artifact.path,
+                "digest": str(artifact.digest),
+                "size": artifact.size,
+                "state": artifact.state,
+                **({} if artifact.stated is None else {"stated": artifact.stated}),
+                **({} if artifact.member is None else {"member": artifact.member}),
+            },
+            "files": [
+                {
+                    "role": file.role,
+                    "path": file.path,
+                    "digest": str(file.digest),
+                    "size": file.size,
+                    "url": url,
+                }
+                for file, url in self.files
+            ],
+            "rejected": [rejection.to_json() for rejection in self.rejected],
+        }
+
+
+class NoAnswerError(NotFoundError):
+    """No artifact answers; `outcome` says why each does not."""
+
+    def __init__(self, ref: Ref, outcome: ResolveOutcome) -> None:
+        super().__init__(f"no artifact of {ref} answers the query", outcome.nearest())
+        self.name = ref.name
+        self.outcome = outcome
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Resolution.to_json`, with nulls where nothing was chosen."""
+        nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
+        rejected = [rejection.to_json() for rejection in self.outcome.rejected]
+        return {"name": self.name, **nothing, "files": [], "rejected": rejected}
+
+
+def resolve(
+    remote: RegistryReader, ref: Ref, query: Query, device: "Device | None" = None, verify: bool = False
+) -> Resolution:
+    """Pick one artifact with its companions; see `docs/resolve.md`.
+
+    Without a tag, of the newest release that has one. NoAnswerError, saying why each was rejected, where none answers;
+    with `verify`, IntegrityError where the index file says other things of the version than its manifest.
+    """
+
+    def read(index: IndexFile | None) -> Resolution:
+        state = state_of(remote, ref.name, index)
+        resolution = resolve_in(remote, state, ref, query, device)
+        if verify:
+            check_index(remote, state, resolution.found)
+        return replace(resolution, index=index)
+
+    return steady(remote, ref.name, read)
+
+
+def resolve_in(
+    remote: RegistryReader, state: State, ref: Ref, query: Query, device: "Device | None" = None
+) -> Resolution:
+    """As `resolve`, in a state that was read before."""
+    outcome = resolve_among(
+        state, offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
+    )
+    artifact = outcome.artifact
+    if artifact is None or outcome.offer is None:
+        raise NoAnswerError(ref, outcome)
+    version, entry, summary = outcome.offer
+    main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
+    files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
+    found = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(found, artifact, outcome.size, files, outcome)
+
+
+def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
+    """The versions that a ref may mean, newest first."""
+    profiled = query.where is not None and "profile" in query.where.fields()
+    known = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
+    for each in known or [ref]:
+        found = find_in(remote, state, each)
+        yield Offer(found.version, _here(remote, found), read_summary(remote, state, found, profiled))
+
+
+def _here(remote: RegistryReader, found: LocatedVersion) -> VersionEntry:
+    """The entry of a version; where an archive does not carry its files, nothing of it is held."""
+    carried = getattr(innermost(remote), "carried", None)
+    absent = carried is not None and found.version not in carried.get(found.name, ())
+    return replace(found.entry, held=()) if absent else found.entry
+
+
+def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
+    """An artifact's operator set. IntegrityError where the blob is none."""
+    from onnxreg.schema.manifest.operators import read_operator_set
+
+    try:
+        return read_operator_set(read_blob(remote, digest))
+    except InputError as error:
+        raise IntegrityError(f"blob {digest.short}... is no operator set: {error.message}") from error
+
+
+def check_index(remote: RegistryReader, state: State, found: LocatedVersion) -> None:
+    """IntegrityError where the index file says other things of a version than its manifest does."""
+    held = state.summaries.get(str(found.version))
+    if held is not None:
+        from onnxreg.registry.store.manifests import check_summary
+
+        manifest = found.entry.manifest
+        check_summary(held, read_blob(remote, manifest), manifest, found.name)

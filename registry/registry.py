@@ -1,0 +1,584 @@
+"""`Registry`: everything but conversion, in Python.
+
+What only some verbs need is imported by their methods, so that a push does not wait for promotion, repair and packages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.collect import PATIENCE
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger, mirror_error
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.selection import EVERYTHING, Selection, held_files, selected
+from onnxreg.registry.publish.add import Publisher
+from onnxreg.registry.read import resolution
+from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.read.versions import PublishedVersion, read_log, read_version
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.hash_stream import measure
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.support.disk import MACHINE, host_errors, replace_file
+from onnxreg.registry.support.home import default_root
+from onnxreg.registry.transfer import push_record
+from onnxreg.registry.transfer.copy import Progress, TransferResult
+from onnxreg.registry.transfer.cross_registry import BulkResult
+from onnxreg.registry.transfer.exchange import Exchange, check_distinct
+from onnxreg.registry.transfer.export_files import check_target, materialize
+from onnxreg.registry.transfer.run_directory import folder_in
+from onnxreg.registry.trust.checked_source import CheckedReader, refuse_the_past, watched
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, check_name
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Expire
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import State
+from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
+
+if TYPE_CHECKING:
+    from onnxreg.registry.gates.attest import AttestResult
+    from onnxreg.registry.gates.evaluations import SignedEvaluation
+    from onnxreg.registry.gates.policy_log import PolicyLog
+    from onnxreg.registry.gates.preview import BlockedChannel
+    from onnxreg.registry.gates.promotion import Promotion
+    from onnxreg.registry.log.collect import CollectResult
+    from onnxreg.registry.maintain.disk_usage import Usage
+    from onnxreg.registry.maintain.repair import RepairResult
+    from onnxreg.registry.maintain.verification import VerifyReport
+    from onnxreg.registry.signing.crypto import PrivateKey
+    from onnxreg.registry.trust.releases import SignedRelease
+    from onnxreg.schema.compare.manifests import ManifestDiff
+    from onnxreg.schema.compare.rebuild_outcome import RebuildComparison
+    from onnxreg.schema.formats.package_layout import PackageLayout
+    from onnxreg.schema.gates.policy import Policy as GatePolicy
+    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.query.device import Device
+
+
+@dataclass(frozen=True)
+class PurgeResult:
+    """What a takedown did: versions, the blobs that may not come back, what was deleted at once, and which other
+    versions keep files that they share with the one taken down."""
+
+    versions: list[Ref]
+    blobs: set[Digest]
+    collected: CollectResult
+    sharing: set[Ref]
+
+
+class Registry:
+    """A registry on this machine, and what moves between it and others.
+
+    Args:
+        root: its directory; default: `REG_HOME`, else the user's data directory.
+        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
+        actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
+
+    `heads` are what the user saw of registries before.
+    """
+
+    def __init__(
+        self, root: Path | str | None = None, create: bool | None = True, actor: str | None = None
+    ) -> None:
+        path = default_root() if root is None else Path(root)
+        self.store = DirectoryRegistry.create(path) if create else DirectoryRegistry(path)
+        if create is False:
+            _ = self.store.registry_id
+        self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self.heads = CheckpointStore()
+        self._decisions = Decisions(self.store, self.actor)
+
+    @property
+    def id(self) -> str:
+        return self.store.registry_id
+
+    @property
+    def remotes(self) -> Remotes:
+        return Remotes.load(self.store)
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A fresh directory for a converter whose draft will be added; see `scratch`.
+
+        Where there is no registry yet, `add` makes one; without it nothing is left of the directory.
+        """
+        if self.store.is_there and self.store.is_mirror:
+            raise mirror_error(self.id)
+        with self.store.prospective(), self.scratch() as directory:
+            yield directory
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
+        with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
+            yield directory
+
+    def add(
+        self, draft: Draft, version: Version | str | None = None, reason: str | None = None
+    ) -> PublishedVersion:
+        """Publish a draft. The files of its workspace are given away.
+
+        Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
+        manifest, nothing is published. ConflictError where the version exists with another manifest; IntegrityError,
+        ForkError where the model's log is not what was seen of it before. Where there is no registry yet, one is made.
+        """
+        DirectoryRegistry.create(self.store.root, self.store.disk)
+        asked = Version.parse(version) if isinstance(version, str) else version
+        return self._adding(asked, reason).add(draft)
+
+    def add_again(self, digest: Digest, version: Version | None = None) -> PublishedVersion | None:
+        """Publish a manifest that is here already; None where it, or a file that it names, is not.
+
+        Otherwise as `add`.
+        """
+        return self._adding(version).add_again(digest)
+
+    def _adding(self, version: Version | None, reason: str | None = None) -> Publisher:
+        return Publisher(self.store, self.actor, self._refuse_the_past, version, reason)
+
+    def _refuse_the_past(self, name: str) -> None:
+        refuse_the_past(self.store, self.heads, [name])
+
+    def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.LocatedVersion:
+        """Move a channel to a version; nothing happens where it is there.
+
+        GateError where a policy governs the channel; ConflictError where another move came first.
+        """
+        from onnxreg.registry.gates.policy_log import check_free
+
+        check_free(self.store, _ref(ref).name, tag)
+        return self._deciding(_ref(ref).name).tag(_ref(ref), tag, reason)
+
+    def promote(
+        self,
+        ref: Ref | str,
+        channel: str,
+        dry_run: bool = False,
+        reason: str | None = None,
+        remote: RegistryStore | None = None,
+    ) -> Promotion:
+        """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        from onnxreg.registry.gates.promotion import Promoter
+
+        promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
+        return promoter.promote(_ref(ref), channel, dry_run, reason)
+
+    def attest(
+        self,
+        ref: Ref | str,
+        report: bytes,
+        key: PrivateKey | None = None,
+        reason: str | None = None,
+        what: str = "report",
+    ) -> AttestResult:
+        """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        from onnxreg.registry.gates.attest import attest
+
+        published = self.get(ref)
+        return attest(
+            self._deciding(published.name), published.ref, published.manifest, report, key, reason, what
+        )
+
+    def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
+        """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
+        from onnxreg.registry.gates.attest import attest_benchmark
+
+        published = self.get(ref)
+        attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
+
+    def set_policy(
+        self,
+        policy: GatePolicy,
+        reason: str | None = None,
+        remote: RegistryStore | None = None,
+        replace: bool = True,
+    ) -> LogLine | None:
+        """Put a policy in force; None where just that one is. Without `replace` a laxer one is a ConflictError.
+
+        See `policies.set_policy`.
+        """
+        from onnxreg.registry.gates.policy_log import set_policy
+
+        place = remote or self.store
+        seen = CheckedReader(place, self.heads)
+        seen.read_index(POLICY_LOG)
+        line = set_policy(place, policy, self.actor, reason, replace)
+        seen.read_index(POLICY_LOG)
+        return line
+
+    def stopped_by(self, policy: GatePolicy, remote: RegistryReader | None = None) -> list[BlockedChannel]:
+        """The channels that will not resolve any more once a policy is in force; see `foreseen.stopped_by`."""
+        from onnxreg.registry.gates.preview import stopped_by
+
+        return stopped_by(CheckedReader(remote or self.store, self.heads), policy)
+
+    def policies(self, remote: RegistryReader | None = None) -> PolicyLog:
+        """Every policy that a registry had."""
+        from onnxreg.registry.gates.policy_log import read_policies
+
+        return read_policies(remote or CheckedReader(self.store, self.heads))
+
+    def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
+        """Take a channel away; returns the version it held."""
+        return self._deciding(check_name(name)).untag(name, tag, reason)
+
+    def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+        """Stop a version from being resolved; its digest still gets it."""
+        return self._deciding(_ref(ref).name).yank(_ref(ref), reason, undo)
+
+    def pin(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
+        """No retention policy expires this version."""
+        return self._deciding(_ref(ref).name).pin(_ref(ref), reason, undo)
+
+    def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.LocatedVersion:
+        """Take back a version that was never pushed; its number is free again. `gc` frees its bytes."""
+        return self._deciding(_ref(ref).name).drop(
+            _ref(ref), lambda found: push_record.was_pushed(self.store, found), reason
+        )
+
+    def gc(
+        self,
+        policy: RetentionPolicy | None = None,
+        dry_run: bool = False,
+        patience: float = PATIENCE,
+        remote: RegistryStore | None = None,
+    ) -> tuple[list[Ref], CollectResult]:
+        """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
+
+        Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError where the
+        registry went back in time: what it no longer names, it would lose.
+        """
+        from onnxreg.registry.log.collect import collect, survey
+
+        place = _there(remote or self.store)
+        refuse_the_past(place, self.heads, self.heads.models(place.registry_id))
+        decisions = Decisions(place, self.actor)
+        if not dry_run:
+            if remote is None:
+                self.store.clear_partial()
+            expired = decisions.expire(policy) if policy else []
+            return expired, collect(place, patience=patience)
+        would: list[Ref] = []
+
+        def assume(ledger: Ledger) -> None:
+            for event in decisions.expiry(policy or RetentionPolicy())(ledger):
+                ledger.append(event)
+                would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
+
+        return would, survey(place, assume)
+
+    def usage(self, names: Collection[str] = (), remote: RegistryStore | None = None) -> Usage:
+        """The space that models take, and what `gc` would free; see `usage.usage`."""
+        from onnxreg.registry.maintain.disk_usage import usage
+
+        return usage(_there(remote or self.store), names)
+
+    def purge(
+        self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
+    ) -> PurgeResult:
+        """Take a version down and delete its bytes now; see `Decisions.purge`."""
+        from onnxreg.registry.log.collect import collect
+
+        refuse_the_past(self.store, self.heads, self.heads.models(self.id))
+        taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
+        return PurgeResult([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
+
+    def _deciding(self, name: str) -> Decisions:
+        """Decisions about a model, whose log is what was seen of it before, or longer. IntegrityError, ForkError."""
+        self._refuse_the_past(name)
+        return self._decisions
+
+    def names(self) -> list[str]:
+        return list(self.store.names())
+
+    def state(self, name: str) -> State:
+        return lookup.read_state(self.store, check_name(name))
+
+    def find(self, ref: Ref | str, remote: RegistryReader | None = None) -> lookup.LocatedVersion:
+        return lookup.find(remote or self.store, _ref(ref))
+
+    def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> PublishedVersion:
+        """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
+        return read_version(remote or self.store, _ref(ref))
+
+    def resolve(
+        self,
+        ref: Ref | str,
+        query: Query | None = None,
+        remote: RegistryReader | None = None,
+        device: Device | None = None,
+    ) -> resolution.Resolution:
+        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
+        place = watched(remote or self.store, self.heads)
+        return trusted_read.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
+
+    def diff(
+        self,
+        old: Ref | str,
+        new: Ref | str,
+        old_from: RegistryReader | None = None,
+        new_from: RegistryReader | None = None,
+    ) -> ManifestDiff:
+        """What changed from one version to another, each here or in the registry that it is said to be from."""
+        from onnxreg.schema.compare.manifests import diff
+
+        return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
+
+    def compare(self, published: PublishedVersion, draft: Draft) -> RebuildComparison:
+        """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        from onnxreg.schema.compare.rebuild_outcome import compare
+
+        recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
+
+        def contents(path: str) -> tuple[bytes, bytes] | None:
+            try:
+                return read_blob(self.store, recorded[path]), (draft.root / path).read_bytes()
+            except NotFoundError:
+                return None
+
+        rebuilt = draft.manifest(measure(draft.root, draft.paths()))
+        return compare(published.manifest, rebuilt, contents)
+
+    def log(self, name: str) -> list[LogLine]:
+        """The model's whole log, its chain verified."""
+        return read_log(self.store, name)
+
+    def verify(
+        self,
+        ref: Ref | str | None = None,
+        progress: Progress | None = None,
+        remote: RegistryStore | None = None,
+    ) -> VerifyReport:
+        """Read everything again (or one model, or one version of it) and name every damage."""
+        from onnxreg.registry.maintain.verify_trust import verify_watched
+
+        place = _there(remote or self.store)
+        return verify_watched(place, self.heads, None if ref is None else _ref(ref), progress)
+
+    def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.LocatedVersion:
+        """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        from onnxreg.registry.signing.release import sign_release
+
+        published = self.get(ref)
+        envelope = sign_release(published.name, published.version, published.data, key)
+        return self._deciding(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
+
+    def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> PublishedVersion:
+        """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
+        kind than ECDSA P-256."""
+        from onnxreg.schema.signing.oms_bundle import make_bundle
+
+        published = self.get(ref)
+        files = {file.path: file.digest for file in held_files(published.manifest, published.held)}
+        data = make_bundle(published.name, {FILENAME: published.digest, **files}, key.public, key.sign)
+        with host_errors(f"writing {path}"):
+            replace_file(path, data)
+        return published
+
+    def signatures(
+        self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.LocatedVersion, list[SignedRelease]]]:
+        """The signatures on each version of a model (or on the one that a ref names exactly), and what they are worth.
+
+        `trust` is by default what the user's trust file says.
+        """
+        from onnxreg.registry.trust.releases import signatures
+
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        manifests = [version.entry.manifest for version in versions]
+        signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
+        return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+
+    def unsigned(
+        self, name: str, remote: RegistryReader | None = None, trust: Trust | None = None
+    ) -> list[Version]:
+        """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        from onnxreg.registry.trust.releases import signatures
+        from onnxreg.registry.trust.requirements import unsigned
+
+        ledger, _ = load(remote or self.store, check_name(name))
+        trust = load_trust() if trust is None else trust
+        return unsigned(trust, ledger, list(signatures(ledger, trust)))
+
+    def evaluations(
+        self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
+    ) -> list[tuple[lookup.LocatedVersion, list[SignedEvaluation]]]:
+        """As `signatures`: those on later evaluations of the artifacts of each version."""
+        from onnxreg.registry.gates.evaluations import signed_evaluations
+
+        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
+        return [
+            (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
+        ]
+
+    def _asked(self, ref: Ref, place: RegistryReader) -> tuple[Ledger, list[lookup.LocatedVersion]]:
+        """The log of a model, and its versions, or the one that a ref names exactly."""
+        ledger, index = load(place, ref.name)
+        if index is None:
+            raise lookup.unknown(ref.name, place)
+        only = None if ref.is_bare else lookup.find(place, ref, yanked=True, gone=True).version
+        entries = ledger.entries.items()
+        found = [lookup.LocatedVersion(ledger.name, version, entry) for version, entry in entries]
+        return ledger, [each for each in found if only in (None, each.version)]
+
+    def repair(
+        self,
+        ref: Ref | str | None = None,
+        source: str | None = None,
+        progress: Progress | None = None,
+        remote: RegistryStore | None = None,
+    ) -> RepairResult:
+        """Verify, fetch good copies of what is damaged from a remote, and verify again; see `repair.repair`.
+
+        Without `source`: the sole remote, or the one called origin; without any, what can be repaired from here alone.
+        A `remote` is repaired from this registry, where no source is named. Damaged index files are kept aside here.
+        """
+        from onnxreg.registry.maintain.repair import gone_models, repair
+
+        place = remote or self.store
+        copies = self._source(source) if remote is None or source is not None else self.store
+        if copies is not None:
+            check_distinct(copies, place)
+
+        def check() -> VerifyReport:
+            report = self.verify(ref, progress, place)
+            report.damages += gone_models(place, copies) if ref is None else []
+            return report
+
+        def keep(name: str, index: IndexFile) -> str:
+            whose = f"{place.registry_id}/" if remote is not None else ""
+            path = f"local/damaged/{whose}{name}.{Digest.of(index.data).short}.jsonl"
+            self.store.write_file(path, index.data)
+            return path
+
+        return repair(place, copies, check, progress, keep)
+
+    def _source(self, named: str | None) -> RegistryStore | None:
+        """The remote that good copies come from; None where none is named, nor one the obvious one."""
+        known = self.remotes
+        obvious = "origin" in known.urls or len(known.urls) == 1
+        return known.open(named) if named is not None or obvious else None
+
+    def push(
+        self,
+        ref: Ref | str,
+        to: str | None = None,
+        progress: Progress | None = None,
+        restore: bool = False,
+        heal: bool = False,
+        channels: Collection[str] = (),
+    ) -> TransferResult:
+        """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
+
+        A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
+        `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
+        log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
+        """
+        return self._exchange(restore).push(
+            _ref(ref), to, progress=progress or Progress(), heal=heal, channels=channels
+        )
+
+    def push_many(
+        self,
+        glob: str = "*",
+        to: str | None = None,
+        every: bool = False,
+        progress: Progress | None = None,
+        restore: bool = False,
+        heal: bool = False,
+        channels: Collection[str] = (),
+    ) -> list[BulkResult]:
+        """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
+        return self._exchange(restore).push_many(
+            glob, to, every=every, progress=progress or Progress(), heal=heal, channels=channels
+        )
+
+    def pull(
+        self,
+        ref: Ref | str,
+        source: str | None = None,
+        progress: Progress | None = None,
+        restore: bool = False,
+        selection: Selection = EVERYTHING,
+        channels: Collection[str] = (),
+    ) -> TransferResult:
+        """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
+
+        Where there is no registry here yet, one is made as soon as there is something to put into it.
+
+        With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
+        `channels` are made to hold here what they hold there; the versions that they hold are copied too.
+        """
+        return self._exchange(restore).pull(
+            _ref(ref), source, progress=progress or Progress(), selection=selection, channels=channels
+        )
+
+    def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
+        """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
+
+        Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
+        """
+        return self._exchange().fetch_index(names, source)
+
+    def _exchange(self, restore: bool = False) -> Exchange:
+        return Exchange(self.store, self.heads, self.actor, restore)
+
+    def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> PublishedVersion:
+        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole.
+
+        In a run directory (`moving.rundir`) they go into its `exports/`.
+        """
+        output = folder_in(output)
+        check_target(output, self.store.root)
+        published = self.get(ref)
+        materialize(self.store, published.manifest, published.data, output, progress, published.held)
+        return published
+
+    def write_package(
+        self,
+        ref: Ref | str,
+        output: Path,
+        selection: Selection = EVERYTHING,
+        progress: Progress | None = None,
+    ) -> tuple[PublishedVersion, PackageLayout]:
+        """Write a version's artifacts that are here, or those selected, as a model package of ONNX Runtime.
+
+        An earlier package there is replaced as a whole. NotFoundError where what is selected is not here, InputError where
+        ONNX Runtime loads none of it.
+        """
+        from onnxreg.registry.transfer.ort_packages import check_package_target, write_package
+        from onnxreg.schema.formats.package_layout import package
+
+        check_package_target(output, self.store.root)
+        published = self.get(ref)
+        artifacts = selected(published.manifest, published.held, selection, str(published.ref))
+        made = package(published.manifest, published.digest, str(published.version), artifacts)
+        write_package(self.store, made, output, progress)
+        return published, made
+
+
+def _there(place: RegistryStore) -> RegistryStore:
+    """The place, which is asked whether it still is the registry that it is held for. NotFoundError, IntegrityError."""
+    _ = place.is_mirror
+    return place
+
+
+def _ref(ref: Ref | str) -> Ref:
+    return Ref.parse(ref) if isinstance(ref, str) else ref

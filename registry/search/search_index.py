@@ -1,0 +1,310 @@
+"""Questions about all models of a local registry at once, answered by a SQLite file that anybody may delete.
+
+`local/search.sqlite` says what the index files say, and nothing else. It is brought up to date before it answers: one
+stat for each directory where nothing changed, else by reading the index files that did. Where it is missing, damaged,
+of another build or of another registry it is made anew; where it cannot be written (a read-only directory, a full
+disk, another process that holds it too long) the same is done in memory. So it can make an answer slow, not wrong.
+
+Nothing on the way to one model comes here.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from onnxreg.registry.search import db
+from onnxreg.registry.search.listing import ModelListing
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.ref import Ref
+
+if TYPE_CHECKING:
+    from onnxreg.schema.query.expression.parser import Expression
+
+FILE = "local/search.sqlite"
+PATIENCE = 10.0
+"""Seconds to wait for another process that changes the file."""
+
+Answer = TypeVar("Answer")
+Revision = tuple[int, int]
+"""How often a database was opened, and what SQLite counts up for it when another process changes the file."""
+FAILURES = (sqlite3.Error, RegError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKind:
+    """What an artifact must be: of one of these formats (none: of any), of this precision, certified."""
+
+    formats: tuple[str, ...] = ()
+    precision: str | None = None
+    certified: bool = False
+
+    def condition(self) -> tuple[str, list[str]]:
+        """SQL on the columns of `kinds`, and its parameters."""
+        terms, values = ["TRUE"], list(self.formats)
+        if self.formats:
+            terms.append(f"format IN ({', '.join('?' * len(self.formats))})")
+        if self.precision is not None:
+            terms.append("precision = ?")
+            values.append(self.precision)
+        if self.certified:
+            terms.append("state = 'certified'")
+        return " AND ".join(terms), values
+
+
+class ArtifactRow(NamedTuple):
+    """An artifact that was found; sizes in bytes, `download_size` is all that it needs."""
+
+    format: str
+    precision: str
+    path: str
+    digest: str
+    size: int
+    download_size: int
+    state: str
+
+
+class Match(NamedTuple):
+    """A model, and the newest of its summarised releases that has artifacts of a kind: these."""
+
+    model: ModelListing
+    version: str
+    manifest: str
+    artifacts: tuple[ArtifactRow, ...]
+
+
+class SearchIndex:
+    """What the index files of a registry say, as it is when this is made, and again at each `refresh`."""
+
+    def __init__(self, remote: DirectoryRegistry) -> None:
+        self._remote = remote
+        self._file = remote.root / FILE
+        self._database: sqlite3.Connection | None = None
+        self._openings = 0
+        self.refresh()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def refresh(self) -> None:
+        """Bring the index up to date with the index files. HostError where these cannot be listed."""
+        if not self._is_current():
+            self._try(self._updated_file, self._updated_copy, self._new_file, self._new_in_memory)
+
+    def _is_current(self) -> bool:
+        """Whether the open database is up to date. Costs one stat for each directory."""
+        with suppress(*FAILURES):
+            return self._database is not None and not db.stale(self._database, self._remote.root)
+        return False
+
+    @property
+    def revision(self) -> Revision:
+        """While it is the same, so are `models` and `damages`."""
+        return self._openings, self._answer(lambda database: _single(database, "PRAGMA data_version"))
+
+    def models(self, pattern: str = "*") -> list[ModelListing]:
+        """The models whose name fits a shell pattern, by name; damaged ones are in `damages` instead."""
+        return self._answer(lambda database: _models(database, pattern))
+
+    def matches(self, kind: ArtifactKind, pattern: str = "*") -> list[Match]:
+        """The models that have artifacts of a kind, by name.
+
+        An index file summarises a model's newest four releases and the holders of its channels: these are looked at,
+        but for pre-releases and versions that are yanked or gone.
+        """
+        return self._answer(lambda database: _matches(database, kind, pattern))
+
+    def query(
+        self,
+        expression: "Expression | None",
+        pattern: str,
+        take: Callable[[Iterator[dict[str, Any]]], Answer],
+        report: Callable[[str], None] = lambda step: None,
+        limit: int | None = None,
+        profiled: bool = False,
+    ) -> tuple[Answer, list[str]]:
+        """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
+
+        The profile is None unless the expression asks for it, or `profiled`: for that every manifest is read.
+        With a `limit` it gets no more of them, and memory does not grow with the others.
+
+        Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
+        `report` is told what takes long: the reading of manifests that were not read before.
+        """
+        from onnxreg.registry.search import candidate_table
+
+        with_profiles = profiled or (expression is not None and "profile" in expression.fields())
+
+        def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
+            damages = candidate_table.fill(database, self._remote, pattern, report, with_profiles)
+            with candidate_table.bounded(database):
+                found = take(candidate_table.matching(database, expression, pattern, limit, with_profiles))
+            return found, _damages(database, pattern) + damages
+
+        return self._answer(ask)
+
+    def holders(self, manifest: Digest) -> list[Ref]:
+        """Every version, in any model, that has this manifest."""
+        sql = (
+            "SELECT name, version FROM present JOIN models ON id = model WHERE manifest = ? "
+            "ORDER BY name, version"
+        )
+        return self._answer(lambda database: [Ref(*row) for row in database.execute(sql, (str(manifest),))])
+
+    def damages(self, pattern: str = "*") -> list[str]:
+        """What is wrong with the models that cannot be listed; each message names its model."""
+        return self._answer(lambda database: _damages(database, pattern))
+
+    def _answer(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Ask; where the file turns out to be damaged, once more after it was made anew."""
+        if self._database is None:
+            self.refresh()
+        assert self._database is not None
+        try:
+            return ask(self._database)
+        except (sqlite3.Error, ValueError, TypeError):
+            self._try(self._new_file, self._new_in_memory)
+        return ask(self._database)
+
+    def _try(self, *ways: Callable[[], sqlite3.Connection]) -> None:
+        """Take the first database that can be had; what stands in the way of the last is raised."""
+        self.close()
+        self._openings += 1
+        for way in ways[:-1]:
+            with suppress(*FAILURES):
+                self._database = way()
+                return
+        self._database = ways[-1]()
+
+    def _updated_file(self) -> sqlite3.Connection:
+        with _opened(self._connect()) as database:
+            db.update(database, self._remote, self._file)
+        return database
+
+    def _updated_copy(self) -> sqlite3.Connection:
+        """In memory; the file stays as it is. The lock on it is taken first, since `backup` would wait for ever."""
+        with _opened(_connect(":memory:")) as copy:
+            with _opened(self._connect(), keep=False) as database:
+                database.execute("BEGIN")
+                database.execute("SELECT 1 FROM meta").fetchone()
+                database.backup(copy)
+            db.update(copy, self._remote, None)
+        return copy
+
+    def _new_file(self) -> sqlite3.Connection:
+        """Made aside and given its name when it is whole; the journal of the one before must not be applied to it."""
+        with self._remote.staging() as directory:
+            aside = directory / "search.sqlite"
+            with _opened(_connect(aside), keep=False) as database:
+                db.create(database, self._remote.registry_id)
+                db.update(database, self._remote, aside)
+            for beside in self._files()[1:]:
+                beside.unlink(missing_ok=True)
+            aside.replace(self._file)
+        return self._connect()
+
+    def _new_in_memory(self) -> sqlite3.Connection:
+        with _opened(_connect(":memory:")) as database:
+            db.create(database, self._remote.registry_id)
+            db.update(database, self._remote, None)
+        return database
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file. sqlite3.Error where there is none, or not ours."""
+        if self._file.parent.is_symlink() or any(_is_special(path) for path in self._files()):
+            raise sqlite3.DatabaseError("it is a link or a pipe, where a stranger may have put it")
+        with _opened(_connect(f"{self._file.absolute().as_uri()}?mode=rw")) as database:
+            if not db.is_ours(database, self._remote.registry_id):
+                raise sqlite3.DatabaseError("it is of another build or of another registry")
+        return database
+
+    def _files(self) -> list[Path]:
+        """The file, and what SQLite may keep beside it."""
+        return [self._file.with_name(self._file.name + suffix) for suffix in ("", "-journal", "-wal", "-shm")]
+
+
+def _is_special(path: Path) -> bool:
+    """Whether something else than a file is there: a link leads elsewhere, a pipe never ends."""
+    return os.path.lexists(path) and (path.is_symlink() or not path.is_file())
+
+
+@contextmanager
+def _opened(database: sqlite3.Connection, keep: bool = True) -> Iterator[sqlite3.Connection]:
+    """Close the database when something fails, or at the end too."""
+    try:
+        yield database
+    except BaseException:
+        database.close()
+        raise
+    if not keep:
+        database.close()
+
+
+def _connect(database: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(database, timeout=PATIENCE, isolation_level=None, uri=True)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _single(database: sqlite3.Connection, sql: str) -> int:
+    return int(database.execute(sql).fetchone()[0])
+
+
+def _model(name: str, newest: str | None, versions: int, channels: str) -> ModelListing:
+    return ModelListing(name, newest, versions, json.loads(channels))
+
+
+def _models(database: sqlite3.Connection, pattern: str) -> list[ModelListing]:
+    rows = database.execute(
+        "SELECT name, newest, versions, channels FROM models WHERE damage IS NULL ORDER BY name"
+    )
+    return [_model(*row) for row in rows if pattern == "*" or fnmatchcase(row[0], pattern)]
+
+
+def _damages(database: sqlite3.Connection, pattern: str) -> list[str]:
+    rows = database.execute("SELECT name, damage FROM models WHERE damage IS NOT NULL ORDER BY name")
+    return [str(damage) for name, damage in rows if fnmatchcase(name, pattern)]
+
+
+def _matches(database: sqlite3.Connection, kind: ArtifactKind, pattern: str) -> list[Match]:
+    condition, values = kind.condition()
+    rows = database.execute(
+        f"""WITH wanted AS (SELECT id FROM kinds WHERE {condition})
+            SELECT name, position, newest, versions, channels, version, manifest,
+                   format, precision, path, digest, size, download_size, state
+            FROM (SELECT model, min(rank) AS rank FROM artifacts WHERE kind IN wanted AND rank >= 0 GROUP BY model)
+                 CROSS JOIN models ON models.id = model CROSS JOIN summaries USING (model, rank)
+                 CROSS JOIN artifacts USING (model, rank) CROSS JOIN kinds ON kinds.id = kind
+            WHERE kind IN wanted""",
+        values,
+    )
+    fitting = sorted(row for row in rows if pattern == "*" or fnmatchcase(row[0], pattern))
+    found = []
+    for name, group in groupby(fitting, key=itemgetter(0)):
+        (_, _, newest, versions, channels, version, manifest, *_), *_ = parts = list(group)
+        model = _model(name, newest, versions, channels)
+        found.append(Match(model, version, manifest, tuple(ArtifactRow._make(row[7:]) for row in parts)))
+    return found

@@ -1,0 +1,102 @@
+"""Candidates as one table in a file, a row for each artifact: for engines that query more than one machine can hold.
+
+The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, where lists and recalls
+are JSON in their cells.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onnxreg.registry.support.atomic_file import check_outfile, outfile
+from onnxreg.schema.core.errors import InputError, missing_extra
+from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
+
+Row = dict[str, Any]
+ROWS = 10_000
+"""Rows that are in memory at a time; of a Parquet file, a row group."""
+
+
+def check_file(target: Path) -> None:
+    """InputError where no table can be written there; HostError where the library for it is missing."""
+    if target.suffix not in WRITERS:
+        raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
+    check_outfile(target)
+    if target.suffix == ".parquet":
+        _pyarrow()
+
+
+def write(target: Path, rows: Iterator[Row]) -> int:
+    """Write the table; it is there when it is whole, in the place of an earlier one. Returns the number of rows."""
+    counted = _Counted(rows)
+    with outfile(target) as file:
+        WRITERS[target.suffix](file, counted)
+    return counted.count
+
+
+class _Counted:
+    """An iterator that knows how much it gave."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+def _jsonl(file: BinaryIO, rows: Iterable[Row]) -> None:
+    file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def _csv(file: BinaryIO, rows: Iterable[Row]) -> None:
+    text = TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.DictWriter(text, list(FIELDS))
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    text.detach()
+
+
+def _cell(value: Any) -> Any:
+    plain = isinstance(value, str | int | float | None) and not isinstance(value, bool)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
+    arrow, parquet = _pyarrow()
+    types = {
+        **dict.fromkeys((FieldKind.TEXT, FieldKind.VERSION), arrow.string()),
+        **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT), arrow.int64()),
+        FieldKind.SHARE: arrow.float64(),
+        FieldKind.FLAG: arrow.bool_(),
+        FieldKind.LIST: arrow.list_(arrow.string()),
+    }
+    columns = {name: types[kind] for name, kind in FIELDS.items()}
+    columns["recall"] = arrow.map_(arrow.string(), arrow.float64())
+    schema, rest = arrow.schema(columns), iter(rows)
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while group := list(islice(rest, ROWS)):
+            entries = [{**row, "recall": list(row["recall"].items())} for row in group]
+            writer.write_table(arrow.Table.from_pylist(entries, schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise missing_extra("pyarrow", "parquet", "writing a Parquet file") from error
+    return pyarrow, pyarrow.parquet
+
+
+WRITERS: dict[str, Callable[[BinaryIO, Iterable[Row]], None]] = {
+    ".parquet": _parquet,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+}

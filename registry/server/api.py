@@ -1,0 +1,142 @@
+"""The questions: which models, which versions, which artifact. The same documents as `reg ls` and `reg resolve --json`."""
+
+import asyncio
+import re
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onnxreg.registry.log import lookup
+from onnxreg.registry.search import listing
+from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.server.answer_cache import AnswerCache
+from onnxreg.registry.server.http.responses import JSON, HttpError, encode, of_bytes
+from onnxreg.registry.server.search_worker import SearchWorker
+from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.worker_pool import WorkerPool
+from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.trust.read_trust_file import trust_digest
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.core.ref import check_name
+from onnxreg.schema.query.request import ResolveRequest
+
+ANSWERS = 32 * 2**20
+"""Bytes of answers that are kept: those of some 20,000 questions."""
+LISTS = 4 * 2**20
+"""Bytes of lists of models that are kept."""
+RESOLVERS = 4
+"""Threads that answer `resolve`."""
+PAGE = 1000
+"""How many models are listed at a time."""
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+
+class Api:
+    """The questions about one registry.
+
+    An answer to `resolve` follows from the request, the model's index file, the log of policies and the operator's trust file, so it is
+    kept by these.
+    """
+
+    def __init__(self, place: ServedRegistry, settings: Settings, limits: Limits) -> None:
+        self._place = place
+        self._settings = settings
+        self._limits = limits
+        self._answers = AnswerCache(place, ANSWERS)
+        self._finder = SearchWorker(place, LISTS, limits)
+        self._crew = WorkerPool("resolve", RESOLVERS, limits.waiting, limits.steps)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name}", self.model),
+            Route("/v1/models/{org}/{name}", self.model),
+            Route("/v1/resolve", self.resolve, methods=["POST"]),
+        ]
+
+    async def models(self, request: HttpRequest) -> Response:
+        after = request.query_params.get("after", "")
+        limit = _limit(request.query_params.get("limit", str(PAGE)))
+        answer = await self._finder.kept((after, limit), lambda search: _list(search, after, limit))
+        return of_bytes(request, answer, JSON, "no-cache")
+
+    async def model(self, request: HttpRequest) -> Response:
+        name = check_name(request.scope["path"].removeprefix("/v1/models/"))
+
+        def versions(index: IndexFile | None) -> bytes:
+            state = self._place.state_of(name, index)
+            return encode(listing.versions_json(state, lookup.all_versions(self._place, state)))
+
+        return of_bytes(request, await self._answers.answer(name, name, versions), JSON, "no-cache")
+
+    async def resolve(self, request: HttpRequest) -> Response:
+        base = self._base(request)
+        body = await read_body(request, self._limits)
+        rules = f"{base} {self._place.policy_token()} {trust_digest()} "
+        key = sha256(rules.encode() + body).digest()
+        answer = self._answers.get(key) or await self._crew.run(partial(self._resolve, base, body, key))
+        return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
+
+    def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:
+        asked = ResolveRequest.decode(body)
+        try:
+            resolution, token = self._place.resolve(asked)
+        except IntegrityError as error:
+            if asked.ref.tag is not None and asked.ref.digest is not None:
+                raise ConflictError(error.message, error.hint) from error
+            raise
+        document = resolution.to_json()
+        for file in document["files"]:
+            file["url"] = base + file["url"]
+        answer = encode(document)
+        self._answers.put(key, asked.ref.name, token, answer)
+        return answer
+
+    def _base(self, request: HttpRequest) -> str:
+        """How clients reach the server: as the operator says, else as this one did."""
+        if self._settings.url is not None:
+            return self._settings.url
+        host = request.headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            raise HttpError(400, "the Host header is missing or malformed", "name the server as the URL does")
+        return f"{request.scope['scheme']}://{host}"
+
+
+def _list(search: SearchIndex, after: str, limit: int) -> bytes:
+    """A page of models, where the next begins, and how many more are damaged."""
+    rest = [model for model in search.models() if model.name > after]
+    value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
+    if len(rest) > limit:
+        value["next"] = rest[limit - 1].name
+    if damaged := len(search.damages()):
+        value["damaged"] = damaged
+    return encode(value)
+
+
+def _limit(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= PAGE:
+        raise InputError(f"limit is {text[:40]!r}", f"a whole number from 1 to {PAGE}")
+    return int(text)
+
+
+async def read_body(request: HttpRequest, limits: Limits) -> bytes:
+    """The body of a request, within the limits of size and time."""
+    body = bytearray()
+    refused = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
+    if int(request.headers.get("content-length", "0")) > limits.body:
+        raise refused
+    try:
+        async with asyncio.timeout(limits.asking):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise refused
+    except TimeoutError:
+        slow = f"the body did not arrive within {limits.asking:g} seconds"
+        raise HttpError(408, slow, headers={"Connection": "close"}) from None
+    return bytes(body)

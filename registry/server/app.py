@@ -1,0 +1,101 @@
+"""The application: all routes over one registry, behind what guards and observes them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from onnxreg.registry.server import openapi
+from onnxreg.registry.server.api import Api
+from onnxreg.registry.server.auth import TokenGuard
+from onnxreg.registry.server.http import responses
+from onnxreg.registry.server.http.tree_routes import TreeRoutes
+from onnxreg.registry.server.metrics import MEDIA_TYPE, Metrics
+from onnxreg.registry.server.observability import Log, RequestObserver
+from onnxreg.registry.server.pages.pages import Pages
+from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.schema.core.errors import RegError
+
+ASKED = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range")
+TOLD = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag")
+"""Headers that scripts of other web sites may send and read."""
+
+
+def application(
+    place: ServedRegistry,
+    settings: Settings | None = None,
+    limits: Limits | None = None,
+    log: Log | None = None,
+) -> ASGIApp:
+    """The registry as an ASGI application. `log` takes a line for each request."""
+    settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
+    pages = Pages(place, settings, limits)
+    app: ASGIApp = _router(routes(place, settings, limits, metrics, pages), pages)
+    if settings.token is not None:
+        app = TokenGuard(app, settings.token)
+    if settings.origins:
+        app = CORSMiddleware(
+            app, settings.origins, ("GET", "HEAD", "POST"), ASKED, expose_headers=TOLD, max_age=86_400
+        )
+    return RequestObserver(app, metrics, log)
+
+
+def routes(
+    place: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages | None = None
+) -> list[BaseRoute]:
+    """Every route of the server."""
+
+    async def healthz(request: Request) -> Response:
+        """Whether the registry can still be read: its disk may be gone."""
+        place.read_identity()
+        return Response(b'{"status": "ok"}\n', 200, {"Cache-Control": "no-store"}, responses.JSON)
+
+    async def counters(request: Request) -> Response:
+        return Response(metrics.text(), 200, {"Cache-Control": "no-store", "Content-Type": MEDIA_TYPE})
+
+    document = openapi.document(settings.token is not None)
+
+    async def description(request: Request) -> Response:
+        return responses.of_json(request, document)
+
+    own = [
+        Route("/healthz", healthz),
+        Route("/metrics", counters),
+        Route("/openapi.json", description),
+    ]
+    return [
+        *TreeRoutes(place, shared=settings.token is None).routes(),
+        *Api(place, settings, limits).routes(),
+        *(pages or Pages(place, settings, limits)).routes(),
+        *own,
+    ]
+
+
+def _router(found: Sequence[BaseRoute], pages: Pages) -> Starlette:
+    async def refused(request: Request, error: Exception) -> Response:
+        """A browser that asks for what has no route gets a page."""
+        assert isinstance(error, HTTPException)
+        unrouted = error.status_code == 404 and not isinstance(error, responses.HttpError)
+        if unrouted and responses.HTML in request.headers.get("accept", ""):
+            return pages.nothing_there(request)
+        return responses.of_http_error(request, error)
+
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(None, 499)
+
+    handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
+        RegError: responses.of_error,
+        HTTPException: refused,
+        ClientDisconnect: gone,
+        Exception: responses.of_bug,
+    }
+    app = Starlette(routes=found, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app

@@ -1,0 +1,187 @@
+"""Answers: JSON, something small that stays, a blob piece by piece, and what went wrong."""
+
+import json
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, BinaryIO
+
+from anyio.to_thread import run_sync
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from onnxreg.registry.server.http.conditions import RangeDecision, decide
+from onnxreg.schema.core.errors import RegError
+
+PIECE = 1024 * 1024
+"""Bytes of a file that are sent at a time, at first."""
+LARGE = 8 * PIECE
+"""So many where the client takes a piece within `QUICK` seconds."""
+QUICK = 1.0
+ZERO_COPY = "http.response.zerocopysend"
+"""The ASGI extension by which a server sends from a file itself."""
+JSON = "application/json"
+HTML = "text/html"
+WHOLE = frozenset({JSON, HTML})
+"""Documents that are given whole: half of one is none."""
+STATUS = {
+    "input": 400,
+    "not-found": 404,
+    "integrity": 500,
+    "conflict": 409,
+    "gate": 409,
+    "remote": 502,
+    "environment": 503,
+}
+"""What each family of errors is in HTTP; the others cannot happen to a reader and are 500."""
+
+
+class HttpError(HTTPException):
+    """A request that is refused for what it is as HTTP."""
+
+    def __init__(
+        self, status: int, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.hint = hint
+
+
+def encode(value: Any) -> bytes:
+    """A JSON document."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def error_body(family: str, message: str, hint: str = "") -> bytes:
+    """`{"error": {"family", "message", "hint"}}`, as `reg --json` says it on stderr."""
+    return encode({"error": {"family": family, "message": message, "hint": hint}})
+
+
+def of_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that failed as it may."""
+    assert isinstance(error, RegError)
+    body = error_body(error.family, error.message, error.hint)
+    return Response(body, STATUS.get(error.family, 500), {"Cache-Control": "no-store"}, JSON)
+
+
+def of_http_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that HTTP forbids; the router's own 404 and 405 come here too."""
+    assert isinstance(error, HTTPException)
+    family = {404: "not-found", 500: "internal", 503: "environment"}.get(error.status_code, "input")
+    message, hint = error.detail, getattr(error, "hint", "")
+    if not isinstance(error, HttpError):
+        message = f"{request.method} {request.scope['path'][:200]}: {error.detail.lower()}"
+        hint = "GET /openapi.json says what there is"
+    headers = {"Cache-Control": "no-store", **(error.headers or {})}
+    return Response(error_body(family, message, hint), error.status_code, headers, JSON)
+
+
+def of_bug(request: Request, error: Exception) -> Response:
+    """The answer where this program is wrong; its traceback goes to the log."""
+    return Response(
+        error_body("internal", "internal error", "the server's log has the cause"), 500, None, JSON
+    )
+
+
+def of_json(request: Request, value: Any) -> Response:
+    """A document, which a client may ask for again by its entity tag."""
+    return of_bytes(request, encode(value), JSON, "no-cache")
+
+
+def of_bytes(
+    request: Request, data: bytes, media_type: str, caching: str, tag: str | None = None
+) -> Response:
+    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known."""
+    quoted = f'"{tag or sha256(data).hexdigest()}"'
+    outcome = _decide(request, quoted, len(data), parts=media_type not in WHOLE)
+    headers = _headers(outcome, quoted, len(data), caching, parts=media_type not in WHOLE)
+    body = data[outcome.start : outcome.stop]
+    return _refusal(outcome, headers) or Response(body, outcome.status, headers, media_type)
+
+
+def of_file(request: Request, file: BinaryIO, size: int, tag: str, caching: str) -> Response:
+    """A file, or its part, or the status, that the request asks for. Closes the file in the end."""
+    outcome = _decide(request, f'"{tag}"', size)
+    headers = _headers(outcome, f'"{tag}"', size, caching)
+    refusal = _refusal(outcome, headers)
+    if refusal is not None:
+        file.close()
+        return refusal
+    return FileAnswer(file, outcome, headers)
+
+
+def _decide(request: Request, tag: str, size: int, parts: bool = True) -> RangeDecision:
+    wanted: dict[str, str] = {}
+    for name, value in request.headers.items():
+        if parts or name != "range":
+            wanted[name] = f"{wanted[name]}, {value}" if name in wanted else value
+    return decide(request.method, wanted, tag, size)
+
+
+def _headers(outcome: RangeDecision, tag: str, size: int, caching: str, parts: bool = True) -> dict[str, str]:
+    headers = {"ETag": tag, "Cache-Control": caching, **({"Accept-Ranges": "bytes"} if parts else {})}
+    if outcome.status == 206:
+        headers["Content-Range"] = f"bytes {outcome.start}-{outcome.stop - 1}/{size}"
+    elif outcome.status == 416:
+        headers["Content-Range"] = f"bytes */{size}"
+    return headers
+
+
+def _refusal(outcome: RangeDecision, headers: dict[str, str]) -> Response | None:
+    """The answer without content, where it is one."""
+    if outcome.status == 304:
+        return Response(None, 304, headers)
+    if outcome.status in (412, 416):
+        what = "the condition does not hold" if outcome.status == 412 else "there is no such range"
+        return Response(
+            error_body("input", what), outcome.status, {**headers, "Cache-Control": "no-store"}, JSON
+        )
+    return None
+
+
+class FileAnswer(Response):
+    """Part of an open file, sent by the server itself where it can, else read piece by piece in a thread."""
+
+    media_type = "application/octet-stream"
+
+    def __init__(self, file: BinaryIO, outcome: RangeDecision, headers: dict[str, str]) -> None:
+        length = {"Content-Length": str(outcome.stop - outcome.start)}
+        super().__init__(None, outcome.status, {**headers, **length})
+        self._file = file
+        self._start = outcome.start
+        self._stop = outcome.stop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            if scope["method"] == "HEAD" or self._start == self._stop:
+                await send({"type": "http.response.body"})
+            elif ZERO_COPY in scope.get("extensions", {}):
+                await self._send_zero_copy(send)
+            else:
+                await self._send_read(send)
+
+    async def _send_zero_copy(self, send: Send) -> None:
+        """Pieces grow while the client takes them quickly: the fewer there are, the less each byte costs."""
+        start, count = self._start, PIECE
+        while start < self._stop:
+            began, count = time.monotonic(), min(count, self._stop - start)
+            more = start + count < self._stop
+            await send(
+                {"type": ZERO_COPY, "file": self._file, "offset": start, "count": count, "more_body": more}
+            )
+            start += count
+            count = min(2 * count, LARGE) if time.monotonic() - began < QUICK else PIECE
+
+    async def _send_read(self, send: Send) -> None:
+        self._file.seek(self._start)
+        left = self._stop - self._start
+        while left:
+            data = await run_sync(self._file.read, min(PIECE, left))
+            if not data:
+                raise OSError("a file became shorter while it was sent")
+            left -= len(data)
+            await send({"type": "http.response.body", "body": data, "more_body": left > 0})

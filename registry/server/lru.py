@@ -1,0 +1,36 @@
+"""What was used lately, within a bound on its weight."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class LruCache(Generic[Key, Value]):
+    """Forgets what was not asked for the longest once all of it weighs more than `bound`. Safe in threads."""
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._weight = 0
+        self._items: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Key) -> Value | None:
+        with self._lock:
+            found = self._items.get(key)
+            if found is None:
+                return None
+            self._items.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Key, value: Value, weight: int) -> None:
+        """Remember a value; one that alone weighs more than the bound is not kept."""
+        with self._lock:
+            self._weight += weight - self._items.pop(key, (value, 0))[1]
+            self._items[key] = value, weight
+            while self._weight > self._bound:
+                _, (_, freed) = self._items.popitem(last=False)
+                self._weight -= freed

@@ -1,0 +1,236 @@
+"""The pages for people: models, one model, one version, and two versions side by side. No script, nothing from elsewhere.
+
+A page follows from the index files of the models on it and from what the URL asks, so rendered pages are kept by both; an
+entity tag is the digest of the page. A question is put to a search index of the pages' own, so that apps never wait for it.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.server.answer_cache import AnswerCache
+from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
+from onnxreg.registry.server.http.tree_routes import FOREVER
+from onnxreg.registry.server.pages import views
+from onnxreg.registry.server.pages.rendering import Rendering
+from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
+from onnxreg.registry.server.search_worker import SearchWorker
+from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.blobs import steady
+from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.core.ref import Ref, check_name
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.tokens import ExpressionError
+
+KEPT = 16 * 2**20
+"""Bytes of rendered pages about models that are kept, and of those about all models."""
+MODELS, VERSIONS, LINES, MATCHES = 100, 50, 50, 200
+"""How many of each a page shows."""
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+Make = Callable[[Request], Awaitable[bytes]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Pages:
+    """The pages of one registry."""
+
+    def __init__(self, place: ServedRegistry, settings: Settings, limits: Limits) -> None:
+        self._place = place
+        self._rendering = Rendering(urlsplit(settings.url or "").path, place.registry_id)
+        self._finder = SearchWorker(place, KEPT, limits)
+        self._kept = AnswerCache(place, KEPT)
+        self._forever = f"{'public' if settings.token is None else 'private'}, {FOREVER}"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self._answered(self._models)),
+            Route("/models/{name}:{tag}", self._answered(self._version)),
+            Route("/models/{org}/{name}:{tag}", self._answered(self._version)),
+            Route("/models/{name}", self._answered(self._model)),
+            Route("/models/{org}/{name}", self._answered(self._model)),
+            Route("/diff", self._answered(self._diff)),
+            Route("/static/{file}", self._static),
+        ]
+
+    def _answered(self, make: Make) -> Endpoint:
+        """An endpoint whose errors are pages too."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                html = await make(request)
+            except RegError as error:
+                return self.of_error(error)
+            return _guarded(of_bytes(request, html, HTML, "no-cache"))
+
+        return endpoint
+
+    def of_error(self, error: RegError) -> Response:
+        """What went wrong, as a page; a question that cannot be read is shown where it was asked."""
+        if isinstance(error, MisreadError):
+            html = self._rendering.page("search.html", asked=error.asked, error=error, instead=error.instead)
+        else:
+            near = error.near if isinstance(error, UnknownModelError) else ()
+            html = self._rendering.page("error.html", error=error, near=near)
+        status = STATUS.get(error.family, 500)
+        return _guarded(Response(html, status, {"Cache-Control": "no-store"}, HTML))
+
+    def nothing_there(self, request: Request) -> Response:
+        """The answer to a browser that asks for what has no route."""
+        return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
+
+    async def _static(self, request: Request) -> Response:
+        found = self._rendering.static.get(request.path_params["file"])
+        if found is None:
+            raise HttpError(404, "there is no such file", "the pages name those that there are")
+        return of_bytes(request, found[0], found[1], self._forever)
+
+    async def _models(self, request: Request) -> bytes:
+        asked = request.query_params.get("q", "").strip()
+        if asked:
+            return await self._search(asked)
+        after = request.query_params.get("after", "")
+        return await self._finder.kept(after, lambda search: self._models_page(search, after))
+
+    def _models_page(self, search: SearchIndex, after: str) -> bytes:
+        found = search.models()
+        rest = [model for model in found if model.name > after]
+        return self._rendering.page(
+            "models.html",
+            after=after,
+            count=len(found),
+            models=rest[:MODELS],
+            more=rest[MODELS - 1].name if len(rest) > MODELS else None,
+            damages=search.damages(),
+        )
+
+    async def _search(self, asked: str) -> bytes:
+        try:
+            expression = parser.parse(asked)
+        except ExpressionError as error:
+            raise MisreadError(asked, error) from error
+
+        return await self._finder.ask(lambda search: self._search_page(search, asked, expression))
+
+    def _search_page(self, search: SearchIndex, asked: str, expression: parser.Expression) -> bytes:
+        found, damages = search.query(expression, "*", list, limit=MATCHES + 1)
+        return self._rendering.page(
+            "search.html",
+            asked=asked,
+            error=None,
+            matches=found[:MATCHES],
+            more=len(found) > MATCHES,
+            damages=damages,
+        )
+
+    async def _model(self, request: Request) -> bytes:
+        name = check_name(request.scope["path"].removeprefix("/models/"))
+        older, before = request.query_params.get("older"), _line(request)
+        start = None if older is None else Version.parse(older)
+
+        def make(index: IndexFile | None) -> bytes:
+            return self._model_page(ModelSnapshot(self._place, name, index), start, before)
+
+        return await self._kept.answer((name, start, before), name, make)
+
+    def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
+        newest = model.state.newest_release()
+        rest = [version for version in model.order if start is None or version < start]
+        lines = model.sound.before(before, LINES) if model.sound else []
+        return self._rendering.page(
+            "model.html",
+            model=model,
+            name=model.state.name,
+            newest=model.rows([newest])[0] if newest else None,
+            manifest=model.manifest(model.entries[newest]) if newest else None,
+            channels=views.channel_rows(model.state, model.sound),
+            rows=model.rows(rest[:VERSIONS]),
+            older=rest[VERSIONS - 1] if len(rest) > VERSIONS else None,
+            log=list(views.log_rows(lines, model.entries)),
+            earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
+            first=start is None and before is None,
+        )
+
+    async def _version(self, request: Request) -> bytes:
+        ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
+
+        def make(index: IndexFile | None) -> bytes:
+            model = ModelSnapshot(self._place, ref.name, index)
+            row = model.find(ref)
+            return self._rendering.page(
+                "version.html",
+                name=ref.name,
+                row=row,
+                manifest=model.manifest(row.entry),
+                previous=model.before(row.version),
+            )
+
+        return await self._kept.answer(ref, ref.name, make)
+
+    async def _diff(self, request: Request) -> bytes:
+        old, new = (request.query_params.get(side, "") for side in ("old", "new"))
+        if not (old and new):
+            raise InputError("Two versions are compared", "choose them on the page of a model")
+        return await run_sync(self._diff_page, Ref.parse(old), Ref.parse(new))
+
+    def _diff_page(self, old: Ref, new: Ref) -> bytes:
+        """Both models are read by index files that are steady, the outer one's being part of the inner one's key."""
+
+        def outer(model: ModelSnapshot) -> bytes:
+            def inner(index: IndexFile | None) -> bytes:
+                sides = [_side(model, old), _side(ModelSnapshot(self._place, new.name, index), new)]
+                found = diff(sides[0].manifest, sides[1].manifest)
+                return self._rendering.page(
+                    "diff.html", found=views.ComparisonView(sides[0], sides[1], found)
+                )
+
+            return self._kept.answer_here((old, new, model.token), new.name, inner)
+
+        return steady(self._place, old.name, lambda index: outer(ModelSnapshot(self._place, old.name, index)))
+
+
+class MisreadError(InputError):
+    """A question that is no expression. `instead`: one that may have been meant, where it is a mere word."""
+
+    def __init__(self, asked: str, error: ExpressionError) -> None:
+        super().__init__(error.message, error.hint)
+        self.drawing = error.drawing
+        self.asked = asked
+        self.instead = f"name ~ '*{asked.lower()}*'" if _WORD.fullmatch(asked) else None
+
+
+def _side(model: ModelSnapshot, ref: Ref) -> views.VersionView:
+    row = model.find(ref)
+    manifest = model.manifest(row.entry)
+    if manifest is None:
+        raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
+    return views.VersionView(Ref(ref.name, str(row.version)), manifest, row)
+
+
+def _line(request: Request) -> int | None:
+    """The line of the log that the URL wants to see what is before of."""
+    text = request.query_params.get("before")
+    if text is not None and not re.fullmatch(r"[0-9]{1,15}", text):
+        raise InputError(f"before is {text[:40]!r}", "the number of a line of the log")
+    return None if text is None else int(text)
+
+
+def _guarded(response: Response) -> Response:
+    """The answer, with what a browser may do with it: show it, with our style."""
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response

@@ -1,0 +1,110 @@
+"""HTML from templates, and the few files that the pages themselves need.
+
+Everything that is put into a page is escaped, and characters that do not print are spelt out: names, reasons and whole
+manifests come from strangers. A static file is called by the digest of its bytes, so caches may keep it for ever.
+"""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from onnxreg.registry.server.pages import views
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.numbers import size
+
+HERE = Path(__file__).parent
+MEDIA_TYPES = {".css": "text/css", ".svg": "image/svg+xml"}
+LONGEST = 2000
+"""Characters of a JSON value that are shown."""
+
+
+class Rendering:
+    """The templates, for a server that its clients reach below the path `root`."""
+
+    def __init__(self, root: str, registry: str) -> None:
+        found = {path: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
+        named = {
+            path: f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}" for path, data in found.items()
+        }
+        self.static = {named[path]: (data, MEDIA_TYPES[path.suffix]) for path, data in found.items()}
+        self._root = root
+        self._environment = environment()
+        self._environment.globals |= {
+            "root": root,
+            "registry": registry,
+            "static": {path.name: f"{root}/static/{name}" for path, name in named.items()},
+            "model_url": self.model_url,
+            "version_url": self.version_url,
+            "blob_url": lambda digest: f"{root}/{blob_path(digest)}",
+            "diff_url": lambda old, new: f"{root}/diff?{urlencode({'old': str(old), 'new': str(new)})}",
+            "query_url": lambda expression: f"{root}/?{urlencode({'q': expression})}",
+            "all_files": views.all_files,
+        }
+
+    def model_url(self, name: str) -> str:
+        return f"{self._root}/models/{quote(name)}"
+
+    def version_url(self, name: str, version: object) -> str:
+        return f"{self.model_url(name)}:{quote(str(version), safe='+')}"
+
+    def page(self, template: str, **values: Any) -> bytes:
+        """A page from a template and the values that it speaks of."""
+        return self._environment.get_template(template).render(values).encode()
+
+
+def environment() -> Environment:
+    """The templates with the filters that all of them may use."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
+    made.filters |= {
+        "size": size,
+        "json": shown_json,
+        "moment": moment,
+        "share": share,
+        "sentence": sentence,
+    }
+    made.globals |= {"recalls": views.recalls, "reasons": views.reasons}
+    return made
+
+
+def printable(value: Any) -> Any:
+    """A text in which characters that do not print, such as those that turn the direction of writing, are spelt out."""
+    if isinstance(value, Digest):
+        return str(value)
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
+
+
+def moment(time: str) -> str:
+    """`2026-01-02 03:04 UTC`, of the time of an event."""
+    return f"{time[:10]} {time[11:16]} UTC"
+
+
+def share(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def sentence(text: str) -> str:
+    """A message as a sentence: with a capital and a full stop."""
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
+
+
+def shown_json(value: Any) -> str:
+    """A JSON value for people: a text as it is, anything else indented; the end of a long one is left out."""
+    text = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
+    )
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

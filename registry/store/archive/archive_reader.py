@@ -1,0 +1,186 @@
+"""A registry in one file, for reading: the tree of any registry as the entries of a zip that compresses nothing.
+
+archive.json                   which versions' files it carries
+registry.json                  the id of the registry that it was made from; it is a mirror of that
+policy.jsonl                   verbatim, where there is one
+index/<name>.jsonl             verbatim: the history is whole
+blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
+trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxreg.registry.store.archive.stored_zip import AGAIN, is_zip, open_entry, read_directory
+from onnxreg.registry.store.identity import UPGRADE
+from onnxreg.registry.store.layout import BlobKey, index_path, model_of
+from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.registry.store.protocol import MAX_DOCUMENT, MissingBlobError
+from onnxreg.registry.store.read_only import ReadOnlyStore
+from onnxreg.registry.support.disk import host_errors, refuse_directory
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import POLICY_LOG, check_name
+from onnxreg.schema.core.version import Version
+
+SUFFIX = ".onnxreg"
+SUFFIXES = (SUFFIX, ".zip")
+"""Of what is meant to be an archive, whatever is in it."""
+ABOUT, IDENTITY, TRUST = "archive.json", "registry.json", "trust.toml"
+POLICIES = index_path(POLICY_LOG)
+FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
+
+Carried = Mapping[str, frozenset[Version]]
+"""The versions, by model, whose files an archive has."""
+
+
+def is_part(name: str) -> bool:
+    """Whether an archive may have an entry of this name."""
+    key = BlobKey.of_path(name)
+    plain = key is not None and not key.generation
+    return name in (ABOUT, IDENTITY, POLICIES, TRUST) or plain or model_of(name) is not None
+
+
+def encode_about(carried: Carried) -> bytes:
+    """The bytes of `archive.json`."""
+    versions = {name: [str(version) for version in sorted(carried[name])] for name in carried}
+    return canonical.encode({"format": FORMAT, "format_version": FORMAT_VERSION, "versions": versions})
+
+
+def read_about(data: bytes, where: str) -> Carried:
+    """IntegrityError where it is no `archive.json`, HostError where a newer build wrote it."""
+    try:
+        value = mapping(canonical.decode(data, ABOUT))
+        kind, version = required(value, "format"), required(value, "format_version")
+        if (kind, version) == (FORMAT, FORMAT_VERSION):
+            return {check_name(name): _versions(found) for name, found in mapping(value["versions"]).items()}
+    except (InputError, KeyError) as error:
+        raise IntegrityError(f"{ABOUT} of {where} is damaged: {error}", AGAIN) from error
+    if kind == FORMAT:
+        raise HostError(f"{where} has the archive format {str(version)[:20]}", UPGRADE)
+    raise IntegrityError(f"{ABOUT} of {where} describes no archive", AGAIN)
+
+
+def _versions(value: object) -> frozenset[Version]:
+    return frozenset(items(value, lambda each: Version.parse(text(each))))
+
+
+class ArchiveStore(ReadOnlyStore):
+    """An `ObjectStore` that refuses to write. IntegrityError where the file is no archive."""
+
+    what = "an archive"
+    instead = "push to a registry, and have a new archive made of it: reg archive create"
+
+    def __init__(self, path: Path) -> None:
+        self.url = str(path)
+        self._path = path
+        with host_errors(f"reading {path}"):
+            self._entries = read_directory(path, is_part)
+
+    @property
+    def directory_digest(self) -> Digest:
+        """Over the path, size and check sum of every file in it."""
+        said = sorted((key, entry.size, entry.crc) for key, entry in self._entries.items())
+        return Digest.of(repr(said).encode())
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        stream = self.open(key)
+        if stream is None:
+            return None
+        with stream, host_errors(f"reading {self.url}"):
+            data = stream.read(MAX_DOCUMENT + 1)
+        if len(data) > MAX_DOCUMENT:
+            raise IntegrityError(f"{key} of {self.url} is larger than {MAX_DOCUMENT} bytes")
+        if zlib.crc32(data) != self._entries[key].crc:
+            raise IntegrityError(f"{key} of {self.url} is damaged: it has another check sum", AGAIN)
+        return data, Digest.of(data).hex
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        with host_errors(f"reading {self.url}"):
+            return open_entry(self._path, key, entry, start)
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if key in self._entries}
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """The files of the tree: what only an archive has is none of them."""
+        tree = sorted(self._entries.keys() - {ABOUT, TRUST})
+        return ((key, self._entries[key].size) for key in tree if key.startswith(prefix))
+
+
+class ArchiveRegistry(ObjectRegistry):
+    """The registry in an archive; `carried` are the versions whose files are in it."""
+
+    def __init__(self, path: Path) -> None:
+        store = ArchiveStore(path)
+        super().__init__(store)
+        self._refuse = store.refuse
+        self.directory_digest = store.directory_digest
+        found = self.store.get(ABOUT)
+        if found is None:
+            raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", AGAIN)
+        self.carried: Carried = read_about(found[0], self.url)
+        try:
+            _ = self.registry_id
+        except NotFoundError:
+            raise IntegrityError(f"{path} has no registry.json, which every archive has", AGAIN) from None
+
+    @property
+    def whereabouts(self) -> str:
+        """What the file is known by: an archive that takes the place of another is another place."""
+        return f"{Path(self.url).absolute()}#{self.directory_digest.short}"
+
+    def confirm(self, name: str) -> None:
+        """RemoteError: nothing is pushed there, and what the archive tells of it may not carry."""
+        self._refuse(f"pushing {name}")
+
+    def blob_url(self, digest: Digest) -> str:
+        """As fsspec names a file in a zip."""
+        return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        try:
+            return super().open_blob(digest, start)
+        except MissingBlobError:
+            raise NotCarriedError(digest, self.url, self.carried) from None
+
+
+class NotCarriedError(MissingBlobError):
+    """A file of a version that the archive tells of but does not carry."""
+
+    def __init__(self, digest: Digest, where: str, carried: Carried) -> None:
+        refs = [f"{name}:{version}" for name in sorted(carried) for version in sorted(carried[name])]
+        more = f" and {len(refs) - 4} more" if len(refs) > 4 else ""
+        told = f"{where} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}{more}"
+        NotFoundError.__init__(self, told, "ask for an archive that carries the version, or for a whole one")
+
+
+def carried_by(place: object) -> Carried | None:
+    """The versions whose files a place has, where it says so: an archive does."""
+    return place.carried if isinstance(place, ArchiveRegistry) else None
+
+
+def open_archive(path: Path) -> ArchiveRegistry:
+    """The registry in an archive.
+
+    Raises NotFoundError where there is nothing, InputError where there is a directory or a file that does not even look like
+    an archive, IntegrityError where it looks like one and is none.
+    """
+    refuse_directory(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no regular file", "copy the archive into a file first")
+    if not path.is_file():
+        raise NotFoundError(f"there is no archive {path}", "`reg archive create` makes one")
+    with host_errors(f"reading {path}"):
+        if path.suffix not in SUFFIXES and not is_zip(path):
+            raise InputError(
+                f"{path} is a file, and no archive", "name a directory, or what reg archive create made"
+            )
+    return ArchiveRegistry(path)

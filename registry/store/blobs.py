@@ -1,0 +1,70 @@
+"""Reading small blobs (manifests, segments, catalogs, operator sets) whole, always checked."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from onnxreg.registry.store.protocol import BlobReader, IndexFile, IndexReader, MissingBlobError
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, IntegrityError, NotFoundError, RegError
+
+Value = TypeVar("Value")
+
+MAX_BLOB = 64 * 2**20
+"""No catalog, segment or manifest has more bytes."""
+
+
+def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> bytes:
+    """A blob's bytes. NotFoundError where it is absent, IntegrityError where it is not what its name says."""
+    with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise IntegrityError(f"blob {digest} is larger than {max_bytes} bytes, which no document is")
+    if Digest.of(data) != digest:
+        raise IntegrityError(f"blob {digest} is damaged: its bytes have another digest", EXTENT)
+    return data
+
+
+def steady(
+    remote: IndexReader,
+    name: str,
+    read: Callable[[IndexFile | None], Value],
+    first: IndexFile | None = None,
+) -> Value:
+    """Read a model's index file and blobs that it names; anew where one is missing and the index has moved on.
+
+    A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the manifest of
+    a dropped version) while somebody still reads by the one before. `first` is an index file that was read already: it is not asked for again.
+    """
+    index = first or remote.read_index(name)
+    while True:
+        try:
+            return read(index)
+        except MissingBlobError:
+            index, before = remote.read_index(name), index
+            if index == before:
+                raise
+
+
+def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
+    """Read a blob from the first of several places that has a good one, those on this machine first; each is read once."""
+    from onnxreg.registry.store.directory.directory import DirectoryRegistry
+
+    sources = tuple(sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry)))
+    known: dict[Digest, bytes] = {}
+
+    def fetch(digest: Digest) -> bytes:
+        if digest not in known:
+            known[digest] = _first(digest)
+        return known[digest]
+
+    def _first(digest: Digest) -> bytes:
+        failed: list[RegError] = []
+        for source in sources:
+            try:
+                return read_blob(source, digest)
+            except (IntegrityError, NotFoundError) as error:
+                failed.append(error)
+        raise next((error for error in failed if isinstance(error, IntegrityError)), failed[-1])
+
+    return fetch

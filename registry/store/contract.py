@@ -1,0 +1,136 @@
+"""The contract of a backend, as tests: subclass, provide a `remote` fixture, and pytest runs the suite.
+
+class TestMine(RemoteContract):
+    @pytest.fixture
+    def remote(self): return MyRemote(...)
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
+from onnxreg.schema.core.ref import POLICY_LOG
+
+
+def put(
+    remote: RegistryStore, *blobs: bytes, name: str = "m", index: bytes = b"{}\n", expected: str | None = None
+) -> None:
+    """Publish some blobs with an index file."""
+    with remote.push() as push:
+        for blob in blobs:
+            push.put(BytesIO(blob))
+        push.publish(name, index, expected)
+
+
+class StoreContract:
+    """What `storage.Remote` promises."""
+
+    def test_has_an_id_of_32_hex_digits(self, remote: RegistryStore) -> None:
+        assert len(remote.registry_id) == 32
+        assert int(remote.registry_id, 16) >= 0
+
+    def test_is_empty_at_first(self, remote: RegistryStore) -> None:
+        assert list(remote.names()) == []
+        assert remote.read_index("m") is None
+        assert remote.has([Digest.of(b"x")]) == set()
+
+    def test_gives_back_what_was_put(self, remote: RegistryStore) -> None:
+        put(remote, b"", b"one", bytes(3 * 2**20))
+        for blob in (b"", b"one", bytes(3 * 2**20)):
+            with remote.open_blob(Digest.of(blob)) as stream:
+                assert stream.read() == blob
+        assert remote.has([Digest.of(b"one"), Digest.of(b"two")]) == {Digest.of(b"one")}
+
+    def test_put_says_digest_and_size(self, remote: RegistryStore) -> None:
+        with remote.push() as push:
+            assert push.put(BytesIO(b"four")) == (Digest.of(b"four"), 4)
+
+    def test_put_file_takes_the_bytes(self, remote: RegistryStore, tmp_path: Path) -> None:
+        (tmp_path / "f").write_bytes(b"content")
+        with remote.push() as push:
+            assert push.put_file(tmp_path / "f") == (Digest.of(b"content"), 7)
+            push.publish("m", b"{}\n", None)
+        with remote.open_blob(Digest.of(b"content")) as stream:
+            assert stream.read() == b"content"
+
+    def test_wrong_bytes_are_refused_and_not_kept(self, remote: RegistryStore) -> None:
+        wanted = Digest.of(b"good")
+        with remote.push() as push:
+            with pytest.raises(IntegrityError):
+                push.put(BytesIO(b"evil"), wanted)
+            push.publish("m", b"{}\n", None)
+        assert remote.has([wanted, Digest.of(b"evil")]) == set()
+
+    def test_a_blob_that_is_there_may_be_put_again(self, remote: RegistryStore) -> None:
+        put(remote, b"same")
+        put(remote, b"same", name="n")
+        assert remote.has([Digest.of(b"same")]) == {Digest.of(b"same")}
+
+    def test_an_absent_blob_is_not_found(self, remote: RegistryStore) -> None:
+        with pytest.raises(NotFoundError):
+            remote.open_blob(Digest.of(b"nowhere"))
+
+    def test_index_is_compared_and_swapped(self, remote: RegistryStore) -> None:
+        put(remote, name="org/m", index=b"1\n")
+        first = remote.read_index("org/m")
+        assert first is not None and first.data == b"1\n"
+        put(remote, name="org/m", index=b"2\n", expected=first.token)
+        for stale in (None, first.token):
+            with pytest.raises(LostRaceError):
+                put(remote, name="org/m", index=b"3\n", expected=stale)
+        second = remote.read_index("org/m")
+        assert second is not None and second.data == b"2\n"
+
+    def test_policies_are_compared_and_swapped_as_an_index_is(self, remote: RegistryStore) -> None:
+        assert remote.read_index(POLICY_LOG) is None
+        put(remote, name=POLICY_LOG, index=b"1\n")
+        first = remote.read_index(POLICY_LOG)
+        assert first is not None and first.data == b"1\n"
+        with pytest.raises(LostRaceError):
+            put(remote, name=POLICY_LOG, index=b"2\n")
+        put(remote, name=POLICY_LOG, index=b"2\n", expected=first.token)
+        assert list(remote.names()) == []
+
+    def test_a_missing_index_cannot_be_swapped_with_a_token(self, remote: RegistryStore) -> None:
+        with pytest.raises(LostRaceError):
+            put(remote, name="m", index=b"1\n", expected="0" * 64)
+        assert remote.read_index("m") is None
+
+    def test_publish_may_be_repeated_after_a_lost_race(self, remote: RegistryStore) -> None:
+        with remote.push() as push:
+            push.put(BytesIO(b"kept"))
+            put(remote, name="m", index=b"1\n")
+            with pytest.raises(LostRaceError):
+                push.publish("m", b"2\n", None)
+            winner = remote.read_index("m")
+            assert winner is not None
+            push.publish("m", b"2\n", winner.token)
+        assert remote.has([Digest.of(b"kept")])
+
+    def test_names_are_sorted(self, remote: RegistryStore) -> None:
+        for name in ("b", "a", "org/z", "org/a"):
+            put(remote, name=name)
+        assert list(remote.names()) == ["a", "b", "org/a", "org/z"]
+
+    def test_one_of_many_racers_wins(self, remote: RegistryStore) -> None:
+        def race(number: int) -> bool:
+            try:
+                put(remote, name="m", index=b"%d\n" % number)
+            except LostRaceError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(race, range(8))) == 1
+
+    def test_blobs_may_be_put_from_many_threads(self, remote: RegistryStore) -> None:
+        blobs = [b"blob %d" % number for number in range(50)]
+        with remote.push() as push, ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda blob: push.put(BytesIO(blob)), blobs))
+            push.publish("m", b"{}\n", None)
+        assert len(remote.has(Digest.of(blob) for blob in blobs)) == 50

@@ -1,0 +1,398 @@
+"""A registry in a local directory, written durably and by any number of processes at once.
+
+Beside the tree that every backend holds, `local/` is this machine's own: scratch space, locks, remotes, tracking
+copies. It is never published.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+from onnxreg.registry.store.directory.safe_open import is_regular, open_regular, read_bounded, regular_size
+from onnxreg.registry.store.identity import check_writer, new_identity, read_identity
+from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.store.protocol import MAX_DOCUMENT, IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import is_name
+
+if TYPE_CHECKING:
+    from onnxreg.registry.store.directory.directory_push import DirectoryPush
+
+
+class DirectoryRegistry:
+    """A registry below `root`. Use `open` for one that exists, `create` to make one where there is none."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
+
+    @classmethod
+    def open(cls, root: Path, disk: Disk | None = None) -> Self:
+        """NotFoundError where there is no registry; HostError where its layout is newer than this build."""
+        remote = cls(root, disk)
+        _ = remote.registry_id
+        return remote
+
+    @classmethod
+    def create(
+        cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
+    ) -> "DirectoryRegistry":
+        """Open the registry, or make an empty one, which may be a mirror of that with this id.
+
+        InputError where the directory holds something else.
+        """
+        remote = cls(root, disk)
+        if not remote.is_there:
+            more = {"mirror": True} if mirror_of else {}
+            remote._initialise(new_identity(mirror_of, **more))
+        _ = remote.registry_id
+        return remote
+
+    def _initialise(self, identity: bytes) -> None:
+        from onnxreg.registry.store.directory.scratch import exclusive
+
+        with host_errors(f"making a registry in {self.root}"):
+            self.refuse_strangers()
+            self.make_scratch()
+            with exclusive(self.root / "local" / "locks" / "registry.lock"):
+                if self.is_there:
+                    return
+                self.refuse_strangers()
+                self.write_file("registry.json", identity)
+
+    def refuse_strangers(self) -> None:
+        """InputError where the directory holds something else than a registry that somebody makes just now."""
+        if self.root.exists() and not self.root.is_dir():
+            raise InputError(f"{self.root} is a file", "name a directory")
+        found = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+        if "registry.json" not in found and found - {"local"}:
+            raise InputError(
+                f"{self.root} is not a registry and not empty",
+                "name a registry, or a directory that is empty or does not exist yet",
+            )
+
+    def make_scratch(self) -> None:
+        """The scratch directory, in a tree whose directories are its own: a link would lead writes elsewhere."""
+        for part in (
+            "local",
+            "local/tmp",
+            "local/locks",
+            "local/partial",
+            "local/tracking",
+            "blobs",
+            "blobs/sha256",
+            "index",
+        ):
+            self.refuse_link(self.root / part)
+        with host_errors(f"writing to {self.root}"):
+            self.disk.make_directory(self.scratch)
+
+    @contextmanager
+    def prospective(self) -> Iterator[None]:
+        """Work that may make the registry. Where it does not, the directories that were made for it are removed.
+
+        InputError where the directory holds something else.
+        """
+        if self.is_there:
+            yield
+            return
+        self.refuse_strangers()
+        made = [self.scratch, self.scratch.parent] + ([] if self.root.exists() else [self.root])
+        try:
+            yield
+        finally:
+            if not self.is_there:
+                with suppress(OSError):
+                    for directory in made:
+                        directory.rmdir()
+
+    def refuse_link(self, path: Path) -> None:
+        """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
+        for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
+            if place.is_symlink():
+                raise IntegrityError(
+                    f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                    "somebody else may have prepared it: look at it before you write there",
+                )
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a registry yet."""
+        return (self.root / "registry.json").exists()
+
+    @cached_property
+    def registry_id(self) -> str:
+        return str(self._identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._identity.get("mirror") is True
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        with host_errors(f"opening the registry in {self.root}"):
+            try:
+                data = read_bounded(self.root / "registry.json", 64 * 1024)
+            except FileNotFoundError:
+                raise NotFoundError(
+                    f"there is no registry in {self.root}",
+                    "check the path; `reg add`, `reg export`, `reg pull`, or a `reg push` to it, make a new one",
+                ) from None
+            except NotADirectoryError:
+                raise InputError(f"{self.root} is not a directory", "name a directory") from None
+        return read_identity(data, str(self.root))
+
+    def read_local(self, name: str) -> bytes | None:
+        """A small file of this machine's own part of the tree; None where there is none."""
+        with host_errors(f"reading local/{name}"):
+            try:
+                return read_bounded(self.root / "local" / name, MAX_DOCUMENT)
+            except FileNotFoundError:
+                return None
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "local" / "tmp"
+
+    @property
+    def partial(self) -> Path:
+        """Where large blobs arrive."""
+        return self.root / "local" / "partial"
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def blob_url(self, digest: Digest) -> str:
+        return self.blob_path(digest).absolute().as_uri()
+
+    def _key(self, digest: Digest) -> BlobKey:
+        """The first key under which the blob lies; the plain one where it is absent."""
+        keys = keys_of(digest)
+        return next((key for key in keys if is_regular(self.root / key.path)), keys[0])
+
+    def blob_path(self, digest: Digest) -> Path:
+        """The file that a blob is."""
+        return self.root / self._key(digest).path
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        with host_errors(f"looking for blobs in {self.url}"):
+            return {digest for digest in digests if self.has_key(self._key(digest))}
+
+    def has_key(self, key: BlobKey) -> bool:
+        return is_regular(self.root / key.path)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        path = self.root / BlobKey(digest).path
+        with host_errors(f"reading blob {digest}"):
+            try:
+                stream = open_regular(path)
+            except (FileNotFoundError, NotADirectoryError):
+                stream = self.open_key(self._key(digest))
+            stream.seek(start)
+        return stream
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        with host_errors(f"reading blob {key.digest}"):
+            try:
+                return open_regular(self.root / key.path)
+            except (FileNotFoundError, NotADirectoryError):
+                raise MissingBlobError(key.digest, self.url) from None
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        with host_errors(f"reading the index of {name}"):
+            try:
+                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return IndexFile(data, Digest.of(data).hex)
+
+    def names(self) -> Iterator[str]:
+        index = self.root / "index"
+        with host_errors(f"listing {self.url}"):
+            paths = list(_logs(index)) if index.is_dir() else []
+            names = [
+                path.relative_to(index).as_posix()[: -len(".jsonl")] for path in paths if is_regular(path)
+            ]
+        return iter(sorted(name for name in names if is_name(name)))
+
+    def files(self) -> Iterator[TreeFile]:
+        with host_errors(f"listing {self.url}"):
+            for directory, folders, names in os.walk(self.root, onerror=_raise):
+                if directory == str(self.root):
+                    folders[:] = [folder for folder in folders if folder != "local"]
+                linked = [
+                    folder
+                    for folder in folders
+                    if folder.endswith(".jsonl") or os.path.islink(os.path.join(directory, folder))  # noqa: PTH114, PTH118
+                ]
+                for name in sorted([*names, *linked]):
+                    path = Path(directory, name)
+                    size = regular_size(path)
+                    if size is None or size >= 0:
+                        yield TreeFile(path.relative_to(self.root).as_posix(), size)
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        paths = [self.root / key.path for key in keys]
+        with host_errors(f"deleting blobs of {self.url}"):
+            self._sync_logs()
+            for path in paths:
+                self.refuse_link(path.parent)
+                self.disk.unlink(path)
+            for directory in sorted({path.parent for path in paths}):
+                if directory.is_dir():
+                    self.disk.sync_directory(directory)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        with host_errors(f"deleting files of {self.url}"):
+            for path in paths:
+                self.disk.unlink(self.root / path)
+
+    def confirm(self, name: str) -> None:
+        path = self.root / index_path(name)
+        with host_errors(f"writing to {self.url}"):
+            for directory in path.parents[: len(path.relative_to(self.root).parts)]:
+                self.disk.sync_directory(directory)
+
+    def _sync_logs(self) -> None:
+        """What the logs say now stays so: a power cut must not bring back one that refers to what is deleted next."""
+        index = self.root / "index"
+        for directory in (*sorted(index.glob("*/")), index, self.root):
+            if directory.is_dir():
+                self.disk.sync_directory(directory)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        path = self.root / note_path(kind, note)
+        with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
+            self.refuse_link(self.root / "gc")
+            self.refuse_link(path.parent)
+            self.disk.make_directory(path.parent)
+            temporary = self.scratch / note.partition("-")[0] / os.urandom(8).hex()
+            with self.disk.create(temporary) as file:
+                file.write(data)
+            self.disk.rename(temporary, path)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        directory = self.root / "gc" / kind
+        found: dict[str, bytes] = {}
+        with host_errors(f"reading the notes in {self.url}"):
+            paths = sorted(directory.iterdir()) if directory.is_dir() else []
+            for path in paths:
+                if NOTE.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        found[path.name] = read_bounded(path, MAX_DOCUMENT)
+        return found
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        with host_errors(f"removing a note of {self.url}"):
+            self.disk.unlink(self.root / note_path(kind, note))
+
+    def is_alive(self, note: str) -> bool | None:
+        from onnxreg.registry.store.directory.scratch import is_held
+
+        with host_errors(f"looking at the locks of {self.url}"):
+            return is_held(self.scratch / f"{note.partition('-')[0]}.lock")
+
+    @contextmanager
+    def push(self) -> Iterator["DirectoryPush"]:
+        from onnxreg.registry.store.directory.directory_push import DirectoryPush
+
+        with host_errors(f"writing to {self.root}"), self.staging() as directory:
+            push = DirectoryPush(self, directory)
+            try:
+                yield push
+            except BaseException:
+                with suppress(Exception):
+                    push.keep_fetched()
+                raise
+            finally:
+                push.release()
+
+    def clear_partial(self) -> int:
+        """Remove what pulls that were cut off had fetched; returns the bytes. What a running one fetches stays."""
+        from onnxreg.registry.store.directory.partial_download import clear
+
+        with host_errors(f"clearing {self.partial}"):
+            return clear(self.partial, self.disk)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A directory for one command's unfinished files. What dead commands left is removed first."""
+        from onnxreg.registry.store.directory.scratch import staging
+
+        if self.is_there:
+            check_writer(self._identity, self.url)
+        self.make_scratch()
+        with ExitStack() as stack:
+            with host_errors(f"writing to {self.root}"):
+                try:
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
+                except FileNotFoundError:  # the end of another command's `prospective`
+                    self.make_scratch()
+                    directory = stack.enter_context(staging(self.scratch, self.disk))
+            yield directory
+
+    def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
+        """Compare and swap under the model's lock; writers of other models do not wait.
+
+        LostRaceError where the index is not the expected one.
+        """
+        from onnxreg.registry.store.directory.scratch import exclusive
+        from onnxreg.schema.core.errors import LostRaceError
+
+        with exclusive(self.root / "local" / "locks" / f"{name.replace('/', '~')}.lock"):
+            found = self.read_index(name)
+            if (found.token if found else None) != expected:
+                raise LostRaceError(f"the index of {name} changed meanwhile")
+            self._replace(index_path(name), data, scratch)
+
+    def give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None:
+        """Make staged blobs durable under their final names, and those that were there already under theirs."""
+        targets = [(temporary, self.root / key.path) for temporary, key in staged.items()]
+        for directory in {target.parent for _, target in targets}:
+            self.refuse_link(directory)
+        for _, target in targets:
+            self._set_aside(target)
+        self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
+
+    def _set_aside(self, path: Path) -> None:
+        """A directory that stands where a blob belongs goes to `local/damaged`, where somebody may look at it."""
+        if path.is_dir() and not path.is_symlink():
+            damaged = self.root / "local" / "damaged"
+            self.disk.make_directory(damaged)
+            self.disk.rename(path, damaged / f"{path.name}-{os.urandom(4).hex()}")
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replace one small file of the tree, atomically and durably."""
+        from onnxreg.registry.store.directory.scratch import staging
+
+        self.make_scratch()
+        with host_errors(f"writing {path} of {self.root}"), staging(self.scratch, self.disk) as scratch:
+            self._replace(path, data, scratch)
+
+    def _replace(self, path: str, data: bytes, scratch: Path) -> None:
+        temporary = scratch / os.urandom(8).hex()
+        with self.disk.create(temporary) as file:
+            file.write(data)
+        self.refuse_link((self.root / path).parent)
+        self.disk.write_all([(temporary, self.root / path)], self.root)
+
+
+def _logs(index: Path) -> Iterator[Path]:
+    for path in index.iterdir():
+        if path.suffix == ".jsonl":
+            yield path
+        elif path.is_dir():
+            yield from path.glob("*.jsonl")
+
+
+def _raise(error: OSError) -> None:
+    """A directory that cannot be listed hides files; one that is gone has none."""
+    if not isinstance(error, FileNotFoundError):
+        raise error

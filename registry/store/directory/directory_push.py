@@ -1,0 +1,191 @@
+"""A push into a directory: blobs wait in a staging directory beside it until they get their names."""
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.directory.direct_io import LARGE, past_cache
+from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
+from onnxreg.registry.store.protocol import Hasher, IncomingBlob
+from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from onnxreg.registry.store.directory.partial_download import PartialDownload
+
+
+class PushTarget(Protocol):
+    """What a push asks of the registry that it goes to."""
+
+    disk: Disk
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def partial(self) -> Path: ...
+
+    def has_key(self, key: BlobKey) -> bool: ...
+
+    def open_key(self, key: BlobKey) -> BinaryIO: ...
+
+    def give_names(self, staged: Mapping[Path, BlobKey], relied: Iterable[BlobKey] = ()) -> None: ...
+
+    def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None: ...
+
+
+class DirectoryPush:
+    """One command's unfinished blobs in a staging directory."""
+
+    last_step = "committing"
+
+    def __init__(self, remote: PushTarget, directory: Path) -> None:
+        self.id = directory.name
+        self._remote = remote
+        self._directory = directory
+        self._staged: dict[Path, Digest] = {}
+        self._placed: set[BlobKey] = set()
+        self._relied: set[BlobKey] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[BlobKey] = frozenset()
+        self._partial: list[PartialDownload] = []
+        self._fetched: set[Digest] = set()
+        self._lock = threading.Lock()
+
+    def keep_fetched(self) -> None:
+        """Blobs from elsewhere that arrived whole stay, though nobody refers to them yet: the next try has them."""
+        with self._lock:
+            staged = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
+            self._staged = {path: digest for path, digest in self._staged.items() if path not in staged}
+        self._remote.give_names(
+            {path: usable_key(digest, self._condemned) for path, digest in staged.items()}
+        )
+
+    def release(self) -> None:
+        """Let others go on with what this push did not finish."""
+        for partial in self._partial:
+            partial.release()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        """Blobs that lie under such a key since an earlier `publish` are staged again, where they still are."""
+        self._condemned = frozenset(condemned)
+        for key in sorted(self._placed & self._condemned):
+            self._placed.remove(key)
+            with suppress(NotFoundError), self._remote.open_key(key) as source:
+                self.put(source, key.digest)
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(keys)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        with self._lock:
+            staged = set(self._staged.values())
+        return {digest for digest in digests if digest in staged or self._is_present(digest)}
+
+    def _is_present(self, digest: Digest) -> bool:
+        """Under any key that nobody condemned: an earlier attempt may have had to avoid the plain one."""
+        usable = [key for key in keys_of(digest) if key not in self._condemned]
+        found = next((key for key in usable if self._remote.has_key(key)), None)
+        if found is None or not self._damaged.isdisjoint(usable):
+            return False
+        self._relied.add(found)
+        return True
+
+    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        return self._put(source, expected)
+
+    def _put(
+        self,
+        source: BinaryIO,
+        expected: Digest | None = None,
+        hasher: Hasher | None = None,
+        large: bool = False,
+    ) -> tuple[Digest, int]:
+        temporary = self._directory / os.urandom(8).hex()
+        with host_errors(f"writing a blob to {self._remote.url}"):
+            try:
+                with (
+                    self._remote.disk.create(temporary) as file,
+                    past_cache(file, 0) if large else nullcontext(file) as sink,
+                ):
+                    digest, size = hash_stream.pump(source, sink, hasher=hasher)
+                if expected is not None:
+                    hash_stream.check(digest, expected, f"blob {expected}")
+            except BaseException:
+                self._remote.disk.unlink(temporary)
+                raise
+        self._keep(temporary, digest)
+        return digest, size
+
+    def fetch(self, blob: IncomingBlob) -> int:
+        from onnxreg.registry.store.directory.partial_download import RESUMABLE, PartialDownload
+
+        with host_errors(f"writing a blob to {self._remote.url}"):
+            large = blob.size >= RESUMABLE
+            partial = (
+                PartialDownload.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
+            )
+            with self._lock:
+                self._fetched.add(blob.digest)
+            if partial is None:
+                with blob.open(0) as stream:
+                    return self.put(stream, blob.digest)[1]
+            with self._lock:
+                self._partial.append(partial)
+            size = partial.fill(blob)
+        self._keep(partial.path, blob.digest)
+        return size
+
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
+        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.
+
+        A link is never moved: its bytes are somebody else's, who may change them later.
+        """
+        temporary = self._directory / os.urandom(8).hex()
+        status = path.lstat()
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_nlink > 1
+            or not _rename(self._remote.disk, path, temporary)
+        ):
+            with path.open("rb") as source:
+                return self._put(source, hasher=hasher, large=path.stat().st_size >= LARGE)
+        with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
+            digest, size = hash_stream.pump(source, None, hasher=hasher)
+        self._keep(temporary, digest)
+        return digest, size
+
+    def _keep(self, temporary: Path, digest: Digest) -> None:
+        temporary.chmod(0o444)
+        with self._lock:
+            self._staged[temporary] = digest
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        self.flush()
+        with host_errors(f"writing to {self._remote.url}"):
+            self._remote.swap_index(name, index, expected, self._directory)
+
+    def flush(self) -> None:
+        with host_errors(f"writing to {self._remote.url}"):
+            keys = {path: usable_key(digest, self._condemned) for path, digest in self._staged.items()}
+            self._staged, relied, self._relied = {}, self._relied - self._placed, set()
+            self._remote.give_names(keys, relied)
+            self._placed.update(keys.values())
+
+
+def _rename(disk: Disk, source: Path, target: Path) -> bool:
+    """Whether a file could be moved without a copy: not so across file systems."""
+    try:
+        disk.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True

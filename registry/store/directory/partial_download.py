@@ -1,0 +1,122 @@
+"""A large blob on its way in, in a file that outlives the command: a pull that was cut off goes on where it ended.
+
+`local/partial/<64 hex>` holds the blob's first bytes; its size says how many. Its space is reserved before the first
+byte comes. Nobody relies on what is in it: it is hashed again from its beginning before anything is added.
+"""
+
+import hashlib
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.directory.direct_io import past_cache
+from onnxreg.registry.store.protocol import CHUNK, IncomingBlob, Piece
+from onnxreg.registry.support.disk import Disk
+from onnxreg.schema.core.digest import Digest
+
+RESUMABLE = 2**20
+"""Blobs with fewer bytes are fetched anew as a whole."""
+
+
+class PartialDownload:
+    """The file of one blob, held by this process alone until `release`."""
+
+    def __init__(self, path: Path, lock: FileLock, disk: Disk) -> None:
+        self.path = path
+        self._lock = lock
+        self._disk = disk
+
+    @classmethod
+    def take(cls, directory: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
+        """Hold the file of a blob; None where another process holds it."""
+        disk.mkdir(directory)
+        lock = FileLock(directory / f"{digest.hex}.lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        return cls(directory / digest.hex, lock, disk)
+
+    def release(self) -> None:
+        """Let others have the file, where it is still there."""
+        self._disk.unlink(Path(self._lock.lock_file))
+        self._lock.release()
+
+    def fill(self, blob: IncomingBlob) -> int:
+        """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, where the bytes are wrong."""
+        self._open_up()
+        with self._disk.extend(self.path) as file:
+            self._disk.reserve(file, blob.size)
+            found, size = _append(file, blob)
+            if found != blob.digest and _mend(file, blob):
+                found = _digest(file, size)
+        if found != blob.digest:
+            self._disk.unlink(self.path)
+            hash_stream.check(found, blob.digest, f"blob {blob.digest}")
+        return size
+
+    def _open_up(self) -> None:
+        """Let the file be written. A link is taken away: what it leads to, or shares its bytes with, is somebody else's."""
+        with suppress(FileNotFoundError):
+            status = self.path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                self.path.chmod(0o600)
+            else:
+                self._disk.unlink(self.path)
+
+
+def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
+    """Hash what is there and fetch the rest; digest and size of all of it."""
+    if file.seek(0, 2) > blob.size:
+        file.truncate(0)
+    file.seek(0)
+    hasher = hashlib.sha256()
+    _, start = hash_stream.pump(file, None, hasher=hasher)
+    with blob.open(start) as rest, past_cache(file, start) as sink:
+        found, size = hash_stream.pump(rest, sink, hasher=hasher)
+    return found, start + size
+
+
+def _mend(file: BinaryIO, blob: IncomingBlob) -> bool:
+    """Fetch the bad pieces again; False where it is not known which they are."""
+    bad = [piece for piece in blob.pieces() if _digest(file, piece.stop, piece.start) != piece.digest]
+    for piece in bad:
+        file.seek(piece.start)
+        with blob.open(piece.start) as stream:
+            _copy(stream, file, piece)
+    return bool(bad)
+
+
+def _copy(stream: BinaryIO, file: BinaryIO, piece: Piece) -> None:
+    left = piece.stop - piece.start
+    while left and (data := stream.read(min(CHUNK, left))):
+        left -= file.write(data)
+
+
+def _digest(file: BinaryIO, stop: int, start: int = 0) -> Digest:
+    """The digest of a part of a file."""
+    hasher = hashlib.sha256()
+    file.seek(start)
+    while start < stop and (data := file.read(min(CHUNK, stop - start))):
+        hasher.update(data)
+        start += len(data)
+    return Digest(hasher.hexdigest())
+
+
+def clear(directory: Path, disk: Disk) -> int:
+    """Remove the files that nobody holds; returns their bytes."""
+    freed = 0
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if not re.fullmatch(r"[0-9a-f]{64}", path.name):
+            continue
+        partial = PartialDownload.take(directory, Digest(path.name), disk)
+        if partial is not None:
+            freed += path.lstat().st_size
+            disk.unlink(path)
+            partial.release()
+    return freed

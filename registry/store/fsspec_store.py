@@ -1,0 +1,200 @@
+"""Registries on other file systems that fsspec has a driver for: `gs://`, `az://`, `sftp://`, `smb://`, ...
+
+    gs://bucket/prefix
+    sftp://user@host/path?single_writer=yes
+
+fsspec knows no compare-and-swap, so two writers would lose each other's work without a word. Such a registry is only
+read, unless its URL says `?single_writer=yes`: a promise that nobody else writes to it meanwhile.
+
+Credentials are found by the driver (key files, agents, its environment variables); a password in the URL is refused.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
+
+PROTOCOLS = {
+    "abfs": True,
+    "abfss": True,
+    "az": True,
+    "gcs": True,
+    "gs": True,
+    "sftp": False,
+    "smb": False,
+    "ssh": False,
+}
+"""Whether an object is there as a whole or not at all; where not, it is written elsewhere and renamed."""
+OPTION = "single_writer"
+SPOOL = 2 * 2**20
+"""An object on its way up is kept in memory up to this many bytes, on disk above."""
+WORKERS = 8
+
+
+class FileStore:
+    """An `ObjectStore` for one writer: only threads of this process are kept apart."""
+
+    def __init__(
+        self, files: Any, root: str, url: str, whole: bool = False, single_writer: bool = False
+    ) -> None:
+        self.url = url
+        self._files = files
+        self._root = root.rstrip("/")
+        self._whole = whole
+        self._single_writer = single_writer
+        self._lock = threading.Lock()
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        with self._asking(f"reading {key}"):
+            try:
+                data: bytes = self._files.cat_file(self._path(key))
+            except FileNotFoundError:
+                return None
+        return data, Digest.of(data).hex
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        with self._asking(f"reading {key}"):
+            try:
+                stream = cast(BinaryIO, self._files.open(self._path(key), "rb"))
+                stream.seek(start)
+            except FileNotFoundError:
+                return None
+        return stream
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        wanted = list(keys)
+        with self._asking("looking for objects"), ThreadPoolExecutor(WORKERS) as pool:
+            found = list(pool.map(self._files.isfile, map(self._path, wanted)))
+        return {key for key, there in zip(wanted, found, strict=True) if there}
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        with SpooledTemporaryFile(SPOOL) as spool:
+            hash_stream.pump(source, spool)
+            with self._writing(f"writing {key}"):
+                if self._files.isfile(self._path(key)):
+                    return False
+                self._put(key, cast(BinaryIO, spool))
+        return True
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        with self._writing(f"writing {key}"):
+            found = self.get(key)
+            if (found[1] if found else None) != expected:
+                return False
+            with SpooledTemporaryFile(SPOOL) as spool:
+                spool.write(data)
+                self._put(key, cast(BinaryIO, spool))
+        return True
+
+    def _put(self, key: str, source: BinaryIO) -> None:
+        """Write the object so that nobody sees half of it."""
+        path = self._path(key)
+        target = path if self._whole else self._path(f"local/tmp/{os.urandom(8).hex()}")
+        source.seek(0)
+        for place in {path, target} if not self._whole else ():
+            self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+        with self._files.open(target, "wb") as sink:
+            hash_stream.pump(source, sink)
+        if not self._whole:
+            self._files.mv(target, path)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._writing("deleting"):
+            for key in keys:
+                try:
+                    self._files.rm_file(self._path(key))
+                except FileNotFoundError:
+                    continue
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        directory = self._path(prefix).rpartition("/")[0]
+        with self._asking(f"listing {prefix or 'the registry'}"):
+            self._files.invalidate_cache()
+            try:
+                found = self._files.find(directory, detail=True)
+            except FileNotFoundError:
+                found = {}
+        start = len(self._files._strip_protocol(self._root)) + 1
+        keys = {path[start:]: int(info["size"]) for path, info in found.items()}
+        return iter(sorted((key, size) for key, size in keys.items() if key.startswith(prefix)))
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[None]:
+        if not self._single_writer:
+            raise RemoteError(
+                f"{doing} at {self.url}: this kind of place does not compare and swap, so two writers would lose "
+                "each other's work",
+                f"if nobody else writes there, say so: {self.url}?{OPTION}=yes",
+            )
+        with self._lock, self._asking(doing):
+            yield
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Drivers raise what they like: all of it becomes one family."""
+        try:
+            yield
+        except RegError:
+            raise
+        except Exception as error:
+            raise RemoteError(
+                f"{doing} at {self.url} failed: {why(error)}",
+                "check the URL and your credentials",
+            ) from error
+
+
+def check_url(url: str) -> bool:
+    """Whether the URL promises a single writer. InputError where it holds a password or an unknown option."""
+    parts = urlsplit(url)
+    if parts.password is not None:
+        raise InputError(
+            "the URL holds a password, which would be written to disk and shown", "use a key file"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if options.keys() - {OPTION}:
+        raise InputError(f"{url.partition('?')[0]} has an unknown option", f"the only one is {OPTION}=yes")
+    return options.get(OPTION, "no").lower() not in ("no", "0", "false")
+
+
+def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRegistry:
+    """The registry at the URL of a file system; `create` makes one where there is nothing."""
+    single_writer = check_url(url)
+    place, scheme = url.partition("?")[0], urlsplit(url).scheme
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError:
+        raise missing_extra("fsspec", "fsspec", f"a registry at {scheme}://") from None
+    try:
+        files, root = url_to_fs(place, use_listings_cache=False)
+    except ImportError as error:
+        raise HostError(f"{scheme}:// needs a driver that is not installed", str(error)) from None
+    except Exception as error:
+        raise RemoteError(
+            f"{place} cannot be opened: {error}", "check the URL and your credentials"
+        ) from error
+    return opened(FileStore(files, root, place, PROTOCOLS[scheme], single_writer), create, mirror_of)
+
+
+def opened(store: FileStore, create: bool, mirror_of: str | None = None) -> ObjectRegistry:
+    """The registry in a store; `create` makes one where there is nothing."""
+    if create and store.get("registry.json") is None:
+        if next(store.list(""), None) is not None:
+            raise InputError(
+                f"{store.url} is not a registry and not empty", "name a registry, or a place that is empty"
+            )
+        return ObjectRegistry.create(store, mirror_of, mirror_of is not None)
+    remote = ObjectRegistry(store)
+    _ = remote.registry_id
+    return remote

@@ -1,0 +1,125 @@
+"""Hash while you copy: bytes are read once on their way in and once on their way out."""
+
+import hashlib
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from onnxreg.registry.store.protocol import CHUNK, Hasher
+from onnxreg.schema.core.descriptor import PIECE, Descriptor, Pieces, piece_size
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import GOOD_COPY, IntegrityError
+
+
+class Sink(Protocol):
+    def write(self, data: memoryview, /) -> object: ...
+
+
+class PieceHasher:
+    """The SHA-256 of a stream, and of its parts of `size` bytes, in one pass."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._whole = hashlib.sha256()
+        self._part, self._left = hashlib.sha256(), size
+        self._done: list[Digest] = []
+
+    def update(self, data: memoryview) -> None:
+        self._whole.update(data)
+        while len(data) >= self._left:
+            self._part.update(data[: self._left])
+            self._done.append(Digest(self._part.hexdigest()))
+            data = data[self._left :]
+            self._part, self._left = hashlib.sha256(), self._size
+        self._part.update(data)
+        self._left -= len(data)
+
+    def hexdigest(self) -> str:
+        return self._whole.hexdigest()
+
+    def pieces(self) -> Pieces:
+        rest = [Digest(self._part.hexdigest())] if self._left < self._size else []
+        return Pieces(self._size, (*self._done, *rest))
+
+
+def piece_hasher(size: int) -> PieceHasher | None:
+    """What hashes a file of so many bytes by its pieces, where it is large enough to have any."""
+    return PieceHasher(piece_size(size)) if size > PIECE else None
+
+
+def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
+    """A file that was hashed."""
+    return Descriptor("application/octet-stream", digest, size, hasher.pieces() if hasher else None)
+
+
+def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
+    """The descriptors of files below a directory."""
+
+    def one(path: str) -> Descriptor:
+        hasher = piece_hasher((root / path).stat().st_size)
+        with (root / path).open("rb") as source:
+            return describe(*pump(source, None, hasher=hasher), hasher)
+
+    return {path: one(path) for path in paths}
+
+
+def pump(
+    source: BinaryIO,
+    sink: Sink | None,
+    tick: Callable[[int], None] | None = None,
+    hasher: Hasher | None = None,
+) -> tuple[Digest, int]:
+    """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
+
+    `tick` is told the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
+    size. Memory: one block of 1 MiB, none where the source hands out its own. The sink is given whole blocks, which begin
+    at a page of memory, and then the rest.
+    """
+    hasher = hasher or hashlib.sha256()
+    total = 0
+    for piece in _blocks(source):
+        hasher.update(piece)
+        if sink is not None:
+            sink.write(piece)
+        total += len(piece)
+        if tick is not None:
+            tick(len(piece))
+    return Digest(hasher.hexdigest()), total
+
+
+def _blocks(source: BinaryIO) -> Iterator[memoryview]:
+    """The bytes of a stream; each block is there until the next one is asked for."""
+    take = getattr(source, "take", None)
+    if take is not None:
+        yield from iter(lambda: take(CHUNK), b"")
+        return
+    view, count = memoryview(mmap.mmap(-1, CHUNK)), CHUNK
+    while count == CHUNK and (count := _fill(view, source)):
+        yield view[:count]
+
+
+def _fill(view: memoryview, source: BinaryIO) -> int:
+    """Read as much of a stream as there is room for; returns the bytes, fewer only at its end."""
+    readinto = getattr(source, "readinto", None)
+    end = 0
+    while end < len(view):
+        if readinto is not None:
+            count = readinto(view[end:])
+        else:
+            data = source.read(len(view) - end)
+            count = len(data)
+            view[end : end + count] = data
+        if not count:
+            break
+        end += count
+    return end
+
+
+def check(found: Digest, expected: Digest, what: str) -> None:
+    """IntegrityError where some bytes are not the ones that their name says."""
+    if found != expected:
+        raise IntegrityError(
+            f"{what} is damaged: its bytes have the digest {found.short}..., not {expected.short}...",
+            GOOD_COPY,
+        )

@@ -1,0 +1,6 @@
+"""A registry on a static web server, for reading.
+
+`HttpRegistry` reads the tree below a URL, conditionally and in ranges. `tokens` finds the bearer token of a host.
+
+Start with `http.py`.
+"""

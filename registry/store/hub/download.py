@@ -1,0 +1,110 @@
+"""The bytes of a file on the Hugging Face Hub, as they arrive."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from email.message import Message
+from typing import Any
+
+import httpx2
+from huggingface_hub import constants
+
+from onnxreg.registry.store.hub.hub_errors import UnnamedCommitError
+from onnxreg.registry.store.net import http_headers, pace
+from onnxreg.registry.store.net.retry import retrying
+
+Ask = Callable[[str, int, bytes | None], httpx2.Response]
+"""Begins to receive the file at a revision, from an offset on; nothing of it where it is known. See `hubclient.Hub.get`."""
+
+
+class Download(io.RawIOBase):
+    """A file's bytes from an offset on, which lie at one commit. Where the connection breaks off, the rest is asked for.
+
+    `unchanged`: none is sent, since the file is the one that is known. What is raised while it is read passes `errors`.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        errors: Callable[[], AbstractContextManager[None]],
+        revision: str,
+        start: int = 0,
+        known: bytes | None = None,
+    ) -> None:
+        super().__init__()
+        self._ask = ask
+        self._errors = errors
+        self._offset = start
+        self._response = ask(revision, start, known)
+        self.unchanged = self._response.status_code == 304
+        self.commit = self._commit()
+        self._blocks = self._received()
+        self._block = memoryview(b"")
+
+    def _commit(self) -> str:
+        """The commit that the Hub says it reads from: with a redirect, it says so there."""
+        for response in (*self._response.history, self._response):
+            commit = response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT)
+            if commit and constants.REGEX_COMMIT_OID.fullmatch(commit):
+                return str(commit)
+        self._response.close()
+        if self.unchanged:
+            raise UnnamedCommitError
+        raise ValueError("an answer without a commit")
+
+    def _received(self) -> Iterator[bytes]:
+        """The bytes from the offset on. A Hub that ignores the range sends all of them."""
+        blocks = self._response.iter_raw()
+        http_headers.check_framing(_message(self._response))
+        if self._response.status_code == 206:
+            first, _, _ = http_headers.content_range(self._response.headers.get("Content-Range", ""))
+            if first != self._offset:
+                raise ValueError("another range than the one that was asked for")
+        return _without_first(blocks, self._offset) if self._response.status_code == 200 else blocks
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._block:
+            with self._errors(), pace.reading():
+                self._block = memoryview(retrying(self._next, self._resumed, self._response.url.host))
+        target = memoryview(buffer).cast("B")
+        piece = self._block[: len(target)]
+        target[: len(piece)] = piece
+        self._block = self._block[len(piece) :]
+        return len(piece)
+
+    def _next(self) -> bytes:
+        """The next bytes: some 64 KiB, as they arrive."""
+        block = next(self._blocks, b"")
+        self._offset += len(block)
+        return block
+
+    def _resumed(self, error: Exception) -> bool:
+        """After a broken connection: ask for the rest."""
+        if not isinstance(error, httpx2.TransportError):
+            return False
+        self._response.close()
+        self._response = self._ask(self.commit, self._offset, None)
+        self._blocks = self._received()
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._response.close()
+        super().close()
+
+
+def _message(response: httpx2.Response) -> Message:
+    message = Message()
+    for name, value in response.headers.multi_items():
+        message[name] = value
+    return message
+
+
+def _without_first(blocks: Iterable[bytes], count: int) -> Iterator[bytes]:
+    for block in blocks:
+        rest, count = block[count:], max(0, count - len(block))
+        if rest:
+            yield rest

@@ -1,0 +1,229 @@
+"""A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
+
+**A push is one commit.** Its blobs, the index file and the repository's card go up together, upon one parent; the Hub
+refuses the commit where that parent is no longer the head (412). So a push is seen whole or not at all.
+
+**A transaction.** Whatever is decided here is decided on one commit, the parent: that the index is the one that was
+read, that the blobs which the push relies on are there, that no collector condemned them. Where another commit came
+first, all of this is looked at again on the new head, and the push goes on if it still holds: pushes of different models
+do not disturb each other. Since every condemnation is a commit too, it lies either before that parent, and the push
+sees it, or behind the push, and the collector reads the push's log after it. So no intent need be left for collectors
+(`docs/format.md`): notes of that kind stay in this process.
+
+**Reading** pins the commit that the first answer came from, so that two files never come from two commits. The pin
+moves on with what this object writes, after a lost race, and where names or notes are listed.
+
+Uploads go the way `hf` sends them: through Xet where hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
+files are handed over as paths, since from streams huggingface_hub uploads through LFS alone. Reading is plain HTTP.
+
+Tested with the real client against an emulator of the Hub (`tests/servers/hub.py`). Nothing here was ever compared with
+the live Hub.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+from onnxreg.registry.store.hub.commits import IDENTITY, USUAL, CommitHead, CommitSnapshot, token_of
+from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, Operation
+from onnxreg.registry.store.hub.hub_errors import NoRepositoryError
+from onnxreg.registry.store.hub.hub_push import HubPush
+from onnxreg.registry.store.hub.hub_url import HubUrl
+from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
+from onnxreg.registry.store.layout import BlobKey, Kind, index_path, keys_of, note_path
+from onnxreg.registry.store.object_store import open_first
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.ref import is_name
+
+ATTRIBUTES = ".gitattributes"
+LFS_RULE = "blobs/** filter=lfs diff=lfs merge=lfs -text"
+ITS_OWN = frozenset({ATTRIBUTES, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
+"""Files of a repository that are none of the registry's."""
+
+
+def open_hub(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> "HubRegistry":
+    """The registry at a URL; `create` makes one, and its repository, where there is none."""
+    hub = HubClient(HubUrl.parse(url))
+    return HubRegistry.create(hub, mirror_of, mirror_of is not None) if create else HubRegistry(hub, known_id)
+
+
+class HubRegistry:
+    """The registry in a repository. `known_id` is its id where that is known; the index files are held against it."""
+
+    def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
+        self.hub = hub
+        self._known_id = known_id
+        self._head = CommitHead(hub)
+        self._intents: dict[str, bytes] = {}
+
+    @classmethod
+    def create(cls, hub: HubClient, registry_id: str | None = None, mirror: bool = False) -> "HubRegistry":
+        """Open the registry, or make an empty one, which may be a mirror of that with this id.
+
+        A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set.
+        InputError where the repository holds something else.
+        """
+        remote = cls(hub)
+        try:
+            remote._head.refresh()
+        except NoRepositoryError:
+            hub.create(_wanted_private())
+        identity = new_identity(registry_id, **({"mirror": True} if mirror else {}))
+
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            if at.read(IDENTITY) is not None:
+                return None
+            _refuse_strangers(hub, at)
+            attributes = (at.read(ATTRIBUTES) or b"").decode(errors="replace")
+            lines = [line for line in attributes.splitlines() if line != LFS_RULE]
+            return [
+                CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, LFS_RULE, ""]).encode()),
+                CommitOperationAdd(IDENTITY, identity),
+            ]
+
+        remote._head.transact("Create the registry", decide)
+        return remote
+
+    @property
+    def url(self) -> str:
+        return self.hub.place.url
+
+    @property
+    def registry_id(self) -> str:
+        return self._known_id or str(self.identity()["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.identity().get("mirror") is True
+
+    def identity(self) -> dict[str, Any]:
+        """What `registry.json` says. NotFoundError where there is no registry; IntegrityError where it is another."""
+        data = self._head.now().read(IDENTITY)
+        if data is None:
+            raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
+        found = read_identity(data, self.url)
+        if self._known_id not in (None, found["id"]):
+            raise other_registry(self.url, found["id"], str(self._known_id))
+        return found
+
+    def blob_url(self, digest: Digest) -> str:
+        return self.hub.file_url(BlobKey(digest).path, self._head.revision)
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        at = self._head.now()
+        plain = {BlobKey(digest).path: digest for digest in digests}
+        others = {key.path: digest for digest in plain.values() for key in keys_of(digest)[1:]}
+        at.entries([*plain, *others][: max(len(plain), MAX_PATHS - len(USUAL))])
+        present = {plain[path] for path in at.blobs(plain)}
+        rest = {path: digest for path, digest in others.items() if digest not in present}
+        return present | {rest[path] for path in at.blobs(rest)}
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        at = self._head.now()
+
+        def opened(path: str) -> BinaryIO | None:
+            return None if at.lacks(path) else self.hub.open(path, at.revision, start)[0]
+
+        return open_first(digest, self.url, opened, at.blobs)
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        stream = self.hub.open(key.path, self._head.now().revision)[0]
+        if stream is None:
+            raise MissingBlobError(key.digest, self.url)
+        return stream
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        data = self._head.read(index_path(name), known.data if known else None)
+        return None if data is None else IndexFile(data, token_of(data))
+
+    def read_fresh(self, name: str) -> IndexFile | None:
+        """As `read_index`, at the newest commit, which is pinned from here on."""
+        self._head.refresh()
+        return self.read_index(name)
+
+    def names(self) -> Iterator[str]:
+        paths = [entry.path for entry in self._head.refresh().tree("index") if entry.path.endswith(".jsonl")]
+        names = (path.removeprefix("index/").removesuffix(".jsonl") for path in paths)
+        return iter(sorted(filter(is_name, names)))
+
+    def files(self) -> Iterator[TreeFile]:
+        found = (entry for entry in self._head.now().tree() if entry.path not in ITS_OWN)
+        return iter([TreeFile(entry.path, entry.size) for entry in found])
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        paths = [key.path for key in keys]
+        if paths:
+            self._remove(paths, f"Delete {len(paths)} unreferenced blobs")
+
+    def discard(self, paths: Iterable[str]) -> None:
+        wanted = list(paths)
+        self._remove(wanted, f"Delete {' '.join(wanted)}")
+
+    def _remove(self, paths: list[str], message: str) -> None:
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            return [CommitOperationDelete(path, is_folder=False) for path in at.entries(paths)] or None
+
+        self._head.refresh()
+        self._head.transact(message, decide)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        if kind == "intents":
+            self._intents[note] = data
+            return
+        path = note_path(kind, note)
+
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            return None if at.entries([path]) else [CommitOperationAdd(path, data)]
+
+        self._head.transact(f"Leave {path}", decide)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        return dict(self._intents) if kind == "intents" else self._head.refresh().notes(kind)
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        if kind == "intents":
+            self._intents.pop(note, None)
+        else:
+            self._remove([note_path(kind, note)], f"Remove {note_path(kind, note)}")
+
+    def confirm(self, name: str) -> None:
+        """A commit that can be read is durable."""
+
+    def is_alive(self, note: str) -> bool | None:
+        return None
+
+    @contextmanager
+    def push(self) -> Iterator[HubPush]:
+        check_writer(self.identity(), self.url)
+        with host_errors("making a temporary directory"):
+            directory = tempfile.TemporaryDirectory(prefix="onnxreg-", ignore_cleanup_errors=True)
+        with directory as path:
+            yield HubPush(self._head, self.url, Path(path))
+
+
+def _wanted_private() -> bool | None:
+    said = os.environ.get("REG_HF_PRIVATE", "").lower()
+    if said not in ("", "0", "1", "false", "true"):
+        raise InputError(
+            f"REG_HF_PRIVATE is {said[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
+        )
+    return said in ("1", "true") if said else None
+
+
+def _refuse_strangers(hub: HubClient, at: CommitSnapshot) -> None:
+    found = [entry.path for entry in hub.tree(at.revision, recursive=False) if entry.path not in ITS_OWN]
+    if found:
+        raise InputError(
+            f"{hub.place.url} is not a registry and holds {found[0]}",
+            "name a registry, or a repository that is empty or does not exist yet",
+        )

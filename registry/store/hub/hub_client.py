@@ -1,0 +1,302 @@
+"""What the Hugging Face Hub is asked, through huggingface_hub. Its errors, and those of HTTP, end here.
+
+A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is tried again here, but for that of a commit:
+whether it was applied after all is for the caller to find out.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from logging import ERROR
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
+from huggingface_hub.hf_api import RepoFile, RepoFolder
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    disable_progress_bars,
+    get_session,
+    hf_raise_for_status,
+    logging,
+)
+
+from onnxreg.registry.store.hub.download import Download
+from onnxreg.registry.store.hub.hub_errors import (
+    StaleParentError,
+    UnnamedCommitError,
+    is_passing,
+    obey_pause,
+    one_line,
+    too_many,
+    translated,
+)
+from onnxreg.registry.store.hub.hub_metered import guard
+from onnxreg.registry.store.hub.hub_url import HubUrl
+from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.protocol import CHUNK, MAX_DOCUMENT
+from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
+
+MAX_PATHS = 1000
+"""The Hub takes no more paths in one request."""
+LONGEST_SILENCE = 120.0
+"""Seconds without a byte after which a request counts as lost."""
+
+Operation = CommitOperationAdd | CommitOperationDelete
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a commit, or a folder: then `size` is None.
+
+    `oid` is the SHA-256 of a file in LFS, else the git object id.
+    """
+
+    path: str
+    size: int | None
+    oid: str
+
+    @classmethod
+    def of(cls, found: RepoFile | RepoFolder) -> "HubFile":
+        if isinstance(found, RepoFolder):
+            return cls(found.path, None, found.tree_id)
+        return cls(found.path, found.size, found.lfs.sha256 if found.lfs else found.blob_id)
+
+
+class HubClient:
+    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
+
+    def __init__(self, place: HubUrl) -> None:
+        self.place = place
+        endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
+        self.api = HfApi(endpoint=endpoint, library_name="onnxreg")
+        self._names: dict[str, Any] = {"repo_id": place.repo, "repo_type": place.repo_type}
+        _quieten()
+        _enlarge_blocks()
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.api.endpoint).netloc
+
+    def file_url(self, path: str, revision: str | None = None) -> str:
+        """Where a file is fetched by a client that knows nothing of registries."""
+        return hf_hub_url(
+            self.place.repo,
+            path,
+            repo_type=self.place.repo_type,
+            revision=revision or self.place.revision,
+            endpoint=self.api.endpoint,
+        )
+
+    def read(
+        self, path: str, revision: str | None = None, known: bytes | None = None
+    ) -> tuple[bytes | None, str]:
+        """A small file, None where there is none, and the commit that it was read from: `revision`, if given.
+
+        The Hub need not send what is `known`, where the file still has these bytes.
+        """
+        download, commit = self._begin(path, revision, known=known)
+        if download is None:
+            return None, commit
+        with download:
+            if download.unchanged:
+                return known, commit
+            data = io.BufferedReader(download, CHUNK).read(MAX_DOCUMENT + 1)
+        if len(data) > MAX_DOCUMENT:
+            raise IntegrityError(f"{path} of {self.place.url} is larger than {MAX_DOCUMENT} bytes")
+        return data, commit
+
+    def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
+        """A stream over a file from an offset on, None where there is none, and the commit that it is read from."""
+        download, commit = self._begin(path, revision, start)
+        stream = None if download is None else cast(BinaryIO, io.BufferedReader(download, CHUNK))
+        return stream, commit
+
+    def _begin(
+        self, path: str, revision: str | None, start: int = 0, known: bytes | None = None
+    ) -> tuple[Download | None, str]:
+        errors = partial(self._errors, f"reading {path}")
+        with errors():
+            try:
+                ask = partial(self.get, path)
+                download = Download(ask, errors, revision or self.place.revision, start, known)
+                return download, download.commit
+            except RemoteEntryNotFoundError as error:
+                commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
+                if commit:
+                    return None, commit
+            except UnnamedCommitError:
+                pass
+            return self._begin(path, self.head(), start)
+
+    def head(self) -> str:
+        """The newest commit."""
+        with pace.reading():
+            info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
+        return str(info.sha)
+
+    def get(self, path: str, revision: str, offset: int, known: bytes | None = None) -> httpx2.Response:
+        """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
+
+        With status 304 nothing of it is sent, since it is `known`.
+        """
+        headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
+        if known is not None:
+            headers["If-None-Match"] = f'"{git_oid(known)}"'
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        url = self.file_url(path, revision)
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+
+        def attempt() -> httpx2.Response:
+            client = get_session()
+            request = client.build_request("GET", url, headers=headers, timeout=timeout)
+            response = client.send(request, stream=True, follow_redirects=True)
+            if response.status_code == 304:
+                return response
+            try:
+                hf_raise_for_status(response)
+            except BaseException:
+                response.close()
+                raise
+            return response
+
+        with pace.reading():
+            return self._again(attempt)
+
+    def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
+        """Those of these files and folders that a commit has. One request for a thousand."""
+        found: list[HubFile] = []
+        with self._errors("looking for files"), pace.reading():
+            for start in range(0, len(paths), MAX_PATHS):
+                part = list(paths[start : start + MAX_PATHS])
+                answer = self._again(
+                    lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self._names)  # type: ignore[misc]
+                )
+                found += map(HubFile.of, answer)
+        return found
+
+    def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
+        """Everything in a folder of a commit; nothing where there is no such folder."""
+        with self._errors("listing files"), pace.reading():
+            try:
+                answer = self.api.list_repo_tree(
+                    path_in_repo=folder or None, recursive=recursive, revision=revision, **self._names
+                )
+                return list(map(HubFile.of, answer))
+            except RemoteEntryNotFoundError:
+                return []
+
+    def create(self, private: bool | None) -> None:
+        """Make the repository; nothing happens where it is there."""
+        with self._errors("making the repository"):
+            self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._names))
+
+    def commit(self, operations: list[Operation], message: str, parent: str) -> str:
+        """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
+
+        StaleParentError where it was not applied, UnansweredError where nobody knows.
+        """
+        additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
+        with self._errors("uploading"):
+            if additions:
+                self.api.preupload_lfs_files(
+                    additions=additions,
+                    revision=self.place.revision,
+                    free_memory=False,
+                    gitignore_content="",
+                    **self._names,
+                )
+            self._refuse_ignored(additions)
+        with self._errors("committing"):
+            try:
+                info = self.api.create_commit(
+                    operations=operations,
+                    commit_message=message,
+                    parent_commit=parent,
+                    revision=self.place.revision,
+                    **self._names,
+                )
+            except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
+                self._refused(error)
+                raise
+        return str(info.oid)
+
+    def _refuse_ignored(self, additions: Iterable[CommitOperationAdd]) -> None:
+        """The client leaves out of a commit, without a word, what the Hub says is ignored."""
+        for addition in additions:
+            if addition._should_ignore:
+                raise RemoteError(
+                    f"the .gitignore of {self.place.url} hides {addition.path_in_repo}",
+                    "remove that rule there, then push again",
+                )
+
+    def _refused(self, error: Exception) -> None:
+        """Say of a commit that failed whether it may be there; returns where it was refused for good."""
+        if isinstance(error, HfHubHTTPError):
+            status = error.response.status_code
+            if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
+                raise StaleParentError from error
+            if status == 429:
+                obey_pause(error)
+                raise UnansweredError(*too_many(f"committing: {self.place.url}")) from error
+            if status != 408 and status < 500:
+                return
+        elif "README.md" in str(error):
+            raise RemoteError(
+                f"the Hub refuses the README.md of {self.place.url}: {one_line(error)}",
+                "repair the metadata between its first two lines of dashes, then push again",
+            ) from error
+        raise UnansweredError(
+            f"{self.place.url} did not say whether it took a commit: {one_line(error)}",
+            "run the command again; what is there already is not sent again",
+        ) from error
+
+    def _again(self, attempt: Callable[[], Result]) -> Result:
+        return retrying(attempt, is_passing, self.host)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
+        _bound(get_session())
+        try:
+            yield
+        except (RegError, RemoteEntryNotFoundError, StaleParentError):
+            raise
+        except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise translated(error, f"{what}: {self.place.url}", self.place.revision) from error
+
+
+def _bound(client: httpx2.Client) -> None:
+    """Wait no longer for a Hub that is silent or slow; the client itself would wait for ever."""
+    guard(client)
+    if client.timeout == httpx2.Timeout(None):
+        client.timeout = httpx2.Timeout(LONGEST_SILENCE)
+
+
+def _enlarge_blocks() -> None:
+    """Let files go up in blocks of a MiB, where this build of the HTTP client can be told: 64 KiB cost a quarter more."""
+    with suppress(ImportError):
+        from httpx2._content import IteratorByteStream
+
+        IteratorByteStream.CHUNK_SIZE = CHUNK
+
+
+def _quieten() -> None:
+    """No bars and warnings of the client among our lines, unless its variables ask for them; they name signed addresses."""
+    if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
+        disable_progress_bars()
+    if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
+        logging.set_verbosity(ERROR)
+
+
+def git_oid(data: bytes) -> str:
+    """What git calls a file with these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

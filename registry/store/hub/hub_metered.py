@@ -1,0 +1,81 @@
+"""Connections of httpx2 whose answers are metered, see `pace`, and which follow a redirect only within the rules."""
+
+import time
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from onnxreg.registry.store.net import redirects
+from onnxreg.registry.store.net.pace import Meter
+
+
+class MeteredStream(httpcore2.NetworkStream):
+    """A connection. An answer begins behind what is written, so the meter begins anew there."""
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+        self._meter = Meter()
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        began = time.monotonic()
+        try:
+            data = self._stream.read(max_bytes, self._meter.allowed(timeout))
+            self._meter.count(len(data), began)
+        except TimeoutError as error:
+            raise httpcore2.ReadTimeout(str(error)) from error
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._meter = Meter()
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(self, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+        return MeteredStream(self._stream.start_tls(*args, **kwargs))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class MeteredBackend(httpcore2.NetworkBackend):
+    """Makes connections that are metered."""
+
+    def __init__(self, backend: httpcore2.NetworkBackend) -> None:
+        self._backend = backend
+
+    def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+        return MeteredStream(self._backend.connect_tcp(*args, **kwargs))
+
+    def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+        return MeteredStream(self._backend.connect_unix_socket(*args, **kwargs))
+
+    def sleep(self, seconds: float) -> None:
+        self._backend.sleep(seconds)
+
+
+def check_redirect(response: httpx2.Response) -> None:
+    """RemoteError if an answer redirects to a place that must not be followed, or sends a body without end."""
+    if not response.has_redirect_location:
+        return
+    url = str(response.request.url)
+    redirects.target(url, response.headers["Location"])
+    size = 0
+    for part in response.iter_raw():
+        size += len(part)
+        redirects.check_size(url, size)
+    response._content = b""  # which the client would read without a limit
+
+
+def guard(client: httpx2.Client) -> None:
+    """Meter the connections of a client, and check its redirects. Idempotent."""
+    hooks = client.event_hooks
+    if check_redirect in hooks["response"]:
+        return
+    client.event_hooks = {**hooks, "response": [*hooks["response"], check_redirect]}
+    for transport in (client._transport, *client._mounts.values()):
+        pool = getattr(transport, "_pool", None)
+        if pool is not None:
+            pool._network_backend = MeteredBackend(pool._network_backend)

@@ -1,0 +1,163 @@
+"""A push to a repository on the Hub: one commit of everything."""
+
+import secrets
+import stat
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from huggingface_hub import CommitOperationAdd
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.hub import repo_card
+from onnxreg.registry.store.hub.commits import CommitHead, CommitSnapshot, Decide, is_file, token_of
+from onnxreg.registry.store.hub.hub_client import Operation
+from onnxreg.registry.store.hub.hub_upload import Meter, MeteredAddition
+from onnxreg.registry.store.layout import BlobKey, index_path, usable_key
+from onnxreg.registry.store.protocol import Hasher, IncomingBlob
+from onnxreg.registry.store.upload_body import hand_over
+from onnxreg.registry.support.disk import host_errors
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import LostRaceError
+from onnxreg.schema.core.ref import POLICY_LOG
+
+
+class HubPush:
+    """Blobs wait in a directory of this machine; `publish` sends them and the index file as one commit."""
+
+    last_step = "uploading and committing"
+
+    def __init__(self, head: CommitHead, url: str, directory: Path) -> None:
+        self.id = secrets.token_hex(8)
+        self._head = head
+        self._url = url
+        self._directory = directory
+        self._staged: dict[Digest, Path] = {}
+        self._meters: dict[Digest, Meter] = {}
+        self._relied: set[Digest] = set()
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        self._condemned = frozenset(condemned)
+        self._relied = set()
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = frozenset(key.path for key in keys)
+
+    def _path(self, digest: Digest) -> str:
+        return usable_key(digest, self._condemned).path
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        wanted = set(digests)
+        paths = {self._path(digest): digest for digest in wanted - self._staged.keys()}
+        found = {paths[path] for path in self._head.now().blobs(paths.keys() - self._damaged)}
+        self._relied |= found
+        return found | (wanted & self._staged.keys())
+
+    def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
+        return self._put(source, expected)
+
+    def _put(
+        self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
+        temporary = self._directory / secrets.token_hex(8)
+        try:
+            with host_errors("writing a temporary file"), temporary.open("xb") as file:
+                digest, size = hash_stream.pump(source, file, hasher=hasher)
+            if expected is not None:
+                hash_stream.check(digest, expected, f"blob {expected}")
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._keep(temporary, digest)
+        return digest, size
+
+    def fetch(self, blob: IncomingBlob) -> int:
+        """A file of this machine is sent from where it lies. Its bytes count when they are sent, and not before."""
+        path = blob.path
+        with blob.open(0) as stream:
+            meter = Meter(blob.size, hand_over(stream))
+            if path is None:
+                size = self.put(stream, blob.digest)[1]
+            else:
+                found, size = hash_stream.pump(stream, None)
+                hash_stream.check(found, blob.digest, f"blob {blob.digest}")
+        with self._lock:
+            self._meters[blob.digest] = meter
+            if path is not None:
+                self._staged[blob.digest] = path
+        return size
+
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
+        temporary = self._directory / secrets.token_hex(8)
+        with host_errors(f"reading {path.name}"):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _renamed(path, temporary):
+                with temporary.open("rb") as source:
+                    digest, size = hash_stream.pump(source, None, hasher=hasher)
+                self._keep(temporary, digest)
+                return digest, size
+            with path.open("rb") as source:
+                return self._put(source, hasher=hasher)
+
+    def _keep(self, temporary: Path, digest: Digest) -> None:
+        with self._lock, host_errors("writing a temporary file"):
+            temporary.replace(self._directory / digest.hex)
+            self._staged[digest] = self._directory / digest.hex
+
+    def flush(self) -> None:
+        self._transact(f"Restore {len(self._staged)} blobs", lambda at, doubt: self._additions(at) or None)
+
+    def _transact(self, message: str, decide: Decide) -> None:
+        self._head.transact(message, decide)
+        for meter in self._meters.values():
+            meter.end()
+
+    def _additions(self, at: CommitSnapshot) -> list[Operation]:
+        """The staged blobs that are not there, their digests known. None is held to be there that is damaged."""
+        paths = {self._path(digest): digest for digest in self._staged}
+        missing = sorted(paths.keys() - (at.blobs(paths) - self._damaged))
+        return [self._addition(path, paths[path]) for path in missing]
+
+    def _addition(self, path: str, digest: Digest) -> MeteredAddition:
+        return MeteredAddition(path, str(self._staged[digest]), digest, self._meters.get(digest))
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        path = index_path(name)
+
+        def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
+            relied = {self._path(digest) for digest in self._relied - self._staged.keys()}
+            staged = {self._path(digest) for digest in self._staged}
+            found = at.entries([path, *sorted(relied | staged)])
+            if doubt and is_file(found.get(path), token_of(index)):
+                return None
+            if not is_file(found.get(path), expected):
+                raise LostRaceError(f"the index of {name} changed meanwhile")
+            if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
+                raise LostRaceError(f"a collector came between the push of {name} and its blobs")
+            return [*self._additions(at), CommitOperationAdd(path, index), *self._card(at, name, index)]
+
+        self._transact(f"Publish {name}", decide)
+
+    def _card(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
+        """The repository's card, where this changes it. One that is no text is left alone."""
+        if name == POLICY_LOG:
+            return []
+        try:
+            card = (at.read(repo_card.PATH) or b"").decode()
+        except UnicodeDecodeError:
+            return []
+        new = repo_card.updated(card or None, name, index, self._url)
+        return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether a file could be moved without a copy: not so across file systems."""
+    try:
+        source.rename(target)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""Files that go up to the Hub, which tell how many of their bytes are sent."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from huggingface_hub import CommitOperationAdd
+
+from onnxreg.registry.store.upload_body import Borrowed, Sent
+from onnxreg.schema.core.digest import Digest
+
+
+class Meter:
+    """How much of a blob is sent, and whom to tell; going back takes back what counted."""
+
+    def __init__(self, size: int, sent: Sent) -> None:
+        self._size = size
+        self._sent = sent
+        self._reached = 0
+
+    def reach(self, position: int) -> None:
+        """So many of its bytes are sent."""
+        self._sent(position - self._reached)
+        self._reached = position
+
+    def end(self) -> None:
+        """All of it is there: the client says no more of what goes up within a commit, or through Xet."""
+        self.reach(self._size)
+
+
+class MeteredAddition(CommitOperationAdd):
+    """A blob to be added from a file of this machine, whose digest is known."""
+
+    def __init__(self, path: str, file: str, digest: Digest, meter: Meter | None) -> None:
+        super().__init__(path, file)
+        self.upload_info.sha256 = bytes.fromhex(digest.hex)
+        self._meter = meter
+
+    @contextmanager
+    def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
+        """What the client reads to send it. Where it asks for a bar of its own, it is sending."""
+        with super().as_file() as file:
+            metered = with_tqdm and self._meter is not None
+            yield cast(BinaryIO, _Sending(file, cast(Meter, self._meter))) if metered else file
+
+
+class _Sending(Borrowed):
+    """A file that tells how far it was read. Closing it leaves the file open."""
+
+    def __init__(self, file: BinaryIO, meter: Meter) -> None:
+        super().__init__(file)
+        self._meter = meter
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        self._meter.reach(self._file.tell())
+        return data

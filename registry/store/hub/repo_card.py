@@ -1,0 +1,108 @@
+"""The README.md of a registry on the Hugging Face Hub: what a visitor sees of it in a browser.
+
+Each model has a section between two marks. A push rewrites its own model's section and nothing else, so that text of
+people, and sections of other models, stay.
+"""
+
+import re
+from collections.abc import Iterator
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State, VersionEntry
+
+PATH = "README.md"
+START = """---
+library_name: onnxreg
+tags:
+- onnx
+- onnxreg
+---
+
+# ONNX models
+
+A registry of exported ONNX models: every file under `blobs/` is named by its SHA-256, every move of a name is on record.
+"""
+
+
+def updated(card: str | None, name: str, index: bytes, url: str) -> str | None:
+    """The card (None: there is none yet) with a model's section as its index file says. None where it says nothing."""
+    try:
+        state = State.decode(index.partition(b"\n")[0])
+        section = "\n".join(_section(state, url))
+    except InputError:
+        return None
+    text = START if card is None else card
+    begin, end = _marks(name)
+    found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    block = f"{begin}\n{section}\n{end}"
+    if found.search(text):
+        return found.sub(lambda _: block, text, count=1)
+    return f"{text.rstrip()}\n\n{block}\n"
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- onnxreg {name} -->", f"<!-- /onnxreg {name} -->"
+
+
+def _section(state: State, url: str) -> Iterator[str]:
+    """The versions that have a summary in the state line, one row for each artifact; the others are counted."""
+    shown = [version for version in _newest_first(state) if str(version) in state.summaries]
+    yield f"## {state.name}"
+    yield ""
+    if shown:
+        yield "| version | artifact | precision | size | certification |"
+        yield "|---|---|---|---:|---|"
+    for version in shown:
+        yield from _rows(state, version)
+    rest = [version for version in _newest_first(state) if version not in shown]
+    if rest or state.catalog is not None:
+        yield ""
+        yield "Other versions: " + ", ".join([*map(str, rest[:SHOWN]), f"see `reg log {state.name}`"])
+    yield ""
+    yield "```"
+    yield f"reg pull {state.name}{f':{shown[0]}' if shown else ''} {url}"
+    yield "```"
+
+
+SHOWN = 20
+"""So many versions without a summary are named."""
+
+
+def _newest_first(state: State) -> list[Version]:
+    known = {**dict.fromkeys(state.newest), **dict.fromkeys(state.versions)}
+    known |= dict.fromkeys(channel.version for channel in state.channels.values())
+    kept = [version for version in known if not _is_dropped(state.versions.get(version))]
+    return sorted(kept, key=lambda version: version.precedence, reverse=True)
+
+
+def _is_dropped(entry: VersionEntry | None) -> bool:
+    return entry is not None and entry.dropped
+
+
+def _rows(state: State, version: Version) -> Iterator[str]:
+    summary = state.summary(version)
+    channels = sorted(tag for tag, channel in state.channels.items() if channel.version == version)
+    entry = state.versions.get(version)
+    notes = [*channels, *([entry.status] if entry is not None and entry.status else [])]
+    label = f"{version} ({', '.join(notes)})" if notes else str(version)
+    held = entry.held if entry is not None else None
+    for artifact, size in summary.downloads(held) if summary else ():
+        cells = (label, artifact.format, artifact.precision, _size(size), artifact.state)
+        yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _size(count: int) -> str:
+    """Bytes in decimal units, as the Hub itself shows them."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _cell(text: str) -> str:
+    """Text that stays inside its cell: no markup of a manifest reaches the page."""
+    plain = re.sub(r"[\s\x00-\x1f]+", " ", text)
+    return re.sub(r"([\\|`*_<>\[\]&#])", r"\\\1", plain)

@@ -1,0 +1,60 @@
+"""`registry.json`: which registry a tree is, and which builds may read and write it."""
+
+import json
+import os
+from typing import Any
+
+from onnxreg.registry.store.layout import LAYOUT_VERSION
+from onnxreg.schema.core.errors import HostError, IntegrityError
+from onnxreg.schema.core.ref import REGISTRY_ID
+
+UPGRADE = "upgrade onnxreg: pip install --upgrade onnxreg"
+
+
+def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
+    """The bytes of a new `registry.json`; the id is random unless given."""
+    value = {
+        "id": registry_id or os.urandom(16).hex(),
+        "layout": "onnxreg",
+        "layout_version": LAYOUT_VERSION,
+        "min_reader": LAYOUT_VERSION,
+        "min_writer": LAYOUT_VERSION,
+        **more,
+    }
+    return json.dumps(value, indent=2).encode() + b"\n"
+
+
+def other_registry(url: str, found: str, known: str) -> IntegrityError:
+    """The error where another registry is at a URL than was there before."""
+    return IntegrityError(
+        f"{url} holds another registry than before: id {found[:12]}..., was {known[:12]}...",
+        f"find out who changed it; if that is meant: reg trust reset {known}",
+    )
+
+
+def read_identity(data: bytes, where: str) -> dict[str, Any]:
+    """A decoded `registry.json`. HostError for a layout this build cannot read, IntegrityError for garbage."""
+    try:
+        value: dict[str, Any] = json.loads(data)
+        layout, reader, identity = value["layout"], value["min_reader"], value["id"]
+        writer = value.get("min_writer", LAYOUT_VERSION)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise IntegrityError(
+            f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
+        ) from None
+    whole = isinstance(reader, int) and isinstance(writer, int)
+    named = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
+    if layout != "onnxreg" or not whole or not named:
+        raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
+    if reader > LAYOUT_VERSION:
+        raise HostError(
+            f"{where} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
+            UPGRADE,
+        )
+    return value
+
+
+def check_writer(identity: dict[str, Any], where: str) -> None:
+    """HostError where only newer builds may write to the registry."""
+    if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
+        raise HostError(f"{where} is written by a newer onnxreg only", UPGRADE)

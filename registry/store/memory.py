@@ -1,0 +1,81 @@
+"""A registry in memory: the reference of what an object store does, and the fake in other tests."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import BinaryIO
+
+from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+
+_shared: dict[str, ObjectRegistry | None] = {}
+
+
+class MemoryStore:
+    """Objects by key. Lives as long as the object."""
+
+    def __init__(self, url: str = "memory:") -> None:
+        self.url = url
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        data = self.objects.get(key)
+        return None if data is None else (data, Digest.of(data).hex)
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        data = self.objects.get(key)
+        return None if data is None else BytesIO(data[start:])
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if key in self.objects}
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        return self.swap(key, source.read(), None)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        with self._lock:
+            found = self.get(key)
+            if (found[1] if found else None) != expected:
+                return False
+            self.objects[key] = data
+            return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        found = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
+        return iter(sorted(found.items()))
+
+
+def memory_remote(
+    registry_id: str | None = None, url: str = "memory:", mirror: bool = False
+) -> ObjectRegistry:
+    """A fresh registry in memory, which may be a mirror of that with this id."""
+    return ObjectRegistry.create(MemoryStore(url), registry_id, mirror)
+
+
+def share(url: str) -> str:
+    """Let a URL mean a registry in the memory of this process, and of no other: for tests. Returns the URL."""
+    _shared.setdefault(url, None)
+    return url
+
+
+def check_shared(url: str) -> None:
+    """InputError for a URL that was not shared: what is pushed there would be gone with the command."""
+    if url not in _shared:
+        raise InputError(
+            f"{url} is memory, which is lost when the command ends",
+            "name a directory, s3://bucket/prefix, hf://org/repo or another place that lasts",
+        )
+
+
+def open_shared(url: str, mirror_of: str | None = None) -> ObjectRegistry:
+    """The registry that a shared URL means, made at the first call. InputError for a URL that was not shared."""
+    check_shared(url)
+    remote = _shared[url] or memory_remote(mirror_of, url, mirror_of is not None)
+    _shared[url] = remote
+    return remote

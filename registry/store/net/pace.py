@@ -1,0 +1,162 @@
+"""The patience of one remote read: how long it may be silent, how slow it may be, and how long it may take in all.
+
+A server that sends a byte a second never lets a socket time out. So the bytes are counted between two reads of the
+socket: only the time that is spent waiting for the server counts, and only once its answer has begun. Writes have no
+pace: S3 sends single spaces for minutes while it joins the parts of an object.
+"""
+
+import io
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from typing import Any
+
+from onnxreg.registry.store.net import pending
+from onnxreg.schema.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`timeout`: seconds of silence, and of the window over which the `rate` (bytes per second) is measured.
+
+    `end`: the monotonic time at which the read ends; 0 is no limit for the rate, infinity none for the end.
+    """
+
+    timeout: float
+    rate: float
+    end: float
+
+    def remaining(self) -> float:
+        """The seconds that are left. TimeoutError if there are none."""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the read took longer than REG_READ_DEADLINE allows")
+        return left
+
+
+DEFAULTS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_RATE": 100.0, "REG_READ_DEADLINE": 14_400.0}
+"""Seconds; bytes per second; seconds. A phone at 4 kB/s that reads 14 blocks at a time keeps both."""
+_pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
+
+
+def setting(name: str) -> float:
+    """A limit as the environment says. InputError if it is not a number, or is negative."""
+    text = os.environ.get(name, "")
+    try:
+        value = float(text) if text else DEFAULTS[name]
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{name} is {text[:40]!r}", "set it to a number; 0 means no limit")
+    return value
+
+
+def timeout() -> float | None:
+    """The seconds of silence after which a server counts as gone; None for no limit."""
+    return setting("REG_READ_TIMEOUT") or None
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Hold what is read within to the limits. A read within a read is part of it."""
+    if _pace.get() is not None:
+        yield
+        return
+    silence, deadline = setting("REG_READ_TIMEOUT"), setting("REG_READ_DEADLINE")
+    end = time.monotonic() + deadline if deadline else float("inf")
+    token = _pace.set(Pace(silence or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE"), end))
+    try:
+        yield
+    finally:
+        _pace.reset(token)
+
+
+def is_over() -> bool:
+    """Whether the present read has no time left."""
+    pace = _pace.get()
+    return pace is not None and pace.end <= time.monotonic()
+
+
+class Meter:
+    """The rate of one answer, over one window of waiting after another."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._waited = 0.0
+        self._bytes = 0
+
+    def allowed(self, timeout: float | None) -> float | None:
+        """The seconds that the next read of the socket may take. TimeoutError if there are none left."""
+        pace = _pace.get()
+        if pace is None or pace.end == float("inf"):
+            return timeout
+        left = pace.remaining()
+        return left if timeout is None else min(timeout, left)
+
+    def count(self, size: int, began: float) -> None:
+        """Note what came, and since when it was waited for. TimeoutError if the answer is too slow."""
+        now, pace = time.monotonic(), _pace.get()
+        pending.arrived(now)
+        if pace is None or not self._begun:
+            self._begun = True
+            return
+        self._bytes += size
+        self._waited += now - began
+        if self._waited < pace.timeout:
+            return
+        if size and self._bytes < pace.rate * self._waited:
+            speed = self._bytes / self._waited
+            raise TimeoutError(
+                f"the server sends {speed:.0f} bytes per second, the least is {pace.rate:.0f} (REG_READ_RATE)"
+            )
+        self._waited, self._bytes = 0.0, 0
+
+
+class MeteredSocket(io.RawIOBase):
+    """The reading side of a socket, metered."""
+
+    def __init__(self, raw: socket.SocketIO) -> None:
+        self._raw = raw
+        self._socket: socket.socket = raw._sock  # type: ignore[attr-defined]
+        self._meter = Meter()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        own = self._socket.gettimeout()
+        allowed = self._meter.allowed(own)
+        if allowed != own:
+            self._socket.settimeout(allowed)
+        began = time.monotonic()
+        try:
+            count = self._raw.readinto(buffer)
+        except TimeoutError:
+            self._meter.allowed(None)
+            raise
+        finally:
+            if allowed != own:
+                self._socket.settimeout(own)
+        self._meter.count(count or 0, began)
+        return count
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+class MeteredResponse(HTTPResponse):
+    """An answer of `http.client` whose status, headers and body are metered."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp: Any = io.BufferedReader(MeteredSocket(self.fp.detach()))

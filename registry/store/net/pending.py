@@ -1,0 +1,73 @@
+"""The servers that requests wait for at present, for those who draw progress."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+SHOWN_AFTER = 2.0
+"""Seconds without a byte after which a request is worth a word."""
+
+
+@dataclass
+class PendingRequest:
+    """A request under way. `since`: the monotonic time of its start, or of the last byte; `note`: the failures so far."""
+
+    host: str
+    since: float
+    note: str = ""
+    told: bool = False
+
+    def failed(self, note: str) -> None:
+        """Note why a try failed."""
+        self.note = note
+        if tell is not None and not self.told and time.monotonic() - self.since >= SHOWN_AFTER:
+            self.told = True
+            tell(str(self))
+
+    def __str__(self) -> str:
+        return f"waiting for {self.host}, {time.monotonic() - self.since:.0f} s{self.note}"
+
+
+tell: Callable[[str], None] | None = None
+"""Is told once of a request that fails for long, where nobody draws."""
+
+_requests: dict[int, PendingRequest] = {}
+_current: ContextVar[PendingRequest | None] = ContextVar("request", default=None)
+
+
+@contextmanager
+def noted(host: str) -> Iterator[PendingRequest]:
+    """Let it be seen that this thread waits for a host."""
+    request = PendingRequest(host, time.monotonic())
+    thread = threading.get_ident()
+    before = _requests.get(thread)
+    _requests[thread] = request
+    token = _current.set(request)
+    try:
+        yield request
+    finally:
+        _current.reset(token)
+        if before is None:
+            _requests.pop(thread, None)
+        else:
+            _requests[thread] = before
+
+
+def arrived(now: float) -> None:
+    """Note that the server sent something."""
+    request = _current.get()
+    if request is not None:
+        request.since = now
+        request.note = ""
+
+
+def shown() -> str:
+    """A few words on the request that has waited the longest, or that failed; empty if all is well."""
+    now = time.monotonic()
+    found = [each for each in list(_requests.values()) if each.note or now - each.since >= SHOWN_AFTER]
+    if not found:
+        return ""
+    return str(min(found, key=lambda each: each.since))

@@ -1,0 +1,267 @@
+"""A registry in an object store: any place that can create, compare and swap, list and delete whole objects."""
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, Protocol, cast
+
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.checked_stream import CheckedStream
+from onnxreg.registry.store.identity import check_writer, new_identity, other_registry, read_identity
+from onnxreg.registry.store.layout import (
+    NOTE,
+    BlobKey,
+    Kind,
+    index_path,
+    keys_of,
+    model_of,
+    note_path,
+    usable_key,
+)
+from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, MissingBlobError, Piece, TreeFile
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import LostRaceError, NotFoundError
+
+SPOOL = 2 * 2**20
+"""A blob on its way up whose digest is not known is kept in memory up to this many bytes, on disk above."""
+
+
+Known = tuple[bytes, str]
+"""A small object's bytes and its token."""
+
+
+class ObjectStore(Protocol):
+    """What an object store can do. Each call is one atomic step for each key, and strongly consistent."""
+
+    @property
+    def url(self) -> str:
+        """How people name the place; holds no secret."""
+        ...
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        """A small object and the token that a swap must bring to replace it; None where it is absent.
+
+        `known` is what an earlier call gave: it may be given again, unsent, where the object is the same still.
+        """
+        ...
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        """A stream over an object from an offset on; None where it is absent."""
+        ...
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Which of these objects exist."""
+        ...
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        """Write an object that is not there yet; False, and nothing written, where it is.
+
+        The source is read to its end before anything is visible, and what reading raises is raised: then nothing is
+        written. Of one that is seekable the bytes are known to be right, and may be read more than once.
+        """
+        ...
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        """Replace an object by a small one if its token is the expected one (None: absent); False where it is not.
+
+        A lost response is told from a lost race: this returns True exactly where our bytes were written.
+        """
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, those that are gone already too. When this returns, no delete is under way any more."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys with this prefix, sorted, and their sizes in bytes."""
+        ...
+
+
+def open_first(
+    digest: Digest,
+    url: str,
+    opened: Callable[[str], BinaryIO | None],
+    present: Callable[[list[str]], Collection[str]],
+) -> BinaryIO:
+    """A blob's bytes from its plain key, else from the first other one that is `present`. MissingBlobError where none is."""
+    plain, *others = [key.path for key in keys_of(digest)]
+    stream = opened(plain)
+    for path in sorted(present(others)) if stream is None else ():
+        stream = stream or opened(path)
+    if stream is None:
+        raise MissingBlobError(digest, url)
+    return stream
+
+
+class ObjectRegistry:
+    """The registry in an object store. Use `create` to make one where there is none.
+
+    `known_id` is its id where that is known: it is taken on trust, and index files are held against it.
+    """
+
+    def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
+        self.store = store
+        self._known_id = known_id
+
+    @classmethod
+    def create(
+        cls, store: ObjectStore, registry_id: str | None = None, mirror: bool = False
+    ) -> "ObjectRegistry":
+        """Open the registry, or make an empty one, which may be a mirror of that with this id."""
+        if store.get("registry.json") is None:
+            more = {"mirror": True} if mirror else {}
+            store.swap("registry.json", new_identity(registry_id, **more), None)
+        return cls(store)
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    @property
+    def registry_id(self) -> str:
+        return self._known_id or str(self._identity["id"])
+
+    @property
+    def is_mirror(self) -> bool:
+        return self._identity.get("mirror") is True
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        found = self.store.get("registry.json")
+        if found is None:
+            raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
+        identity = read_identity(found[0], self.url)
+        if self._known_id not in (None, identity["id"]):
+            raise other_registry(self.url, identity["id"], str(self._known_id))
+        return identity
+
+    def blob_url(self, digest: Digest) -> str:
+        place = self.url.partition("?")[0]
+        return f"{place.rstrip('/')}/{BlobKey(digest).path}"
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        plain = {BlobKey(digest).path: digest for digest in digests}
+        present = self.store.has(plain)
+        absent = [digest for path, digest in plain.items() if path not in present]
+        return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
+
+    def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
+        """Where else than under their plain keys blobs lie."""
+        keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
+        return sorted(keys[path] for path in self.store.has(keys)) if keys else []
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        return open_first(digest, self.url, lambda path: self.store.open(path, start), self.store.has)
+
+    def open_key(self, key: BlobKey) -> BinaryIO:
+        stream = self.store.open(key.path)
+        if stream is None:
+            raise MissingBlobError(key.digest, self.url)
+        return stream
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        before = (known.data, known.token) if known else None
+        found = self.store.get(index_path(name), before)
+        return known if found is before else IndexFile(*found) if found else None
+
+    def names(self) -> Iterator[str]:
+        names = (model_of(path) for path, _ in self.store.list("index/"))
+        return iter(sorted(name for name in names if name is not None))
+
+    def files(self) -> Iterator[TreeFile]:
+        return (TreeFile(path, size) for path, size in self.store.list(""))
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        self.store.delete(key.path for key in keys)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        self.store.delete(paths)
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        self.store.swap(note_path(kind, note), data, None)
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        prefix = note_path(kind, "")
+        names = [path.removeprefix(prefix) for path, _ in self.store.list(prefix)]
+        found = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
+        return {name: value[0] for name, value in found if value is not None}
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        self.store.delete([note_path(kind, note)])
+
+    def is_alive(self, note: str) -> bool | None:
+        return None
+
+    def confirm(self, name: str) -> None:
+        """What an object store answered is durable."""
+
+    @contextmanager
+    def push(self) -> Iterator["ObjectPush"]:
+        """What is written or deleted goes to the registry that is meant: no id is taken on trust here."""
+        check_writer(self._identity, self.url)
+        yield ObjectPush(self.store)
+
+
+class ObjectPush:
+    """Blobs go up at once, each under the first key that nobody condemned; the index file last."""
+
+    last_step = "committing"
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.id = secrets.token_hex(8)
+        self._store = store
+        self._condemned: frozenset[BlobKey] = frozenset()
+        self._damaged: set[str] = set()
+
+    def avoid(self, condemned: Collection[BlobKey]) -> None:
+        self._condemned = frozenset(condemned)
+
+    def distrust(self, keys: Collection[BlobKey]) -> None:
+        self._damaged = {key.path for key in keys}
+
+    def has(self, digests: Iterable[Digest]) -> set[Digest]:
+        paths = {usable_key(digest, self._condemned).path: digest for digest in digests}
+        return {paths[path] for path in self._store.has(paths.keys() - self._damaged)}
+
+    def put(
+        self, source: BinaryIO, expected: Digest | None = None, pieces: Sequence[Piece] = ()
+    ) -> tuple[Digest, int]:
+        if expected is None or (path := usable_key(expected, self._condemned).path) in self._damaged:
+            return self._put_spooled(source, expected)
+        checked = CheckedStream(source, expected, pieces)
+        self._store.create(path, cast(BinaryIO, checked))
+        return expected, checked.size
+
+    def _put_spooled(
+        self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
+    ) -> tuple[Digest, int]:
+        """The bytes are known before anything is sent."""
+        with SpooledTemporaryFile(SPOOL) as spool:
+            digest, size = hash_stream.pump(source, spool, hasher=hasher)
+            if expected is not None:
+                hash_stream.check(digest, expected, f"blob {expected}")
+            spool.seek(0)
+            path = usable_key(digest, self._condemned).path
+            if path in self._damaged:
+                self._store.delete([path])
+                self._damaged.remove(path)
+            self._store.create(path, cast(BinaryIO, spool))
+        return digest, size
+
+    def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
+        with path.open("rb") as source:
+            return self._put_spooled(source, None, hasher)
+
+    def fetch(self, blob: IncomingBlob) -> int:
+        with blob.open(0) as stream:
+            return self.put(stream, blob.digest, blob.pieces())[1]
+
+    def flush(self) -> None:
+        """Blobs are up already."""
+
+    def publish(self, name: str, index: bytes, expected: str | None) -> None:
+        if not self._store.swap(index_path(name), index, expected):
+            raise LostRaceError(f"the index of {name} changed meanwhile")

@@ -1,0 +1,156 @@
+"""Opening a registry by URL or path, and how both are spelt."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.schema.core.errors import InputError, missing_extra, why
+
+_SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
+
+
+def open_url(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> RegistryStore:
+    """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ...) or path.
+
+    `create` makes one where there is none, which may be a mirror of that with this id. `known_id` is the id that was
+    there before: a place that asks for it in a request may take it on trust until it reads an index file.
+    """
+    scheme = _scheme(url)
+    if scheme == "memory":
+        from onnxreg.registry.store import memory
+
+        return memory.open_shared(url, mirror_of)
+    if scheme == "s3":
+        from onnxreg.registry.store.s3.bucket import s3_remote
+
+        return s3_remote(url, create, mirror_of, known_id)
+    if scheme in ("http", "https"):
+        from onnxreg.registry.store.http.http import http_remote
+
+        return http_remote(url, known_id)
+    if scheme == "hf":
+        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+            from onnxreg.registry.store.hub.hub import open_hub
+        return open_hub(url, create, mirror_of, known_id)
+    check_scheme(url)
+    path = path_of(url)
+    if path is None:
+        from onnxreg.registry.store.fsspec_store import file_remote
+
+        return file_remote(url, create, mirror_of)
+    return _open_path(path, create, mirror_of)
+
+
+def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore:
+    """The registry in a directory, or in an archive."""
+    if path.is_file():
+        from onnxreg.registry.store.archive.archive_reader import open_archive
+
+        return open_archive(path)
+    if create and path.suffix == ".onnxreg" and not path.exists():
+        raise InputError(f"{path} would be an archive", "`reg archive create` makes one")
+    return DirectoryRegistry.create(path, mirror_of=mirror_of) if create else DirectoryRegistry.open(path)
+
+
+def _check_secret(url: str) -> None:
+    """InputError where a URL holds a password or token: it would be written to disk and shown. It is not repeated."""
+    parts = urlsplit(url)
+    if len(parts.scheme) > 1 and (parts.password is not None or _SECRET.search(parts.query)):
+        raise InputError(
+            "the URL holds credentials, which would be written to disk and shown",
+            "leave them out: each kind of place finds them where its own tools do",
+        )
+
+
+def check_scheme(url: str) -> None:
+    """InputError where no backend reads such a URL; HostError where its library is not installed."""
+    scheme = _scheme(url)
+    if scheme == "s3":
+        from onnxreg.registry.store.s3.s3_client import S3Url
+
+        S3Url.parse(url)
+    elif scheme in ("http", "https"):
+        from onnxreg.registry.store.http import http
+
+        http.check_url(url)
+    elif scheme == "hf":
+        with _needs_extra("hf", "a registry on the Hugging Face Hub"):
+            from onnxreg.registry.store.hub.hub_url import HubUrl as HubPlace
+
+        HubPlace.parse(url)
+    elif scheme == "memory":
+        from onnxreg.registry.store import memory
+
+        memory.check_shared(url)
+    elif scheme not in ("", "file") and len(scheme) > 1:
+        from onnxreg.registry.store import fsspec_store
+
+        if scheme not in fsspec_store.PROTOCOLS:
+            known = "s3, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
+            raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {known}")
+        fsspec_store.check_url(url)
+
+
+@contextmanager
+def _needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Where the library of a backend is not installed: a HostError that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_extra((error.name or "").partition(".")[0], extra, purpose) from None
+
+
+def path_of(place: str) -> Path | None:
+    """The path that a `file://` URL or a path names; None where a URL names another kind of place."""
+    is_path = _scheme(place) == "file" or len(_scheme(place)) <= 1
+    return _path(place) if is_path else None
+
+
+def _path(place: str) -> Path:
+    parts = urlsplit(place)
+    if parts.scheme != "file":
+        try:
+            return Path(place).expanduser()
+        except RuntimeError as error:
+            raise InputError(f"{place}: {error}", "write the directory out in full") from error
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InputError(f"{place} names the host {parts.netloc!r}", "write file:///absolute/path")
+    return Path(unquote(parts.path))
+
+
+def _scheme(place: str) -> str:
+    """The scheme of a URL, "" for a path. InputError for what is neither."""
+    if "\0" in place:
+        raise InputError(
+            f"not a path or URL: {place[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
+        )
+    try:
+        return urlsplit(place).scheme
+    except ValueError as error:
+        raise InputError(
+            f"not a URL: {place[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
+        ) from error
+
+
+def absolute(place: str) -> str:
+    """Paths are kept absolute, so that a remote means the same from every working directory; a URL has one spelling."""
+    if len(_scheme(place)) > 1:
+        _check_secret(place)
+        return _one_spelling(place)
+    return os.path.abspath(_path(place))  # noqa: PTH100
+
+
+def _one_spelling(url: str) -> str:
+    """The URL as it is always written: what a place is known by must not depend on a slash at its end."""
+    if _scheme(url) != "s3":
+        return url
+    from onnxreg.registry.store.s3.s3_client import S3Url
+
+    return S3Url.parse(url).url

@@ -1,0 +1,139 @@
+"""A stream over an object that is fetched range by range, a few of them ahead and at once.
+
+A range that fails is fetched again by whoever fetches it; those that arrived stay. So a broken connection costs one
+range, and memory is bounded by `BLOCK` for each stream and `AHEAD` blocks for all streams of a store together.
+"""
+
+import io
+import mmap
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from onnxreg.registry.support.cancellation import submit
+
+BLOCK = 4 * 2**20
+"""Bytes of a range."""
+AHEAD = 6
+"""So many blocks are kept by all streams of one store together, beside the one that each of them hands out."""
+DEPTH = 3
+"""So many of them by one stream."""
+
+Fetch = Callable[[int, memoryview], None]
+"""Fills memory with the object's bytes from an offset on; raises RegError where it cannot."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The memory of one range, which begins at a page, and how many of its first bytes are the object's."""
+
+    memory: memoryview
+    size: int
+
+
+NOTHING = Block(memoryview(b""), 0)
+
+
+class ReadAhead:
+    """The threads and the memory that the streams of one store share."""
+
+    def __init__(self) -> None:
+        self._slots = threading.Semaphore(AHEAD)
+        self._free: list[memoryview] = []
+
+    def memory(self) -> memoryview:
+        """Memory for one range; it has been written to already where there is such, since fresh pages cost time."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return memoryview(mmap.mmap(-1, BLOCK))
+
+    def give_back(self, memory: memoryview) -> None:
+        """Let another range have the memory, to which nobody writes any more."""
+        if len(self._free) < AHEAD:
+            self._free.append(memory)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
+
+    def fetch(self, fetch: Fetch, start: int, size: int) -> Block:
+        memory = self.memory()
+        fetch(start, memory[:size])
+        return Block(memory, size)
+
+    def begin(self, fetch: Fetch, start: int, size: int) -> "Future[Block] | None":
+        """Start fetching a range; None where there may be no more of them now. `end` allows the next one."""
+        if not self._slots.acquire(blocking=False):
+            return None
+        return submit(self._pool, self.fetch, fetch, start, size)
+
+    def end(self) -> None:
+        self._slots.release()
+
+
+class RangedReader(io.RawIOBase):
+    """The object's bytes in order, from `start` on. `first` are those that are known already."""
+
+    def __init__(self, fetch: Fetch, first: Block, size: int, ahead: ReadAhead, start: int = 0) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._ahead = ahead
+        self._block = first
+        self._at = 0
+        self._asked = start + first.size
+        self._coming: deque[Future[Block]] = deque()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        target = memoryview(buffer).cast("B")
+        piece = self.take(len(target))
+        target[: len(piece)] = piece
+        return len(piece)
+
+    def take(self, limit: int) -> memoryview:
+        """The next bytes, at most so many, where they lie: until the next call they stay. None at the end."""
+        if self._at == self._block.size:
+            self._advance()
+        piece = self._block.memory[self._at : min(self._at + limit, self._block.size)]
+        self._at += len(piece)
+        self._look_ahead()
+        return piece
+
+    def _advance(self) -> None:
+        """Make the next range the present block; none is left at the end."""
+        if self._block is not NOTHING:
+            self._ahead.give_back(self._block.memory)
+        self._block, self._at = NOTHING, 0
+        if self._coming:
+            try:
+                self._block = self._coming.popleft().result()
+            finally:
+                self._ahead.end()
+        elif self._asked < self._size:
+            self._block = self._ahead.fetch(self._fetch, self._asked, self._next())
+            self._asked += self._block.size
+
+    def _next(self) -> int:
+        """Bytes of the next range."""
+        return min(BLOCK, self._size - self._asked)
+
+    def _look_ahead(self) -> None:
+        while self._asked < self._size and len(self._coming) < DEPTH:
+            coming = self._ahead.begin(self._fetch, self._asked, self._next())
+            if coming is None:
+                return
+            self._coming.append(coming)
+            self._asked += self._next()
+
+    def close(self) -> None:
+        while self._coming:
+            self._coming.popleft().cancel()
+            self._ahead.end()
+        super().close()

@@ -1,0 +1,128 @@
+"""A store that is written only once it is proven that it compares and swaps.
+
+Some servers accept a condition and ignore it, and two writers would lose each other's work without a word. So before
+the first write a scratch object is created twice and swapped with a stale token. The verdict may be kept elsewhere.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.object_store import Known, ObjectRegistry, ObjectStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError, RemoteError
+
+
+class CasProof(Protocol):
+    """Where the verdict on a store is kept."""
+
+    def is_known(self) -> bool:
+        """Whether the store was proven before."""
+        ...
+
+    def keep(self) -> None:
+        """It is proven now."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordedCasProof:
+    """The verdict on the place of a registry, in `local/proven/` of the registry that writes to it.
+
+    A copy of that registry has its id, and may lie on another server.
+    """
+
+    registry: DirectoryRegistry
+    registry_id: str
+    url: str
+
+    @property
+    def _name(self) -> str:
+        return f"proven/{self.registry_id}-{Digest.of(self.url.encode()).hex[:16]}"
+
+    def is_known(self) -> bool:
+        return self.registry.read_local(self._name) is not None
+
+    def keep(self) -> None:
+        self.registry.write_file(f"local/{self._name}", b"")
+
+
+class CasGuardedStore:
+    """An `ObjectStore` around another one, which is probed before the first write."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self._proof: CasProof | None = None
+        self._proven = False
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def remember(self, proof: CasProof) -> None:
+        """Keep the verdict there, and rely on the one that is kept there."""
+        with self._lock:
+            if self._proven:
+                proof.keep()
+            self._proof = proof
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        return self.store.get(key, known)
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        return self.store.open(key, start)
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        return self.store.has(keys)
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        self._prove()
+        return self.store.create(key, source)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self._prove()
+        return self.store.swap(key, data, expected)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._prove()
+        self.store.delete(keys)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return self.store.list(prefix)
+
+    def _prove(self) -> None:
+        """RemoteError where the store ignores conditions."""
+        with self._lock:
+            if not self._proven and not (self._proof and self._proof.is_known()):
+                self._probe()
+                if self._proof is not None:
+                    self._proof.keep()
+            self._proven = True
+
+    def _probe(self) -> None:
+        from onnxreg.registry.store.probes import probe_conditions
+
+        key = f"gc/probe-{os.urandom(8).hex()}"
+        try:
+            fault = next(probe_conditions(self.store, key), None)
+        except RegError:
+            with suppress(RegError):
+                self.store.delete([key])
+            raise
+        self.store.delete([key])
+        if fault is not None:
+            raise RemoteError(
+                f"{self.url} cannot be written safely: {fault}",
+                "two writers would overwrite each other; keep the registry where conditional writes are honoured",
+            )
+
+
+def remember(remote: object, registry: DirectoryRegistry) -> None:
+    """Keep what is proven of a remote in the registry that writes to it."""
+    if isinstance(remote, ObjectRegistry) and isinstance(remote.store, CasGuardedStore):
+        remote.store.remember(RecordedCasProof(registry, remote.registry_id, remote.url))

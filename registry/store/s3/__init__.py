@@ -1,0 +1,7 @@
+"""A registry in a bucket of S3 or of a compatible server.
+
+`S3Store` creates, compares and swaps objects, `S3Client` sends the requests and decides what to try again, `MultipartUpload`
+sends large objects in parts. `signed_requests` and `payload_signature` skip layers of botocore for requests of which there are many.
+
+Start with `bucket.py`.
+"""

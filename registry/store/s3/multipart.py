@@ -1,0 +1,178 @@
+"""Large objects go up in parts, several at a time, and appear at once when all of them are there."""
+
+import hashlib
+from base64 import b64encode
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import cached_property
+from io import BytesIO
+from queue import Empty, SimpleQueue
+from typing import Any, BinaryIO
+
+from onnxreg.registry.store.protocol import CHUNK, Piece
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
+from onnxreg.registry.store.upload_body import Sent, UploadBody
+from onnxreg.registry.support.cancellation import LOOK, CancelledError, check_stop, ended_by, outcome, submit
+from onnxreg.schema.core.descriptor import PIECE
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RemoteError
+
+PART = 5 * 2**20
+"""Bytes of a part, of the first ones; S3 takes no smaller ones."""
+STEP = 2500
+"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
+FLYING = 4
+"""So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
+
+
+class MultipartUpload:
+    """Uploads in parts. May be used from several threads."""
+
+    def __init__(self, client: S3Client) -> None:
+        self._client = client
+        self._buffers: SimpleQueue[BytesIO] = SimpleQueue()
+        for _ in range(FLYING):
+            self._buffers.put(BytesIO())
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(FLYING, thread_name_prefix="upload")
+
+    def upload(self, key: str, *streams: BinaryIO, sent: Sent, pieces: Sequence[Piece] = ()) -> bool:
+        """Create an object from streams, one after the other; False where there is one by now. Tells what is `sent`.
+
+        Nothing is visible before the end. Where anything fails, reading too, the parts that are there are given up.
+        Its pieces, where somebody said their digests, are its parts: then nobody but the server hashes them.
+        """
+        path = self._client.path(key)
+        doing = f"uploading {key}"
+        begun = self._client.call(doing, "create_multipart_upload", Key=path, ChecksumAlgorithm="SHA256")
+        upload = {"Key": path, "UploadId": begun["UploadId"]}
+        done = False
+        try:
+            fitting = pieces if pieces and pieces[0].stop == PIECE else ()
+            parts = self._send_parts(doing, upload, deque(streams), sent, deque(fitting))
+            done = self._complete(doing, upload, parts)
+        finally:
+            if not done:
+                with suppress(RemoteError), ended_by(None):
+                    self._client.call(doing, "abort_multipart_upload", **upload)
+        return done
+
+    def _send_parts(
+        self,
+        doing: str,
+        upload: dict[str, Any],
+        streams: deque[BinaryIO],
+        sent: Sent,
+        pieces: deque[Piece],
+    ) -> list[dict[str, Any]]:
+        parts: list[Future[dict[str, Any]]] = []
+        try:
+            while streams:
+                piece = pieces.popleft() if pieces else None
+                size = piece.stop - piece.start if piece else PART * (1 + len(parts) // STEP)
+                part = self._buffer()
+                filled = 0
+                try:
+                    filled = _fill(part, streams, size)
+                finally:
+                    if not filled:
+                        self._buffers.put(part)
+                if not filled:
+                    break
+                number, said = len(parts) + 1, piece.digest if piece else None
+                parts.append(submit(self._pool, self._send, doing, upload, number, part, sent, said))
+                for earlier in parts:
+                    if earlier.done():
+                        earlier.result()
+            return [outcome(future) for future in parts]
+        except CancelledError:
+            raise
+        except BaseException:
+            wait(parts)
+            raise
+
+    def _buffer(self) -> BytesIO:
+        """Memory for a part, as soon as there is some."""
+        while True:
+            check_stop()
+            with suppress(Empty):
+                return self._buffers.get(timeout=LOOK)
+
+    def _send(
+        self,
+        doing: str,
+        upload: dict[str, Any],
+        number: int,
+        data: BytesIO,
+        sent: Sent,
+        said: Digest | None,
+    ) -> dict[str, Any]:
+        """Send a part and give its memory back.
+
+        Where its digest is only `said`, and that try fails, the part is hashed and sent in the usual way, which counts.
+        """
+        body = UploadBody(data, sent)
+        part = _part(number, bytes.fromhex(said.hex) if said else hashlib.sha256(data.getbuffer()).digest())
+        try:
+            answer = self._client.try_put(doing, **upload, **part, Body=body)
+            if answer is None:
+                part = _part(number, hashlib.sha256(data.getbuffer()).digest())
+                answer = self._client.call(doing, "upload_part", **upload, **part, Body=body)
+            return part | _tag(answer)
+        finally:
+            self._buffers.put(data)
+
+    def _complete(self, doing: str, upload: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
+        """Make the object of its parts, where none is there."""
+        try:
+            self._client.call(
+                doing,
+                "complete_multipart_upload",
+                **upload,
+                MultipartUpload={"Parts": parts},
+                IfNoneMatch="*",
+            )
+        except RejectedError as answer:
+            if answer.status == 412:
+                return False
+            if answer.code == "NoSuchUpload" and self._is_there(doing, upload["Key"]):
+                return True
+            raise
+        return True
+
+    def _is_there(self, doing: str, path: str) -> bool:
+        """Whether an upload that is no more has become an object: the answer to an earlier request was lost."""
+        try:
+            self._client.call(doing, "head_object", Key=path)
+        except RejectedError as answer:
+            if answer.is_absence:
+                return False
+            raise
+        return True
+
+
+def _part(number: int, sha256: bytes) -> dict[str, Any]:
+    return {"PartNumber": number, "ChecksumSHA256": b64encode(sha256).decode()}
+
+
+def _tag(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"ETag": answer["ETag"]}
+
+
+def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> int:
+    """Let a part be the next `size` bytes of the streams, fewer at their end; those that ended are dropped.
+
+    Returns the bytes of the part.
+    """
+    part.seek(0)
+    while streams and (left := size - part.tell()):
+        if not part.write(streams[0].read(min(CHUNK, left))):
+            streams.popleft()
+    filled = part.tell()
+    part.truncate()
+    part.seek(0)
+    return filled

@@ -1,0 +1,450 @@
+"""Requests to an S3 server: where it is, who asks, what is asked again, and what an error means.
+
+Requests go through botocore, on which s3fs stands too: file systems have no words for conditions and checksums. Retries
+are ours alone: what a 412 means depends on whether the request may have been done before.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from onnxreg.registry.store.net import http_headers, pace
+from onnxreg.registry.store.net.retry import UnansweredError, retrying
+from onnxreg.registry.store.protocol import CHUNK
+from onnxreg.registry.store.upload_body import UploadBody
+from onnxreg.registry.support.cancellation import CancelledError, check_stop
+from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
+
+if TYPE_CHECKING:
+    from onnxreg.registry.store.s3.signed_requests import SignedRequests
+
+Result = TypeVar("Result")
+
+CONNECT_TIMEOUT = 10
+"""Seconds."""
+READS = frozenset({"get_object", "head_object", "list_objects_v2"})
+CONNECTIONS = 32
+WHOLE = frozenset({"ETag", "Content-Length", "Content-Range"})
+"""What an answer with a part of an object says of it."""
+LONGEST_PREFIX = 800
+"""Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
+OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
+FLAGS = ("anonymous", "path_style")
+YES, NO = frozenset({"yes", "1", "true"}), frozenset({"no", "0", "false"})
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset(
+    {
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "SlowDown",
+        "XAmzContentChecksumMismatch",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+_HINTS = {
+    "AuthorizationHeaderMalformed": "check the region (AWS_REGION, or ?region= in the URL)",
+    "ExpiredToken": "the credentials have expired: get new ones, then run the command again",
+    "InvalidAccessKeyId": "check which credentials are used (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
+    "NoSuchBucket": "check the bucket's name and the endpoint (AWS_ENDPOINT_URL)",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "SignatureDoesNotMatch": "check the secret key of the credentials that are used (AWS_PROFILE)",
+}
+_LOST = "PreconditionFailed"
+_DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not list a bucket cannot see what is absent"
+
+
+@dataclass(frozen=True)
+class S3Url:
+    """What an `s3://bucket/prefix?option=value` URL names. It never holds a secret."""
+
+    bucket: str
+    prefix: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, url: str) -> "S3Url":
+        """InputError where the URL is none of S3's, names no possible bucket, or holds credentials."""
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        endpoints = [value for name, value in options if name == "endpoint"]
+        if any("@" in place for place in (parts.netloc, *endpoints)):
+            raise InputError(
+                "the URL holds credentials, which would be written to disk and shown",
+                "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
+            )
+        if not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc:
+            raise InputError(
+                f"no bucket can be called {parts.netloc!r}",
+                "write s3://bucket/prefix; a bucket's name is 3 to 63 of a-z, 0-9, - and .",
+            )
+        prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
+        if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
+            raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
+        if len(prefix.encode()) > LONGEST_PREFIX:
+            raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
+        for name, value in options:
+            if name not in OPTIONS:
+                raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
+            if name in FLAGS and value.lower() not in YES | NO:
+                raise InputError(
+                    f"the option {name} of an S3 URL is yes or no, not {value[:20]!r}", f"write {name}=yes"
+                )
+        return cls(parts.netloc, prefix, tuple(sorted(options)))
+
+    @property
+    def url(self) -> str:
+        below = f"/{quote(self.prefix)}" if self.prefix else ""
+        options = f"?{urlencode(self.options)}" if self.options else ""
+        return f"s3://{self.bucket}{below}{options}"
+
+    def option(self, name: str) -> str | None:
+        return dict(self.options).get(name)
+
+    def flag(self, name: str) -> bool:
+        return (self.option(name) or "no").lower() in YES
+
+
+class RejectedError(RemoteError):
+    """The server answered, and refused. `status` is that of HTTP, `code` is S3's word for it."""
+
+    def __init__(self, message: str, hint: str, status: int, code: str) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.code = code
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether the object is not there, in a bucket that is."""
+        return self.status == 404 and self.code != "NoSuchBucket"
+
+    @property
+    def passing(self) -> bool:
+        return self.status in _PASSING_STATUS or self.code in _PASSING_CODES
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A part of an object: how many bytes came, the object's ETag, and the bytes that the whole object has."""
+
+    count: int
+    tag: str
+    size: int
+
+
+class S3Client:
+    """Makes requests below one prefix of a bucket, from any number of threads."""
+
+    def __init__(self, place: S3Url) -> None:
+        try:
+            import botocore  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise missing_extra(error.name or "botocore", "s3", "a registry in S3") from None
+        self.place = place
+        self._bare: SignedRequests | None = None
+
+    @property
+    def url(self) -> str:
+        return self.place.url
+
+    @property
+    def host(self) -> str:
+        """The server, as far as the URL names it."""
+        return urlsplit(self.place.option("endpoint") or "").netloc or f"s3://{self.place.bucket}"
+
+    def path(self, key: str) -> str:
+        return f"{self.place.prefix}/{key}" if self.place.prefix else key
+
+    def call(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make a request, again where it failed for a passing reason. `doing` completes 'while ...'.
+
+        A `Body`, which is a stream, is read from its beginning each time. RejectedError for an answer that refuses,
+        UnansweredError where none came.
+        """
+        body: Any = parameters.get("Body")
+
+        def attempt() -> dict[str, Any]:
+            if hasattr(body, "seek"):
+                body.seek(0)
+            return self.request(doing, operation, parameters)
+
+        with pace.reading() if operation in READS else nullcontext():
+            return retrying(attempt, is_passing, self.host)
+
+    def call_once(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make a request, again only where the server said that it did not do it."""
+
+        def attempt() -> dict[str, Any]:
+            return self.request(doing, operation, parameters)
+
+        return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing, self.host)
+
+    def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
+        return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
+
+    def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
+        """Send a `Body` once; None where that did not work, for whatever reason but a condition that does not hold."""
+        status, tag = self._try_bare(doing, lambda bare: bare.put(**parameters)) or (0, None)
+        if status == 412:
+            raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
+        return {"ETag": tag} if status == 200 and tag else None
+
+    def _try_bare(self, doing: str, send: "Callable[[SignedRequests], Result | None]") -> Result | None:
+        """What a request of `s3bare` brings; None where there can be none, or it failed: the usual way says why."""
+        with suppress(RemoteError), self._errors(doing):
+            if self._bare is not None and not self._bare.refused:
+                return send(self._bare)
+        return None
+
+    def read(self, doing: str, limit: int, **parameters: Any) -> tuple[bytearray, dict[str, Any]]:
+        """An object's bytes, all of them, and the answer they came with. RemoteError above `limit` bytes."""
+
+        def attempt() -> tuple[bytearray, dict[str, Any]]:
+            with self._errors(doing):
+                answer = self._make("get_object", parameters)
+                with closing(answer["Body"]) as body:
+                    size = self._allowed(answer.get("ContentLength", 0), limit)
+                    data = _arrived(body, size, limit)
+                    self._allowed(len(data), limit)
+                return data, answer
+
+        with pace.reading():
+            return retrying(attempt, is_passing, self.host)
+
+    def read_range(self, doing: str, key: str, start: int, memory: memoryview, tag: str = "") -> ByteRange:
+        """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
+
+        The first try is a request of `s3bare`.
+        """
+        wanted = {"ByteRange": f"bytes={start}-{start + len(memory) - 1}"}
+
+        def attempt(bare: "SignedRequests") -> ByteRange | None:
+            answer = bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
+            with closing(answer.raw) as body:
+                if answer.status_code != 206 or not answer.headers.keys() >= WHOLE:
+                    return None
+                count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
+                size = self._size(doing, answer.headers["Content-Range"], start, count)
+                _fill(
+                    memory[:count], body._fp
+                )  # urllib3's own `readinto` makes copies, and then lets go itself
+                body.release_conn()
+            return ByteRange(count, answer.headers["ETag"], size)
+
+        with pace.reading():
+            return self._try_bare(doing, attempt) or self._read_plainly(
+                doing, key, memory, start, wanted, tag
+            )
+
+    def _read_plainly(
+        self, doing: str, key: str, memory: memoryview, start: int, wanted: dict[str, str], tag: str
+    ) -> ByteRange:
+        condition = {"IfMatch": tag} if tag else {}
+        data, answer = self.read(doing, len(memory), Key=key, **wanted, **condition)
+        if "ContentRange" in answer:
+            size = self._size(doing, answer["ContentRange"], start, len(data))
+        elif start:
+            raise RemoteError(f"{doing} at {self.url} failed: the server does not honour Range")
+        else:
+            size = len(data)
+        memory[: len(data)] = data
+        return ByteRange(len(data), answer.get("ETag", ""), size)
+
+    def _size(self, doing: str, content_range: str, start: int, count: int) -> int:
+        """The size of an object of which the bytes came that were asked for. RemoteError if others came."""
+        try:
+            first, end, size = http_headers.content_range(content_range)
+        except ValueError as error:
+            raise self._malformed(doing, error) from None
+        if (first, end) != (start, start + count):
+            raise RemoteError(f"{doing} at {self.url} gave other bytes than those that were asked for")
+        return size
+
+    def _malformed(self, doing: str, error: Exception) -> RemoteError:
+        return RemoteError(
+            f"{doing} at {self.url} failed: the answer is malformed: {_one_line(error)}",
+            "is there a proxy in between?",
+        )
+
+    def _allowed(self, size: int, limit: int) -> int:
+        if not 0 <= size <= limit:
+            raise RemoteError(f"{self.url} sends {size:,} bytes where at most {limit:,} were asked for")
+        return size
+
+    def request(self, doing: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Make a request once; for the errors see `call`."""
+        with self._errors(doing):
+            return self._make(operation, parameters)
+
+    def _make(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        check_stop()
+        answer: dict[str, Any] = getattr(self._boto, operation)(Bucket=self.place.bucket, **parameters)
+        return answer
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Turn what may go wrong with a request into one family of errors."""
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.parsers import ResponseParserError
+        from urllib3.exceptions import HTTPError
+
+        try:
+            yield
+        except RegError:
+            raise
+        except HTTPClientError as error:
+            if isinstance(stopped := error.__context__, CancelledError):
+                raise stopped from None
+            raise self._translated(doing, error) from error
+        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError) as error:
+            raise self._translated(doing, error) from error
+        except (ValueError, KeyError, TypeError) as error:
+            if "_boto" in vars(self):
+                raise self._malformed(doing, error) from error
+            raise self._translated(doing, error) from error
+
+    def _translated(self, doing: str, error: BaseException) -> RegError:
+        from botocore import exceptions as boto
+        from botocore.parsers import ResponseParserError
+
+        what = f"{doing} at {self.url} failed"
+        if isinstance(error, boto.ClientError):
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            code = str(error.response.get("Error", {}).get("Code", status))
+            hint = _HINTS.get(code, _DENIED if status in (401, 403) else "")
+            said = str(error.response.get("Error", {}).get("Message", ""))[:200]
+            return RejectedError(f"{what}: {code} {said}".rstrip(), hint, status, code)
+        if isinstance(
+            error, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)
+        ):
+            hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
+            return RemoteError(f"{what}: no credentials were found", hint)
+        if isinstance(error, ResponseParserError):
+            return UnansweredError(f"{what}: the answer is none of S3's", "is there a proxy in between?")
+        if isinstance(error, (*_mistakes(), ValueError)):
+            return InputError(f"{what}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL")
+        hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
+        return UnansweredError(f"{what}: {_one_line(error) or type(error).__name__}", hint)
+
+    def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        """Make bare requests from now on as this usual one is made."""
+        from onnxreg.registry.store.s3.signed_requests import SignedRequests
+
+        self._bare = self._bare or SignedRequests.like(self._boto, self._session, params, context)
+
+    @cached_property
+    def _session(self) -> Any:
+        return _session(self.place.option("profile"))
+
+    @cached_property
+    def _boto(self) -> Any:
+        """The client of botocore. Its own retries and checksums are off: they are ours."""
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        from onnxreg.registry.store.s3.s3_metered import meter
+
+        place = self.place
+        style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=pace.timeout(),
+            max_pool_connections=CONNECTIONS,
+            retries={"total_max_attempts": 1},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            **style,
+            signature_version=UNSIGNED if place.flag("anonymous") else "s3v4",
+        )
+        client = self._session.create_client(
+            "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
+        )
+        meter(client)
+        client.meta.events.register("before-call.s3.GetObject", self._learn)
+        return client
+
+
+def _session(profile: str | None) -> Any:
+    """A session of its own for each client; the descriptions of the service, which are large, are read once."""
+    from botocore.session import Session
+
+    from onnxreg.registry.store.s3.payload_signature import sign_known_digests
+
+    session = Session(profile=profile)
+    session.register_component("data_loader", _loader())
+    session.register("before-send.s3", _begin)
+    sign_known_digests(session)
+    return session
+
+
+def _begin(request: Any, **_: Any) -> None:
+    """A request is signed and about to be sent: its body counts from now on."""
+    if isinstance(request.body, UploadBody):
+        request.body.begin()
+
+
+@cache
+def _loader() -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+def _fill(memory: memoryview, stream: Any) -> None:
+    """Read exactly as much as there is memory for; ConnectionError where less comes."""
+    end = 0
+    while end < len(memory) and (count := stream.readinto(memory[end : end + CHUNK])):
+        check_stop()
+        end += count
+    if end != len(memory):
+        raise ConnectionError(f"{end:,} of {len(memory):,} bytes arrived")
+
+
+def _arrived(body: Any, size: int, limit: int) -> bytearray:
+    """The bytes of an answer, as many as it promised, in memory that grows with what arrives.
+
+    The last read meets the end, where botocore compares the checksum.
+    """
+    data = bytearray()
+    while len(data) <= limit and (part := body.read(CHUNK)):
+        check_stop()
+        data += part
+    if len(data) < size:
+        raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
+    return data
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a request that failed so may succeed the next time."""
+    return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.passing)
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What botocore raises where the request, or the configuration that it follows, can never work."""
+    from botocore import exceptions as boto
+
+    return (
+        boto.ConfigNotFound,
+        boto.ConfigParseError,
+        boto.InvalidRegionError,
+        boto.NoRegionError,
+        boto.ParamValidationError,
+        boto.ProfileNotFound,
+        boto.ValidationError,
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    """What an error says, without the queries of URLs: those of signed addresses are as good as credentials."""
+    return re.sub(r"""\?[^\s"']+""", "", " ".join(str(error).split()))[:300]

@@ -1,0 +1,83 @@
+"""The body of a request, which tells how many of its bytes are sent.
+
+A client may read a body more than once: to sign it, and again for every try. So nothing counts before `begin`, which the
+client is made to call when it starts to send; going back takes back what counted.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from onnxreg.registry.support.cancellation import check_stop
+
+Sent = Callable[[int], None]
+
+BLOCK = 2**18
+"""Bytes."""
+
+
+def hand_over(source: Any) -> Sent:
+    """What wants to know how many bytes of a stream moved: whoever asks tells it, and reading the stream no longer does."""
+    found = getattr(source, "hand_over", None)
+    told: Sent = found() if found else lambda count: None
+    return told
+
+
+class Borrowed(io.RawIOBase):
+    """A file that somebody else closes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+class UploadBody(Borrowed):
+    """A file, and whom to tell. Closing it leaves the file open."""
+
+    def __init__(self, file: BinaryIO, sent: Sent) -> None:
+        super().__init__(file)
+        self._sent = sent
+        self._sending = False
+        self._counted = 0
+
+    def begin(self) -> None:
+        """What is read from now on is sent."""
+        self._sending = True
+
+    def read(self, size: int = -1, /) -> bytes:
+        check_stop()
+        data = self._file.read(size)
+        if self._sending:
+            self._counted += len(data)
+            self._sent(len(data))
+        return data
+
+    def rewind(self) -> int:
+        """Go to the beginning; how many bytes there are."""
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        return size
+
+    def blocks(self) -> Iterator[bytes]:
+        """What is sent, from here on, in blocks larger than a client would ask for."""
+        self.begin()
+        while data := self.read(BLOCK):
+            yield data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if self._sending:
+            self._sending = False
+            self._sent(-self._counted)
+            self._counted = 0
+        return super().seek(offset, whence)

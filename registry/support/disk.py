@@ -1,0 +1,223 @@
+"""Durable writing on a local file system. Everything the store asks of one passes through here."""
+
+import errno
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
+
+MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+"""Errors that are the machine's whoever made the call."""
+
+READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
+
+
+@contextmanager
+def host_errors(what: str, only: frozenset[int] | None = None) -> Iterator[None]:
+    """Turn an OSError (only one with these numbers, where given) into a HostError that says what failed."""
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        raise HostError(f"{what} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
+
+
+def _hint(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "free some space on that disk, then run the command again; nothing half-written was kept"
+        case errno.EROFS:
+            return READ_ONLY
+        case errno.EACCES | errno.EPERM:
+            return "check who owns the directory and whether it may be written"
+        case errno.EMFILE | errno.ENFILE:
+            return "raise the limit of open files (ulimit -n)"
+        case _:
+            return "see whether the directory exists and the disk is healthy (reg verify)"
+
+
+def refuse_directory(path: Path) -> None:
+    """InputError for a directory where the user was to name a file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", "name a file")
+
+
+def check_given(path: Path) -> None:
+    """NotFoundError where a file that the user named is not there, InputError where it is a directory."""
+    if not path.exists():
+        raise NotFoundError(f"there is no file {path}", "check the path")
+    refuse_directory(path)
+
+
+def read_given(path: Path) -> bytes:
+    """A file that the user named. NotFoundError where there is none, InputError for a directory, HostError where it cannot be read."""
+    check_given(path)
+    with host_errors(f"reading {path}"):
+        return path.read_bytes()
+
+
+def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
+    """Write a small file of the user's own, whole or not at all; its directory is made. It need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        scratch.write_bytes(data)
+        if times is not None:
+            os.utime(scratch, times)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of fallocate(2)."""
+MANY = 32
+"""From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
+
+
+class Disk:
+    """The calls that reach the file system. A test may stand another one in its place and cut the power."""
+
+    def create(self, path: Path) -> BinaryIO:
+        """A new file for writing; FileExistsError where there is one."""
+        return path.open("xb")
+
+    def extend(self, path: Path) -> BinaryIO:
+        """A file for reading and writing anywhere, made where there is none."""
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
+
+    def reserve(self, file: BinaryIO, size: int) -> None:
+        """Take the space for a file of so many bytes, which keeps its size; where that is not known, nothing happens."""
+        libc = _libc()
+        if libc is None or not hasattr(libc, "fallocate64"):
+            return
+        import ctypes
+
+        offsets = (ctypes.c_int64(0), ctypes.c_int64(size))
+        if libc.fallocate64(file.fileno(), KEEP_SIZE, *offsets):
+            number = ctypes.get_errno()
+            if number in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(number, os.strerror(number))
+
+    def mkdir(self, path: Path) -> None:
+        """A directory in one that exists; nothing happens where it is there."""
+        path.mkdir(exist_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        """The directory and those above it, each durable in its parent.
+
+        So is the lowest one that exists already: another process may have made it and not synced it yet.
+        """
+        missing = self._missing(path)
+        if missing:
+            with suppress(PermissionError):
+                self.sync_directory(missing[0].parent.parent)
+        for directory in missing:
+            self.mkdir(directory)
+            self.sync_directory(directory.parent)
+
+    def _missing(self, path: Path) -> list[Path]:
+        """The directories to be made so that there is this one, the uppermost first."""
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        return missing[::-1]
+
+    def sync_file(self, path: Path) -> None:
+        """Make a file's bytes durable."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make a directory's names durable."""
+        if os.name == "posix":
+            self.sync_file(path)
+
+    def sync_files(self, paths: Sequence[Path]) -> None:
+        """Make the bytes of many files of one file system durable: all at once where there are many (Linux: syncfs)."""
+        if len(paths) < MANY or not _sync_file_system(paths[0]):
+            for path in paths:
+                self.sync_file(path)
+
+    def sync_directories(self, paths: Sequence[Path]) -> None:
+        """Make the names in many directories of one file system durable, in this order or all at once."""
+        if len(paths) < MANY or not _sync_file_system(paths[0]):
+            for path in paths:
+                self.sync_directory(path)
+
+    def sync_all(self, path: Path) -> None:
+        """Make everything durable that any process wrote to the file system that a path lies on."""
+        if not _sync_file_system(path) and hasattr(os, "sync"):
+            os.sync()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace target by source, atomically."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name; nothing happens where there is none."""
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+
+    def write_all(
+        self, files: Iterable[tuple[Path, Path]], root: Path, relied: Collection[Path] = ()
+    ) -> None:
+        """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
+
+        The directories up to `root` are synced too: another process may have made one and not synced it yet. So are
+        those of the files `relied` upon, which another process may just have renamed.
+        """
+        pairs = list(files)
+        self.sync_files([source for source, _ in pairs])
+        targets = [target for _, target in pairs]
+        for parent in sorted({target.parent for target in targets}):
+            for directory in self._missing(parent):
+                self.mkdir(directory)
+        for source, target in pairs:
+            self.rename(source, target)
+        directories = {above for target in (*relied, *targets) for above in _between(target, root)}
+        self.sync_directories(sorted(directories, reverse=True))
+
+
+def _between(path: Path, root: Path) -> Iterator[Path]:
+    """The directories above a path, up to and with `root`."""
+    for above in path.parents:
+        yield above
+        if above == root:
+            return
+
+
+def _libc() -> Any:
+    """The C library of Linux; None elsewhere."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _sync_file_system(path: Path) -> bool:
+    """Sync the whole file system that a file lies on, as syncfs(2) does since Linux 5.8, errors included."""
+    import ctypes
+
+    libc = _libc()
+    if libc is None or not hasattr(libc, "syncfs"):
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if libc.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,189 @@
+"""Making an archive: chosen versions of a registry, with the whole history of their models, in one file.
+
+The same versions of the same registry give the same bytes. Whatever goes in is verified on its way: logs are replayed,
+blobs are hashed while they stream. The file has its name only once all of it is durable.
+"""
+
+import stat
+import threading
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.references import Reference, documents, files
+from onnxreg.registry.store import hash_stream
+from onnxreg.registry.store.archive.archive_reader import (
+    ABOUT,
+    IDENTITY,
+    POLICIES,
+    TRUST,
+    Carried,
+    encode_about,
+    open_archive,
+)
+from onnxreg.registry.store.directory.scratch import staging
+from onnxreg.registry.store.identity import new_identity
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import RegistryReader
+from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.transfer.copy import MeteredReader, Progress
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError, RegError, at
+from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.core.version import Version
+
+
+@dataclass(frozen=True)
+class ArchiveResult:
+    """What an archive carries: versions by model, its files and their bytes."""
+
+    registry: str
+    carried: Carried
+    blobs: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file of the archive. A blob has a digest, by which its bytes are checked."""
+
+    size: int
+    open: Callable[[], BinaryIO]
+    digest: Digest | None = None
+    what: str = ""
+
+    @classmethod
+    def of(cls, data: bytes, digest: Digest | None = None) -> "_Entry":
+        return cls(len(data), lambda: BytesIO(data), digest)
+
+
+@dataclass
+class _Plan:
+    """The files of an archive by path."""
+
+    source: RegistryReader
+    entries: dict[str, _Entry] = field(default_factory=dict)
+
+    def add_model(self, name: str, versions: Collection[Version]) -> None:
+        ledger, index = load(self.source, name)
+        if index is None:
+            raise lookup.unknown(name, self.source)
+        _check(ledger, index.data, self.source.url)
+        self.entries[index_path(name)] = _Entry.of(index.data)
+        for document in documents(ledger):
+            data = ledger.fetch(document.digest)
+            self.entries[blob_path(document.digest)] = _Entry.of(data, document.digest)
+        for version in sorted(versions):
+            for file in files(ledger, version, ledger.entries[version]):
+                self.entries.setdefault(blob_path(file.digest), self._streamed(file))
+
+    def _streamed(self, file: Reference) -> _Entry:
+        digest = file.digest
+        return _Entry(file.size or 0, lambda: self.source.open_blob(digest), digest, file.path)
+
+
+def _check(ledger: Ledger, index: bytes, url: str) -> None:
+    """IntegrityError where an index file is not what its own log gives."""
+    if replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode() != index:
+        raise IntegrityError(f"the index of {ledger.name} in {url} is not what its log says", at(EXTENT, url))
+
+
+def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
+    """The versions that are meant: of each REF one; with `every` all that are there, of these names or of all models.
+
+    A yanked version must be named exactly. InputError where nothing is meant.
+    """
+    if every:
+        names = lookup.matching(source, refs) if refs else source.names()
+        found = {name: frozenset(_present(source, name)) for name in names}
+    else:
+        found = {}
+        for ref in map(Ref.parse, refs):
+            version = lookup.find(source, ref, yanked=Version.is_version(ref.tag or "")).version
+            found[ref.name] = found.get(ref.name, frozenset()) | {version}
+    if not any(found.values()):
+        raise InputError(
+            "there is nothing to archive", "name versions, or take every one that is there: --all"
+        )
+    return found
+
+
+def _present(source: RegistryReader, name: str) -> Iterator[Version]:
+    _, versions = lookup.read_versions(source, name)
+    return (version for version, entry in versions.items() if entry.gone is None)
+
+
+def create_archive(
+    source: RegistryReader,
+    chosen: Mapping[str, Collection[Version]],
+    target: Path,
+    progress: Progress | None = None,
+    trust: bytes | None = None,
+) -> ArchiveResult:
+    """Write an archive; an earlier one there is replaced. `trust` is put beside it for people, as it is.
+
+    InputError where the target is anything else; NotFoundError and IntegrityError where something of the source is
+    missing or damaged. Then, and after a kill, the target is as it was before.
+    """
+    _check_target(target)
+    carried = {name: frozenset(versions) for name, versions in chosen.items()}
+    plan = _Plan(source)
+    for name in sorted(carried):
+        plan.add_model(name, carried[name])
+    blobs = len(plan.entries) - len(carried)
+    plan.entries[IDENTITY] = _Entry.of(new_identity(source.registry_id, mirror=True))
+    policies = source.read_index(POLICY_LOG)
+    if policies is not None:
+        plan.entries[POLICIES] = _Entry.of(policies.data)
+    plan.entries[ABOUT] = _Entry.of(encode_about(carried))
+    if trust is not None:
+        plan.entries[TRUST] = _Entry.of(trust)
+    place = target.resolve()
+    with host_errors(f"writing {target}"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        disk = Disk()
+        with staging(place.parent, disk, f".{place.name}.") as directory:
+            _write(directory / place.name, plan.entries, progress or Progress())
+            disk.write_all([(directory / place.name, place)], place.parent)
+        return ArchiveResult(source.registry_id, carried, blobs, place.stat().st_size)
+
+
+def _check_target(target: Path) -> None:
+    """InputError where something lies there that is no archive."""
+    if target.is_dir():
+        raise InputError(f"{target} is a directory", "name the file to write")
+    if target.exists():
+        try:
+            open_archive(target)
+        except RegError as error:
+            raise InputError(
+                f"{target} exists, and is no archive", "name another file, or move it away"
+            ) from error
+
+
+def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> None:
+    progress.plan(len(entries), sum(entry.size for entry in entries.values()))
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
+        for name in sorted(entries):
+            entry = entries[name]
+            with progress.file(entry.what or name, entry.size) as moved:
+                _write_entry(archive, name, entry, moved)
+
+
+def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, moved: Callable[[int], None]) -> None:
+    info = zipfile.ZipInfo(name)
+    info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+    info.file_size = entry.size
+    with entry.open() as source, archive.open(info, "w") as sink:
+        stream = MeteredReader(source, moved, threading.Event(), f"reading {entry.what or name}", entry.size)
+        found, size = hash_stream.pump(cast(BinaryIO, stream), cast(hash_stream.Sink, sink))
+    if entry.digest is not None:
+        hash_stream.check(found, entry.digest, f"{entry.what or name} (blob {entry.digest})")
+    if size != entry.size:
+        raise IntegrityError(f"{entry.what or name} has {size} bytes, its manifest says {entry.size}")

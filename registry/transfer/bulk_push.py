@@ -1,0 +1,74 @@
+"""Pushing many models at once: the newest release of each, or every version, and channels with them."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.transfer import push_record
+from onnxreg.registry.transfer.copy import Progress
+from onnxreg.registry.transfer.cross_registry import BulkOptions, BulkResult, SkippedVersion, send
+from onnxreg.registry.transfer.plan import MakeRestore
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import check_channel
+from onnxreg.schema.log.state import newest_of
+from onnxreg.schema.log.tags import no_channel
+
+
+def push_many(
+    store: DirectoryRegistry,
+    remote: RegistryStore,
+    names: Sequence[str],
+    *,
+    every: bool,
+    channels: Collection[str],
+    progress: Progress,
+    actor: str | None = None,
+    restore: MakeRestore | None = None,
+    heal: bool = False,
+) -> Iterator[BulkResult]:
+    """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
+
+    What is wrong with one model or version is listed with it, and the rest goes on; RemoteError and HostError end the
+    work.
+    """
+
+    def chosen(ours: Ledger) -> Collection[Version]:
+        held = {ours.channels[tag].version for tag in channels if tag in ours.channels}
+        return ours.entries if every else sorted({*_newest(ours), *held})
+
+    def remember(ours: Ledger, versions: Collection[Version]) -> None:
+        push_record.record_all(store, ours, versions, remote.registry_id)
+
+    order = BulkOptions(
+        chosen, lambda ours: [tag for tag in channels if tag in ours.channels], remember, actor, restore, heal
+    )
+    for name in names:
+        sent = send(store, remote, name, order, progress)
+        if not sent.versions and not sent.skipped:
+            reason = f"{name} has no version" + ("" if every else " that is neither yanked nor a pre-release")
+            sent.skipped.append(SkippedVersion(name, None, reason))
+        yield sent
+
+
+def _newest(ledger: Ledger) -> list[Version]:
+    """The newest release, if any."""
+    return [version for version in newest_of(ledger.entries) if not version.is_prerelease][:1]
+
+
+def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
+    """NotFoundError where there is no such model, or none of them has one of the channels; InputError where that is a version."""
+    known = {tag for name in names for tag in lookup.read_state(store, name).channels}
+    for channel in channels:
+        if check_channel(channel) not in known:
+            if len(names) == 1:
+                raise no_channel(names[0], channel, known)
+            raise NotFoundError(
+                f"none of the {len(names)} models has a channel {channel}",
+                suggest(channel, sorted(known))
+                if known
+                else "they have no channels yet: `reg tag` makes one",
+            )

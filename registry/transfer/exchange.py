@@ -1,0 +1,223 @@
+"""What moves between the registry on this machine and a remote: versions, channels, and what is remembered of both."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnxreg.registry.deliver import trusted_read
+from onnxreg.registry.gates.gate_history import relied_on
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.channels import Channels, held_by
+from onnxreg.registry.log.commit import load, read_ledger
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.read.tracking import TrackedReader, TrackingCopies
+from onnxreg.registry.store.blobs import read_blob, steady
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.support.disk import MACHINE, host_errors
+from onnxreg.registry.transfer import push_record
+from onnxreg.registry.transfer.bulk_push import check_models, push_many
+from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
+from onnxreg.registry.transfer.cross_registry import BulkResult
+from onnxreg.registry.transfer.plan import MakeRestore, TransferRequest
+from onnxreg.registry.trust.checked_source import CheckedReader, hold_against_known, recheck
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.errors import ConflictError, HostError, RegError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The registry here, as one side of a move; the methods are those of `Registry`, where they are described.
+
+    Args:
+        heads: what the user saw of registries before.
+        actor: who answers for events.
+        restore: whether a move brings back what expired where it goes.
+    """
+
+    store: DirectoryRegistry
+    heads: CheckpointStore
+    actor: str | None = None
+    restore: bool = False
+
+    def push(
+        self, ref: Ref, to: str | None, *, progress: Progress, heal: bool, channels: Collection[str]
+    ) -> TransferResult:
+        found = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
+        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
+        remote = self._destination(to)
+        versions = [found, *held]
+        for each in versions:
+            push_record.record(self.store, each, remote.registry_id)
+        tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
+        wish = TransferRequest(
+            found.name,
+            [each.version for each in versions],
+            channels=Channels(channels, self.actor),
+            restore=self._restore,
+            heal=heal or isinstance(remote, DirectoryRegistry),
+        )
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
+        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
+        with suppress(HostError):
+            tracking.keep_log(done.ledger)
+        return done
+
+    def push_many(
+        self,
+        glob: str,
+        to: str | None,
+        *,
+        every: bool,
+        progress: Progress,
+        heal: bool,
+        channels: Collection[str],
+    ) -> list[BulkResult]:
+        names = lookup.matching(self.store, [glob])
+        check_models(self.store, names, channels)
+        remote = self._destination(to)
+        sent = push_many(
+            self.store,
+            remote,
+            names,
+            every=every,
+            channels=channels,
+            progress=progress,
+            actor=self.actor,
+            restore=self._restore,
+            heal=heal,
+        )
+        return list(sent)
+
+    def pull(
+        self,
+        ref: Ref,
+        source: str | None,
+        *,
+        progress: Progress,
+        selection: Selection,
+        channels: Collection[str],
+    ) -> TransferResult:
+        if not self.store.is_there:
+            self.store.refuse_strangers()
+        remotes = Remotes.load(self.store)
+        remote = remotes.reach(source)
+        check_distinct(remote, self.store)
+        tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
+        tracked = TrackedReader(CheckedReader(remote, self.heads, tracking.store), tracking)
+        with tracking.doubted(ref.name):
+
+            def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
+                found = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
+                ledger = read_ledger(tracked, ref.name, index, self.store)
+                return [found, *_holders(ledger, found, channels)], ledger, index
+
+            versions, ledger, index = steady(tracked, ref.name, read)
+            ask = any(each.version not in self._versions(ref.name) for each in versions)
+            held = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
+            for each, found in [(ref, versions[0]), *held]:
+                trusted_read.check_believed(tracked, each, found, index, self.heads, ask)
+            if not self.store.is_there:
+                self._begin(tracked, versions, selection)
+                if index is not None:
+                    with suppress(RegError, OSError):
+                        tracking.keep(ref.name, index)
+            remotes.remember(source, remote)
+            wish = TransferRequest(
+                ref.name,
+                [each.version for each in versions],
+                selection,
+                Channels(channels, self.actor),
+                self._restore,
+                actor=self.actor,
+            )
+            done = copy(tracked, self.store, wish, progress, known=ledger)
+            with suppress(HostError):
+                tracking.keep_log(ledger, relied_on(ledger))
+            return done
+
+    def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
+        tracked = Remotes.load(self.store).read(source, heads=self.heads)
+        tracking = TrackingCopies(self.store, tracked.registry_id, tracked.url)
+
+        def fetch(name: str) -> State:
+            def read(index: IndexFile | None) -> tuple[State, Ledger]:
+                state = lookup.state_of(tracked, name, index)
+                ledger = read_ledger(tracked, name, index, self.store)
+                if index is not None:
+                    tracking.keep(name, index)
+                return state, ledger
+
+            with host_errors(f"remembering {name} in {self.store.root}", MACHINE), tracking.doubted(name):
+                state, ledger = steady(tracked, name, read)
+                tracking.keep_log(ledger, relied_on(ledger))
+            return state
+
+        return [fetch(name) for name in (lookup.matching(tracked, names) if names else tracked.names())]
+
+    @property
+    def _restore(self) -> MakeRestore | None:
+        return Decisions(self.store, self.actor).restore if self.restore else None
+
+    def _destination(self, to: str | None) -> RegistryStore:
+        """A remote to write to, made where there is none."""
+        remote = Remotes.load(self.store).open(to, create=True)
+        check_distinct(remote, self.store)
+        return remote
+
+    def _look(self, place: RegistryStore, before: Any, name: str, index: IndexFile | None) -> None:
+        """Hold what a place says against what was seen of it before."""
+        recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
+
+    def _begin(
+        self, place: RegistryReader, versions: Collection[lookup.LocatedVersion], selection: Selection
+    ) -> None:
+        """Make the registry, once it is known that there is something to put into it."""
+        for each in versions:
+            manifest = each.entry.manifest
+            selection.of(read_manifest(read_blob(place, manifest), manifest, each.name), str(each.ref))
+        DirectoryRegistry.create(self.store.root, self.store.disk)
+
+    def _versions(self, name: str) -> Collection[Version]:
+        """The versions that are here, as far as the index file has them."""
+        index = self.store.read_index(name)
+        return () if index is None else lookup.state_of(self.store, name, index).versions
+
+
+def _holders(
+    ledger: Ledger, found: lookup.LocatedVersion, channels: Collection[str]
+) -> list[lookup.LocatedVersion]:
+    """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
+    versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
+    return [
+        lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in sorted(versions)
+    ]
+
+
+def _holder(ledger: Ledger, tag: str) -> lookup.LocatedVersion:
+    """What a channel of a model holds, which is known to it."""
+    held = ledger.channels[tag]
+    return lookup.LocatedVersion(ledger.name, held.version, ledger.entries[held.version], held)
+
+
+def check_distinct(remote: RegistryStore, place: RegistryStore) -> None:
+    """ConflictError where a remote is the very registry that it is to exchange something with."""
+    if _whereabouts(remote) == _whereabouts(place):
+        raise ConflictError(
+            "that remote is this registry itself",
+            "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",
+        )
+
+
+def _whereabouts(remote: RegistryStore) -> str | Path:
+    return remote.root.resolve() if isinstance(remote, DirectoryRegistry) else remote.url

@@ -1,0 +1,37 @@
+"""Writing a version out as a model package of ONNX Runtime: verified, in a fresh directory, swapped in whole."""
+
+from pathlib import Path
+
+from onnxreg.registry.store.protocol import BlobReader
+from onnxreg.registry.transfer.copy import Progress
+from onnxreg.registry.transfer.export_files import check_target, fill, replacing
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.formats.ort_package import MANIFEST, read_package, written_by_us
+from onnxreg.schema.formats.package_layout import PackageLayout
+
+
+def check_package_target(target: Path, registry: Path | None = None) -> None:
+    """InputError where writing a package there would lose or hide anything that is not an earlier package of ours."""
+    check_target(target, registry, _packaged)
+
+
+def _packaged(directory: Path) -> set[str]:
+    try:
+        ours = written_by_us(read_package((directory / MANIFEST).read_bytes()))
+    except (OSError, InputError):
+        return set()
+    return {MANIFEST, *ours.files} if ours else set()
+
+
+def write_package(
+    store: BlobReader, package: PackageLayout, target: Path, progress: Progress | None = None
+) -> None:
+    """Write a package into `target`; an earlier one there is replaced as a whole.
+
+    IntegrityError where a blob is damaged: then the target is as it was before.
+    """
+    with replacing(target) as fresh:
+        fill(store, package.files, fresh, progress or Progress())
+        for path, data in package.documents.items():
+            (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / path).write_bytes(data)

@@ -1,0 +1,93 @@
+"""Changes to the trust file. Entries are appended, so that what a person wrote there stays as it is."""
+
+import json
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from onnxreg.registry.support.disk import host_errors, replace_file
+from onnxreg.registry.support.home import trust_file
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
+from onnxreg.schema.inputs.trust_file import read_trust
+from onnxreg.schema.signing.keys import PublicKey
+
+
+def add_key(name: str, key: str, models: Collection[str]) -> Path:
+    """Trust a key. ConflictError where the name or the key stands there already."""
+    public, trust = PublicKey.parse(key), load_trust()
+    held = trust.keys.get(public.id) or trust.named(name)
+    if held is not None:
+        raise ConflictError(f"{trust_file()} has key {held.name} already", "edit the file to change it")
+    lines = [f"[keys.{_toml(name)}]", f"key = {_toml(str(public))}"]
+    lines += [f"models = {_texts(models)}"] if models else []
+    return _append(lines)
+
+
+def revoke_key(name: str, reason: str, heads: CheckpointStore) -> tuple[Path, int]:
+    """Revoke a key as of now: in the logs whose heads are known it counts up to these. Returns how many those are."""
+    held = load_trust().named(name)
+    if held is None:
+        raise NotFoundError(f"{trust_file()} has no key {name}", "`reg trust show` lists them")
+    if held.revoked is not None:
+        raise ConflictError(f"key {name} is revoked already: {held.revoked.reason}", "nothing is left to do")
+    lines = ["[[revoked]]", f"key = {_toml(name)}", f"date = {datetime.now(UTC):%Y-%m-%d}"]
+    known = _known_lines(heads, held.covers)
+    return _append([*lines, f"reason = {_toml(reason)}", "until = [", *known, "]"]), len(known)
+
+
+def add_requirement(
+    models: Collection[str],
+    heads: CheckpointStore,
+    *,
+    lines: bool = False,
+    versions: bool = False,
+    keys: Collection[str] = (),
+    from_now: bool = False,
+) -> tuple[Path, int]:
+    """Demand signatures of models. With `from_now` the lines of logs that are known now need none; returns how many logs.
+
+    InputError if it demands nothing, or names a key that is not trusted.
+    """
+    words = [f"models = {_texts(models)}"] if models else []
+    words += [f"{word} = true" for word, is_set in (("lines", lines), ("versions", versions)) if is_set]
+    words += [f"keys = {_texts(keys)}"] if keys else []
+    known: list[str] = []
+    if lines and from_now:
+        known = _known_lines(heads, lambda name: any(fnmatchcase(name, each) for each in models or ("*",)))
+        words += ["after = [", *known, "]"]
+    return _append(["[[require]]", *words]), len(known)
+
+
+def _known_lines(heads: CheckpointStore, covers: Callable[[str], bool]) -> list[str]:
+    """The last known line of each log of these models, as items of a TOML array."""
+    found = []
+    for registry in heads.registries():
+        for model in filter(covers, heads.names(registry)):
+            known = heads.known(registry, model)
+            if known is not None:
+                where = f'registry = "{registry}", model = "{model}"'
+                found.append(f'  {{{where}, seq = {known.seq}, head = "{known.head}"}},')
+    return found
+
+
+def _append(lines: Collection[str]) -> Path:
+    """Add lines to the trust file, all or nothing, if the whole of it can then be read."""
+    path = trust_file()
+    with host_errors(f"writing {path}"):
+        before = path.read_text() if path.exists() else ""
+        after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
+        read_trust(after.encode(), str(path))
+        replace_file(path, after.encode())
+    return path
+
+
+def _texts(texts: Collection[str]) -> str:
+    return f"[{', '.join(map(_toml, texts))}]"
+
+
+def _toml(text: str) -> str:
+    """A TOML basic string: JSON's escapes are among those of TOML."""
+    return json.dumps(text, ensure_ascii=False)

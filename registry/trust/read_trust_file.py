@@ -1,0 +1,43 @@
+"""The user's trust file. Light: every resolve asks whether there is one, and what it says."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxreg.registry.support.disk import read_given
+from onnxreg.registry.support.home import trust_file
+from onnxreg.schema.core.digest import Digest
+
+if TYPE_CHECKING:
+    from onnxreg.schema.inputs.trust_file import Trust
+
+
+def load_trust(path: Path | None = None) -> "Trust":
+    """What the user trusts: nothing, and no requirement, where there is no trust file. InputError where it is malformed."""
+    from onnxreg.schema.inputs.trust_file import Trust
+
+    return trust_if_any(path) or Trust()
+
+
+def trust_if_any(path: Path | None = None) -> "Trust | None":
+    """As `load_trust`; None where there is no trust file."""
+    path = path or trust_file()
+    return read_trust_file(path) if path.is_file() else None
+
+
+def read_trust_file(path: Path) -> "Trust":
+    """NotFoundError where there is none, HostError where it cannot be read, InputError where it is malformed."""
+    return _parsed(read_given(path), str(path))
+
+
+@lru_cache(2)
+def _parsed(data: bytes, what: str) -> "Trust":
+    from onnxreg.schema.inputs.trust_file import read_trust
+
+    return read_trust(data, what)
+
+
+def trust_digest() -> str:
+    """The digest (hex) of the user's trust file; "" where there is none."""
+    path = trust_file()
+    return Digest.of(path.read_bytes()).hex if path.is_file() else ""

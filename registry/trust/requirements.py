@@ -1,0 +1,160 @@
+"""The reader's trust file applied to a model: what must be signed is, and no signature of a known key is wrong."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from onnxreg.registry.log.commit import load, read_ledger
+from onnxreg.registry.log.index_file import read_line
+from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.lookup import LocatedVersion
+from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.trust.read_trust_file import load_trust
+from onnxreg.registry.trust.releases import SignedRelease, signatures, signatures_of
+from onnxreg.registry.trust.rollback import CheckpointStore
+from onnxreg.registry.trust.signatures import SignatureVerdict, judge_lines
+from onnxreg.schema.core.errors import EXTENT, IntegrityError, RegError, at
+from onnxreg.schema.core.ref import POLICY_LOG
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust
+from onnxreg.schema.log.logline import LogLine
+
+HINT = "reg log shows who signed which line; do not use it until you know why"
+
+
+def enforce(trust: Trust, source: RegistryReader, name: str, index: IndexFile) -> None:
+    """IntegrityError where the log of a model does not keep what the trust file says of it.
+
+    The whole log is read, and the state must follow from it.
+    """
+    registry = source.registry_id
+    ledger = read_ledger(source, name, index)
+    lines = list(ledger.lines())
+    check_lines(trust, registry, name, lines)
+    if replay(lines, registry, name, ledger.fetch).encode() != index.data:
+        raise IntegrityError(
+            f"the state of {name} in {source.url} is not what its log says", at(EXTENT, source.url)
+        )
+
+
+def enforce_policies(trust: Trust, registry: str, index: IndexFile) -> None:
+    """IntegrityError where a registry's log of policies is not signed as the trust file says."""
+    lines = (read_line(raw, POLICY_LOG) for raw in index.data.removesuffix(b"\n").split(b"\n"))
+    check_lines(trust, registry, POLICY_LOG, lines)
+
+
+def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
+    """IntegrityError at the first line whose signature is wrong or missing."""
+    judged = list(judge_lines(trust, registry, name, lines))
+    needs = [each for each in trust.required(registry, name) if each.lines]
+    exempt = {need: _exempt(need, registry, name, [line for line, _ in judged]) for need in needs}
+    for line, verdict in judged:
+        if verdict.status == "invalid":
+            raise IntegrityError(
+                f"the signature of line {line.seq} of {name} is wrong: {verdict.detail}", HINT
+            )
+        for need in needs:
+            if line.seq > exempt[need] and not _counts(verdict, need):
+                raise IntegrityError(
+                    f"line {line.seq} of {name} must be signed by a trusted key: {verdict or 'it is unsigned'}",
+                    HINT,
+                )
+
+
+def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
+    """How many lines of a log need no signature. IntegrityError if it is not the log whose line the trust file names.
+
+    Without such a line the last line must be signed: it covers all before it.
+    """
+    anchor = need.anchor(registry, name)
+    if anchor is None:
+        return min(need.since, len(lines)) - 1
+    there = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
+    if there != anchor.head:
+        which = "has no such line" if there is None else f"has {there.short}... there"
+        raise IntegrityError(
+            f"{name} is not the log that the trust file names: line {anchor.seq} must be {anchor.head.short}..., it {which}",
+            HINT,
+        )
+    return anchor.seq
+
+
+def audit_head(
+    place: RegistryReader, heads: CheckpointStore, name: str, index: IndexFile
+) -> Iterator[tuple[str, str]]:
+    """What `reg verify` says of a model that is not what was seen of it before; see `verify.Audit`."""
+    try:
+        _check_head(place, heads, name, index)
+    except RegError as error:
+        yield "history", f"{error.message}; {error.hint}"
+
+
+def audit_signatures(trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """Every signature of a model that is wrong, and every one that a trust file demands and is missing."""
+    try:
+        check_lines(trust, ledger.registry, ledger.name, ledger.lines())
+        found = list(signatures(ledger, trust))
+    except RegError as error:
+        yield "signature", error.message
+        return
+    for each in found:
+        if each.verdict.status == "invalid":
+            yield (
+                "signature",
+                f"the signature of {each.version} in line {each.seq} is wrong: {each.verdict.detail}",
+            )
+    for version in unsigned(trust, ledger, found):
+        yield "signature", f"version {version} is not signed by a trusted key, as it must be"
+
+
+def unsigned(trust: Trust, ledger: Ledger, found: Collection[SignedRelease]) -> list[Version]:
+    """The versions of a model, of those that can be had, that lack a signature which the trust file demands.
+
+    `found` are all the signatures on them.
+    """
+    good = {
+        need: {each.version for each in found if _counts(each.verdict, need)}
+        for need in trust.required(ledger.registry, ledger.name)
+        if need.versions
+    }
+    usable = (version for version, entry in ledger.entries.items() if entry.usable)
+    return [version for version in usable if any(version not in signed for signed in good.values())]
+
+
+def check_copied(ledger: Ledger, trust: Trust) -> None:
+    """IntegrityError if a log, or a version of it, is not signed as the trust file demands: asked before it is copied."""
+    if trust.concerns(ledger.registry, ledger.name):
+        for _, problem in audit_signatures(trust, ledger):
+            raise IntegrityError(f"{ledger.name} is not copied: {problem}", HINT)
+
+
+def _check_head(place: RegistryReader, heads: CheckpointStore, name: str, index: IndexFile) -> None:
+    """Against the known head; where the log grew since the index file was read, against what it is now."""
+    try:
+        heads.check(place, name, index, heads.recall(place.registry_id, name))
+    except IntegrityError:
+        before = heads.recall(place.registry_id, name)
+        again = place.read_index(name)
+        if again == index:
+            raise
+        heads.check(place, name, again, before)
+
+
+def _counts(verdict: SignatureVerdict, need: SignatureRequirement) -> bool:
+    return verdict.status == "trusted" and (not need.keys or verdict.key in need.keys)
+
+
+def require_signed(source: RegistryReader, found: LocatedVersion, trust: Trust | None = None) -> None:
+    """IntegrityError where the trust file wants the versions of a model signed, and this one is not."""
+    name = found.name
+    trust = load_trust() if trust is None else trust
+    needs = [each for each in trust.required(source.registry_id, name) if each.versions]
+    if not needs:
+        return
+    ledger, _ = load(source, name)
+    verdicts = signatures_of(ledger, trust, found.version, found.entry.manifest)
+    for need in needs:
+        if not any(_counts(verdict, need) for verdict in verdicts):
+            why = "; ".join(dict.fromkeys(str(verdict) for verdict in verdicts)) or "nobody signed it"
+            raise IntegrityError(
+                f"{found.ref} with manifest {found.entry.manifest.short}... must be signed by a trusted key: {why}",
+                "`reg verify --signatures` lists the signatures",
+            )

@@ -1,0 +1,105 @@
+"""Whose signature counts: each signature against the keys that the reader trusts."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from onnxreg.registry.signing.crypto import is_valid
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.trust_file import Trust, TrustedKey
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.signing.line_signature import read_sig
+
+Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
+"""`trusted`: valid, by a key that counts for this model. `unknown`: by a key that the trust file does not hold, so it was
+not checked. `revoked`, `foreign`: by a key that no longer counts, or not for this model. `invalid`: not what its key
+signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureVerdict:
+    """What a signature is worth: the key id that it names, and the reader's name of that key where it is known."""
+
+    status: Status
+    keyid: str | None = None
+    key: str | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        match self.status:
+            case "unsigned":
+                return ""
+            case "trusted":
+                return str(self.key)
+            case "unknown":
+                return f"unknown key {str(self.keyid)[:12]}"
+            case _:
+                return f"{self.status}: {self.detail or self.key or str(self.keyid)[:12]}"
+
+    def to_json(self) -> dict[str, str | None]:
+        return {"status": self.status, "keyid": self.keyid, "key": self.key}
+
+
+UNSIGNED = SignatureVerdict("unsigned")
+DigestAt = Callable[[int], Digest | None]
+"""The digest of a line of the log that is judged."""
+
+
+@dataclass(frozen=True)
+class SignatureJudge:
+    """Judges the signatures on one model in one registry. `digest_at` is asked where a revoked key had its time."""
+
+    trust: Trust
+    registry: str
+    model: str
+    digest_at: DigestAt
+
+    def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
+        """What a signature over these bytes is worth, which stands in, or is announced by, a line."""
+        key = self.trust.keys.get(keyid)
+        if key is None:
+            return SignatureVerdict("unknown", keyid)
+        if not is_valid(key.key, signature, data):
+            return SignatureVerdict("invalid", keyid, key.name, f"{key.name} did not sign this")
+        if not key.covers(self.model):
+            return SignatureVerdict("foreign", keyid, key.name, f"{key.name} does not sign {self.model}")
+        if key.revoked is not None and not self._before(key, seq):
+            return SignatureVerdict(
+                "revoked", keyid, key.name, f"{key.name}, {key.revoked.date}: {key.revoked.reason}"
+            )
+        return SignatureVerdict("trusted", keyid, key.name)
+
+    def _before(self, key: TrustedKey, seq: int) -> bool:
+        """Whether the line stood in the log before the key was revoked."""
+        untils = key.revoked.until if key.revoked else ()
+        return any(
+            (each.registry, each.model) == (self.registry, self.model)
+            and seq <= each.seq
+            and self.digest_at(each.seq) == each.head
+            for each in untils
+        )
+
+    def line(self, line: LogLine) -> SignatureVerdict:
+        """What the signature of a line is worth."""
+        if line.sig is None:
+            return UNSIGNED
+        try:
+            signature = read_sig(line.sig)
+        except InputError as error:
+            return SignatureVerdict("invalid", detail=error.message)
+        return self.verdict(signature.keyid, signature.sig, line.signed_bytes(self.registry), line.seq)
+
+
+def judge_lines(
+    trust: Trust, registry: str, model: str, lines: Iterable[LogLine]
+) -> Iterator[tuple[LogLine, SignatureVerdict]]:
+    """Each line of a whole log, and what its signature is worth."""
+    known = list(lines)
+    digests = {line.seq: line.digest for line in known} if _has_untils(trust) else {}
+    judge = SignatureJudge(trust, registry, model, digests.get)
+    return ((line, judge.line(line)) for line in known)
+
+
+def _has_untils(trust: Trust) -> bool:
+    return any(key.revoked is not None and key.revoked.until for key in trust.keys.values())

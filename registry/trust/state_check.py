@@ -1,0 +1,65 @@
+"""The state line held against the log, as far as a reader knows that log.
+
+A reader who has seen the log replays the new lines on the state that was seen with the known head. A reader who sees a
+whole log replays it. A reader who meets a log with sealed lines believes what only these decide.
+"""
+
+from collections.abc import Iterable
+
+from onnxreg.registry.log.ledger import Fetch, Ledger
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import EXTENT, ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed
+from onnxreg.schema.log.events import decode_event
+from onnxreg.schema.log.logline import LogLine, LogLineHeader
+from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.visible_lines import check_visible
+
+
+def check_state(known: Checkpoint | None, seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
+    """IntegrityError if the state line is not what the lines make of the known state (of nothing, for a newcomer).
+
+    `known`: what was seen before, if `seen` continues it; `heads.compare` holds two states of one head against each other. Keys that this build does not know are not compared, nor are
+    summaries, which do not follow from lines.
+    """
+    if known is not None and known.has_state:
+        if known.seq < seen.state.seq:
+            _check_replay(seen, _remembered(known, seen, fetch, sealed))
+    elif seen.base:
+        check_visible(seen.state, seen.lines)
+    else:
+        _check_replay(seen, _replay(Ledger.empty(seen.state.registry, seen.state.name, fetch), seen.lines))
+
+
+def _check_replay(seen: ObservedIndex, ledger: Ledger) -> None:
+    ledger.summaries = seen.state.summaries
+    expected = ledger.state()
+    if expected.to_json() != seen.state.to_json():
+        raise IntegrityError(f"the state of {seen.state.name} is not what its log says", EXTENT)
+
+
+def _remembered(known: Checkpoint, seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> Ledger:
+    """The known log and its state, with the lines that are new. If its catalog was collected since, the whole log is read."""
+    name, registry = seen.state.name, seen.state.registry
+    base = len(known.segments) * SEGMENT
+    try:
+        _, lines = seen.since(base, sealed)
+        old, new = lines[: known.seq - base], lines[known.seq - base :]
+        rows = [
+            canonical.encode(known.state_json() | {"registry": registry, "name": name}),
+            *(line.raw for line in old),
+        ]
+        return _replay(Ledger.read(b"".join(row + b"\n" for row in rows), registry, name, fetch), new)
+    except NotFoundError:
+        return _replay(Ledger.empty(registry, name, fetch), seen.since(0, sealed)[1])
+
+
+def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:
+    """Append lines whose chain is verified. They are not encoded again: `reg verify` looks at that."""
+    try:
+        for line in lines:
+            event = decode_event(line.event())
+            ledger.append_line(LogLine(line.seq, line.prev, event, None, line.raw))
+    except (ConflictError, InputError) as error:
+        raise IntegrityError(f"the log of {ledger.name} cannot be read: {error.message}", EXTENT) from error
+    return ledger

@@ -1,0 +1,182 @@
+"""Where two JSON values differ: lists are matched by what their items are called, not by where they stand.
+
+Pure JSON, knows no manifest: `Tables` says which lists are named and which values are one piece. Complete: two values
+that differ (as canonical JSON does) have at least one `Delta`. Symmetric: the deltas of (b, a) are those of (a, b) with
+added and removed, old and new exchanged.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Op = Literal["added", "removed", "changed", "reordered"]
+Namer = Callable[[Any, int], str]
+"""The name of a list's item, given the item and its position."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class NamedItem:
+    """How the items of a list are matched: by the first namer, those that are left by the second, and so on.
+
+    `positions`: an item that stands at another index than before counts as reordered, even where the order of the
+    common items is the same.
+    """
+
+    namers: tuple[Namer, ...]
+    positions: bool = False
+
+
+@dataclass(frozen=True)
+class Tables:
+    """`lists` and `pieces` are keyed by place: the path with the name or index of every list's item left out."""
+
+    lists: Mapping[str, NamedItem]
+    pieces: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """One difference. `path` names the items (`labels[O]`), `place` does not (`labels[]`), `names` are these names.
+
+    `old` is None where added, `new` is None where removed; for reordered they are the whole lists. `within` are the two
+    items of a named list that it was found in, the innermost ones; None at the top.
+    """
+
+    path: str
+    place: str
+    names: tuple[str, ...]
+    op: Op
+    old: Any
+    new: Any
+    within: tuple[Any, Any] | None = None
+
+
+def same(old: Any, new: Any) -> bool:
+    """Equal as JSON: `1` is `1.0` but not `true`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(same, old, new))
+    return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
+
+
+def compare(old: Any, new: Any, tables: Tables) -> Iterator[Delta]:
+    """Every difference between two JSON values. An absent list or object is walked like an empty one."""
+    return _compare(old, new, tables, _Spot())
+
+
+@dataclass(frozen=True)
+class _Spot:
+    path: str = ""
+    place: str = ""
+    names: tuple[str, ...] = ()
+    within: tuple[Any, Any] | None = None
+
+    def key(self, key: str) -> "_Spot":
+        return replace(self, path=_join(self.path, key), place=_join(self.place, key))
+
+    def item(self, name: str) -> "_Spot":
+        path, place = f"{self.path}[{_quote(name)}]", f"{self.place}[]"
+        return replace(self, path=path, place=place, names=(*self.names, name))
+
+    def delta(self, op: Op, old: Any, new: Any) -> Delta:
+        return Delta(self.path, self.place, self.names, op, old, new, self.within)
+
+
+def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
+    if at.place in tables.pieces:
+        yield from _leaf(old, new, at)
+    elif at.place in tables.lists and _walkable(list, old, new):
+        yield from _named(_or(old, []), _or(new, []), tables, at)
+    elif _walkable(dict, old, new):
+        before, after = _or(old, {}), _or(new, {})
+        for key in sorted(before.keys() | after.keys()):
+            yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), tables, at.key(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _compare(one, other, tables, at.item(str(index)))
+    else:
+        yield from _leaf(old, new, at)
+
+
+def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
+    if old is _ABSENT:
+        yield at.delta("added", None, new)
+    elif new is _ABSENT:
+        yield at.delta("removed", old, None)
+    elif not same(old, new):
+        yield at.delta("changed", old, new)
+
+
+def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[Delta]:
+    how = tables.lists[at.place]
+    pairs, removed, added = match(old, new, how.namers)
+    for name, i in removed:
+        yield at.item(name).delta("removed", old[i], None)
+    for name, j in added:
+        yield at.item(name).delta("added", None, new[j])
+    for name, i, j in pairs:
+        yield from _compare(old[i], new[j], tables, replace(at.item(name), within=(old[i], new[j])))
+    order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
+    if order != sorted(order) or (how.positions and any(i != j for _, i, j in pairs)):
+        yield at.delta("reordered", old, new)
+
+
+Matched = tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]
+"""Names with positions: the pairs, those that were removed, and those that were added."""
+
+
+def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Matched:
+    """The pairs of positions, and those that stay alone on either side; the k-th of a name matches the k-th.
+
+    Items are paired by the first namer, those that are left by the second, and so on.
+    """
+    pairs: list[tuple[str, int, int]] = []
+    left, right = set(range(len(old))), set(range(len(new)))
+    old_names, new_names = _names(old, left, namers[0]), _names(new, right, namers[0])
+    for namer in namers:
+        after = {name: j for j, name in _names(new, right, namer).items()}
+        before = _names(old, left, namer).items()
+        found = [(name, i, after[name]) for i, name in before if name in after]
+        left -= {i for _, i, _ in found}
+        right -= {j for _, _, j in found}
+        pairs += found
+    return pairs, [(old_names[i], i) for i in sorted(left)], [(new_names[j], j) for j in sorted(right)]
+
+
+def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
+    """The name of the item at each position; the second of a name is called `name#2`."""
+    seen: dict[str, int] = defaultdict(int)
+    names = {}
+    for position in sorted(positions):
+        name = namer(items[position], position)
+        seen[name] += 1
+        names[position] = name if seen[name] == 1 else f"{name}#{seen[name]}"
+    return names
+
+
+def _walkable(kind: type, old: Any, new: Any) -> bool:
+    """Both are of the kind, or one is, and not empty, while the other is absent."""
+    kinds = [side for side in (old, new) if isinstance(side, kind)]
+    return len(kinds) == 2 or (len(kinds) == 1 and bool(kinds[0]) and _ABSENT in (old, new))
+
+
+def _or(value: Any, empty: Any) -> Any:
+    return empty if value is _ABSENT else value
+
+
+def _join(path: str, key: str) -> str:
+    if not _PLAIN.fullmatch(key):
+        return f"{path}[{json.dumps(key)}]"
+    return f"{path}.{key}" if path else key
+
+
+def _quote(name: str) -> str:
+    return json.dumps(name) if _QUOTED.search(name) else name

@@ -1,0 +1,216 @@
+"""What changed between two versions of a model, and whether an app notices."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from onnxreg.schema.compare.json_changes import Delta, Matched, NamedItem, Tables, compare, match, same
+from onnxreg.schema.compare.severity import TABLES, DiffRule, Severity, by_member, rule_for
+from onnxreg.schema.core.document import Count, Document, First, Items, JsonValue
+from onnxreg.schema.manifest.evidence import LOSS
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""From worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+
+_MEMBER = re.compile(r"model_family\.members\[([^\]]+)\]")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Change(Document):
+    """One difference.
+
+    `kind` is `<noun>-<verb>`; the verb is `added`, `removed`, `reordered` or `changed` (of a tensor: `renamed`,
+    `retyped`, `reshaped`), the noun of a field without a rule is `field`. `path` leads to the field, with a list's
+    item by its name: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name
+    in the first brackets, for changes of an artifact. `old` is null where added, `new` where removed. `note` says what
+    follows, where something is known; the message ends in it.
+    """
+
+    kind: str = Field(pattern=r"^[a-z0-9-]+$")
+    path: str
+    severity: Severity
+    artifact: str | None = None
+    old: JsonValue
+    new: JsonValue
+    message: str
+    note: str | None = None
+
+
+class ManifestDiff(Document):
+    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged.
+
+    `members`, of two model families: the kinds of changes of each member that changed, by its name.
+    """
+
+    format: Literal["onnxreg-diff"]
+    format_version: First
+    compatible: bool
+    summary: str
+    counts: dict[Severity, Count]
+    changes: Items[Change]
+    members: dict[str, list[str]] | None = None
+
+
+def diff(old: Manifest, new: Manifest) -> ManifestDiff:
+    """Every difference between two manifests.
+
+    Laws: `diff(a, a)` has no changes; manifests with different canonical bytes have at least one. `diff(b, a)` has
+    the changes of `diff(a, b)` with `added` and `removed`, `old` and `new` exchanged; path and artifact are equal,
+    severity and message are of the direction.
+    """
+    deltas = compare(old.to_json(), new.to_json(), _tables(old, new))
+    changes = [_change(_with_suites(delta, old, new)) for delta in deltas]
+    changes.sort(key=lambda change: (SEVERITIES.index(change.severity), change.path, change.kind))
+    counts = Counter(change.severity for change in changes)
+    return ManifestDiff(
+        format="onnxreg-diff",
+        format_version=1,
+        compatible=not counts["breaking"],
+        summary=_summary(changes, counts),
+        counts={severity: counts[severity] for severity in SEVERITIES},
+        changes=tuple(changes),
+        **({"members": _members(changes, old, new)} if old.model_family and new.model_family else {}),
+    )
+
+
+def _with_suites(delta: Delta, old: Manifest, new: Manifest) -> Delta:
+    """The mirrored loss with the suites that it was measured on, where each side has one."""
+    if delta.place != LOSS:
+        return delta
+    sides = [
+        {a.certification.evidence.suite for a in side.artifacts if a.certification.evidence}
+        for side in (old, new)
+    ]
+    if not all(len(suites - {None}) == 1 for suites in sides):
+        return delta
+    before, after = ({"dataset": str(next(iter(suites - {None})))} for suites in sides)
+    return replace(delta, within=(before, after))
+
+
+def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[str, list[str]]:
+    """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of routes
+    from or to it."""
+    owners = _owners(old, new)
+    found: dict[str, list[str]] = {}
+    for change in changes:
+        for member in _touched(change, owners):
+            if change.kind not in found.setdefault(member, []):
+                found[member].append(change.kind)
+    return {member: found[member] for member in sorted(found)}
+
+
+def _touched(change: Change, owners: Mapping[str, set[str]]) -> set[str]:
+    if entry := _MEMBER.match(change.path):
+        return {entry[1]}
+    if change.path.startswith("model_family.routing"):
+        return {head for head in (change.old, change.new) if isinstance(head, str)}
+    return owners.get(change.artifact or "", set())
+
+
+def _owners(old: Manifest, new: Manifest) -> dict[str, set[str]]:
+    """The member of each artifact, by what the artifact is called in the changes' paths; two, where it went to another."""
+    pairs, removed, added = _matched(old, new)
+    before, after = (_members_by_path(side) for side in (old, new))
+    found: dict[str, set[str]] = {}
+    for name, i in [*((name, i) for name, i, _ in pairs), *removed]:
+        found.setdefault(name, set()).add(before[old.artifacts[i].path])
+    for name, j in [*((name, j) for name, _, j in pairs), *added]:
+        found.setdefault(name, set()).add(after[new.artifacts[j].path])
+    return found
+
+
+def _members_by_path(side: Manifest) -> dict[str, str]:
+    members = side.model_family.members if side.model_family else ()
+    return {path: member.name for member in members for path in member.artifacts}
+
+
+def _tables(old: Manifest, new: Manifest) -> Tables:
+    """Of two families an artifact whose path changed stands for one of the same member, format and precision alone."""
+    if old.model_family is None or new.model_family is None:
+        return TABLES
+    before, after = _members_by_path(old), _members_by_path(new)
+    owners = {path: name for path, name in (before | after).items() if before.get(path, name) == name}
+    by_path, _, by_format = TABLES.lists["artifacts"].namers
+    named = NamedItem((by_path, partial(by_member, owners), by_format))
+    return replace(TABLES, lists={**TABLES.lists, "artifacts": named})
+
+
+def _matched(old: Manifest, new: Manifest) -> Matched:
+    before, after = ([artifact.to_json() for artifact in side.artifacts] for side in (old, new))
+    return match(before, after, _tables(old, new).lists["artifacts"].namers)
+
+
+def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
+    """The artifacts that stand for each other in both, each by the name that it has in the changes' paths."""
+    return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
+
+
+def _change(delta: Delta) -> Change:
+    rule = rule_for(delta.place)
+    note = rule.remark(delta)
+    return Change(
+        kind=rule.kind(delta),
+        path=delta.path,
+        severity=rule.severity(delta),
+        old=delta.old,
+        new=delta.new,
+        message=_message(delta, rule) + (f" ({note})" if note else ""),
+        **({"artifact": delta.names[0]} if delta.place.startswith("artifacts[]") else {}),
+        **({"note": note} if note else {}),
+    )
+
+
+def _message(delta: Delta, rule: DiffRule) -> str:
+    """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
+    inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
+    what = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
+    if delta.op == "reordered":
+        index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
+        return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
+    if delta.place.endswith("[]") and delta.op != "changed":
+        return f"{what}: {_clip(delta.names[-1])}"
+    where = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
+    if delta.op == "changed":
+        return f"{what}: {_clip(where)} {_show(delta.old)} -> {_show(delta.new)}"
+    return f"{what}: {_clip(where)} {_show(delta.old if delta.op == 'removed' else delta.new)}"
+
+
+def _show(value: Any) -> str:
+    """A value for people: digests and numbers shortened; a change holds the exact ones."""
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value[: len("sha256:") + 12]
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.6g}"
+    return _clip(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _clip(text: str) -> str:
+    """Short, and without what could rewrite a terminal."""
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= 100 else f"{shown[:97]}..."
+
+
+def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:
+    app = "An app that runs the old version"
+    if not changes:
+        return "The two versions do not differ."
+    if counts["breaking"]:
+        kinds = list(dict.fromkeys(c.kind.replace("-", " ") for c in changes if c.severity == "breaking"))
+        more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
+        return f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
+    if counts["degrading"]:
+        return (
+            f"{app} can run the new one unchanged, with worse results or weaker evidence: {_counted(counts)}."
+        )
+    return f"{app} can run the new one unchanged: {_counted(counts)}."
+
+
+def _counted(counts: Counter[Severity]) -> str:
+    return ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])

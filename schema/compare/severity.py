@@ -1,0 +1,356 @@
+"""What a difference between two manifests means to an app: one table from the place of a field to kind and severity."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxreg.schema.compare.json_changes import Delta, NamedItem, Tables, same
+
+Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
+Judge = Callable[[Delta], Severity]
+
+
+def by_member(owners: Mapping[str, str], item: Any, position: int) -> str:
+    """The name of an artifact of a family; `owners` are the members by path."""
+    return f"{item['format']}/{item['precision']}/{owners.get(item['path'], item['path'])}"
+
+
+TABLES = Tables(
+    lists={
+        "formats": NamedItem((lambda item, _: str(item),)),
+        "labels": NamedItem((lambda item, _: str(item),), positions=True),
+        "files": NamedItem((lambda item, _: f"{item['role']}:{item['path']}",)),
+        "tokenizer.files": NamedItem((lambda item, _: str(item),)),
+        "recipe.steps": NamedItem((lambda item, _: str(item["name"]),)),
+        "artifacts": NamedItem(
+            (
+                lambda item, _: f"{item['format']}/{item['precision']}/{item['path']}",
+                lambda item, _: f"{item['format']}/{item['precision']}",
+                lambda item, _: f"{item['format']}/{item['path']}",
+            )
+        ),
+        "model_family.members": NamedItem((lambda item, _: str(item["name"]),)),
+        "model_family.members[].artifacts": NamedItem((lambda item, _: str(item),)),
+        "model_family.members[].files": NamedItem((lambda item, _: str(item),)),
+        "model_family.members[].classes.ids": NamedItem((lambda item, _: str(item),), positions=True),
+        "model_family.members[].heads": NamedItem((lambda item, _: str(item["member"]),), positions=True),
+        "model_family.edges": NamedItem(
+            (lambda item, _: f"{item['source']}.{item['output']}->{item['target']}.{item['input']}",)
+        ),
+        "artifacts[].files": NamedItem((lambda item, _: f"{item['role']}:{item['path']}",)),
+        "artifacts[].operators": NamedItem(
+            (lambda item, _: f"{item['domain']}:{item['name']}:{item['opset']}",)
+        ),
+        "artifacts[].checks": NamedItem((lambda item, _: f"{item['name']}/{item['metric']}",)),
+        "artifacts[].certification.reasons": NamedItem((lambda item, _: str(item),)),
+        **{
+            f"artifacts[].metadata.{side}": NamedItem(
+                (lambda item, _: item["name"], lambda _, index: str(index))
+            )
+            for side in ("inputs", "outputs")
+        },
+        **{
+            f"artifacts[].metadata.{names}": NamedItem((lambda item, _: str(item),))
+            for names in ("operators", "unsupported_ops", "warnings", "execution_providers")
+        },
+    },
+    pieces=frozenset(
+        {
+            "artifacts[].metadata.inputs[].shape[]",
+            "artifacts[].metadata.outputs[].shape[]",
+            "artifacts[].checks[].interval",
+            "artifacts[].pieces.digests",
+            "artifacts[].files[].pieces.digests",
+            "files[].pieces.digests",
+            *(f"preprocessing.{name}" for name in ("size", "mean", "std")),
+        }
+    ),
+)
+
+
+@dataclass(frozen=True)
+class DiffRule:
+    """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
+
+    A message ends in the `note` of the change, if any; else, where it is breaking or degrading, in `why`.
+    """
+
+    noun: str
+    added: Severity | Judge = "notable"
+    removed: Severity | Judge = "notable"
+    changed: Severity | Judge = "notable"
+    reordered: Severity | Judge = "cosmetic"
+    changed_is: str = "changed"
+    why: str = ""
+    note: Callable[[Delta], str] = lambda delta: ""
+
+    def severity(self, delta: Delta) -> Severity:
+        """An empty value that appears or goes says nothing, whatever the field."""
+        empty = delta.op in ("added", "removed") and _nothing(delta.old) and _nothing(delta.new)
+        verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
+        return verdict if isinstance(verdict, str) else verdict(delta)
+
+    def remark(self, delta: Delta) -> str:
+        """What a message says in brackets at its end."""
+        severe = self.severity(delta) in ("breaking", "degrading")
+        return self.note(delta) or (self.why if severe else "")
+
+    def kind(self, delta: Delta) -> str:
+        return f"{self.noun}-{self.changed_is if delta.op == 'changed' else delta.op}"
+
+
+_QUALITY_LOST = re.compile(r"recall_delta|loss|error_rate|perplexity", re.IGNORECASE)
+_QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
+_CERTIFICATION = {"refused": 0, "unknown": 1, None: 1, "certified": 2}
+_VERDICT = {"fail": 0, "unknown": 1, "info": 1, None: 1, "pass": 2}
+
+
+SEMANTICS = {
+    frozenset({"graph", "weights"}): "same graph and weights, other producer",
+    frozenset({"weights"}): "same weights, other graph",
+    frozenset({"graph"}): "same graph, other weights",
+    frozenset(): "other graph and weights",
+}
+"""What is said of two files by what their semantic digests share."""
+
+
+def _nothing(value: Any) -> bool:
+    return value is None or value == [] or value == {}
+
+
+def _rises(worse: Severity) -> Judge:
+    """A number that is worse when it grows; one that was not known, or no longer is, says nothing."""
+    return lambda delta: worse if _known(delta) and delta.new > delta.old else "notable"
+
+
+def _falls(worse: Severity) -> Judge:
+    return lambda delta: worse if _known(delta) and delta.new < delta.old else "notable"
+
+
+def _known(delta: Delta) -> bool:
+    return delta.old is not None and delta.new is not None
+
+
+def _new_domain(delta: Delta) -> Severity:
+    """Every graph has operators of ai.onnx: its opset was not recorded before. Another domain is a new demand."""
+    return "notable" if delta.place.endswith(('["ai.onnx"]', '[""]')) else "breaking"
+
+
+def _rank(order: Mapping[Any, int]) -> Judge:
+    """Down in the order is degrading; a state that was only spelled out is cosmetic."""
+
+    def judge(delta: Delta) -> Severity:
+        old, new = order[delta.old], order[delta.new]
+        return "degrading" if new < old else "notable" if new > old or delta.op == "changed" else "cosmetic"
+
+    return judge
+
+
+def _measure(delta: Delta) -> Severity:
+    """A quality that falls, a loss that grows and a value that is lost are degrading.
+
+    Which one a metric is stands in its name. Numerical distances (parity of logits) move with every training; they
+    count through their verdict.
+    """
+    if _other_suite(delta):
+        return "notable"
+    if not _known(delta):
+        return "degrading" if delta.new is None else "notable"
+    if _QUALITY_LOST.search(delta.names[-1]):
+        return "degrading" if delta.new > delta.old else "notable"
+    return "degrading" if _QUALITY.search(delta.names[-1]) and delta.new < delta.old else "notable"
+
+
+def _other_suite(delta: Delta) -> str:
+    """What is said of two values that were measured on different suites, and tell nothing of each other; else ""."""
+    suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
+    differ = len(suites) == 2 and None not in suites and suites[0] != suites[1]
+    return "measured on another suite" if differ else ""
+
+
+def _semantics(delta: Delta) -> str:
+    """What two artifacts have in common, by their semantic digests; "" where one of these is not known."""
+    known = [artifact.get("semantic") for artifact in delta.within or ()]
+    if len(known) != 2 or not all(isinstance(side, dict) for side in known):
+        return ""
+    shared = {half for half in ("graph", "weights") if same(known[0].get(half), known[1].get(half))}
+    return SEMANTICS[frozenset(shared)]
+
+
+def _file_only(delta: Delta) -> Severity:
+    """Other bytes that compute the same are only another way to write them down."""
+    return "cosmetic" if _semantics(delta) == SEMANTICS[frozenset({"graph", "weights"})] else "notable"
+
+
+def _in_minimal_build(delta: Delta) -> Severity:
+    """ORT-format models are what minimal builds load, with exactly the kernels that were asked for."""
+    return "breaking" if delta.names[0].startswith("ort") else "notable"
+
+
+def _fixed_input(delta: Delta) -> Severity:
+    """An input axis that becomes dynamic takes whatever was fed before; a dynamic axis may be called anything."""
+    if isinstance(delta.old, dict) and isinstance(delta.new, dict) and delta.new.get("kind") == "dynamic":
+        return "cosmetic" if delta.old.get("kind") == "dynamic" else "notable"
+    return "breaking"
+
+
+def _fixed_output(delta: Delta) -> Severity:
+    kinds = [side.get("kind") if isinstance(side, dict) else None for side in (delta.old, delta.new)]
+    if kinds == ["dynamic", "dynamic"]:
+        return "cosmetic"
+    return "notable" if kinds == ["dynamic", "static"] else "breaking"
+
+
+def _rerouted(delta: Delta) -> Severity:
+    """A class that gets a head where it had none is new; one that loses it answers less; another head means others."""
+    if delta.old is None:
+        return "notable"
+    return "degrading" if delta.new is None else "breaking"
+
+
+def _companion(tokenizer: Severity, others: Severity = "notable") -> Judge:
+    return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else others
+
+
+def _companion_gone(delta: Delta) -> Severity:
+    role = delta.names[0].partition(":")[0]
+    return "breaking" if role in ("config", "labels", "tokenizer") else "notable"
+
+
+def _tensor(
+    side: str, noun: str, added: Severity, reordered: Severity, reshaped: Judge
+) -> dict[str, DiffRule]:
+    at = f"artifacts[].metadata.{side}"
+    return {
+        at: DiffRule(noun, reordered=reordered),
+        f"{at}[]": DiffRule(noun, added=added, removed="breaking"),
+        f"{at}[].name": DiffRule(noun, changed="breaking", changed_is="renamed"),
+        f"{at}[].dtype": DiffRule(noun, changed="breaking", changed_is="retyped"),
+        f"{at}[].shape*": DiffRule(noun, "breaking", "breaking", reshaped, changed_is="reshaped"),
+        f"{at}[].axes*": DiffRule(f"{noun}-axes", "cosmetic", "cosmetic", "cosmetic"),
+    }
+
+
+_OPSET = DiffRule("opset", _new_domain, "notable", _rises("breaking"), why="an older runtime may refuse it")
+_LOADER = DiffRule("loader", "notable", "notable", _rises("breaking"), why="an older runtime may refuse it")
+_PIECES = DiffRule("pieces", "cosmetic", "cosmetic", "cosmetic")
+"""They follow from the bytes, whose digest is reported."""
+_STATE = _rank(_CERTIFICATION)
+_lost: Judge = lambda delta: "degrading" if delta.new is False else "notable"
+_CERTIFIED: Judge = lambda delta: "degrading" if delta.old is True else "notable"
+
+RULES: dict[str, DiffRule] = {
+    "artifacts": DiffRule("artifact"),
+    "artifacts[]": DiffRule("artifact", removed="breaking"),
+    "artifacts[].precision": DiffRule("artifact-precision", changed="breaking"),
+    "artifacts[].path": DiffRule(
+        "artifact-path", changed="breaking", why="an app may open the file by its name"
+    ),
+    "artifacts[].digest": DiffRule("artifact-bytes", changed=_file_only, note=_semantics),
+    "artifacts[].semantic*": DiffRule("semantic-digest", "cosmetic", "cosmetic"),
+    "artifacts[].semantic.graph": DiffRule("graph", "cosmetic", "cosmetic"),
+    "artifacts[].semantic.weights": DiffRule("weights", "cosmetic", "cosmetic"),
+    "artifacts[].size": DiffRule("artifact-size"),
+    "artifacts[].pieces*": _PIECES,
+    "artifacts[].files[].pieces*": _PIECES,
+    "files[].pieces*": _PIECES,
+    "artifacts[].parent": DiffRule("artifact-parent"),
+    "artifacts[].files*": DiffRule("sidecar"),
+    **_tensor("inputs", "input", "breaking", "notable", _fixed_input),
+    **_tensor("outputs", "output", "notable", "breaking", _fixed_output),
+    "artifacts[].metadata.opset": _LOADER,
+    "artifacts[].ir_version": _LOADER,
+    "artifacts[].ort_format": _LOADER,
+    "minimum_opset": _LOADER,
+    "artifacts[].opset_imports*": _OPSET,
+    "artifacts[].operators*": DiffRule(
+        "operator",
+        _in_minimal_build,
+        "notable",
+        _in_minimal_build,
+        why="a minimal build must have its kernel",
+    ),
+    "artifacts[].metadata.operators*": DiffRule("operator-name", "cosmetic", "cosmetic", "cosmetic"),
+    "artifacts[].metadata.unsupported_ops*": DiffRule("unsupported-operator"),
+    "artifacts[].metadata.execution_providers*": DiffRule("execution-provider", reordered="notable"),
+    "artifacts[].metadata.warnings*": DiffRule("warning", "cosmetic", "cosmetic", "cosmetic"),
+    "artifacts[].quantization*": DiffRule("quantization"),
+    "artifacts[].quantization.requested*": DiffRule("quantization-asked"),
+    "artifacts[].quantization.measured*": DiffRule("quantization-got"),
+    "artifacts[].reproducible": DiffRule(
+        "reproducible", _lost, _lost, _lost, why="it cannot be rebuilt byte for byte"
+    ),
+    "artifacts[].checks": DiffRule("check"),
+    "artifacts[].checks[]": DiffRule(
+        "check",
+        added=lambda delta: "degrading" if delta.new["verdict"] == "fail" else "notable",
+        removed=lambda delta: "degrading" if delta.old["verdict"] == "pass" else "notable",
+    ),
+    "artifacts[].checks[].value": DiffRule("check-value", changed=_measure, note=_other_suite),
+    "artifacts[].checks[].verdict": DiffRule("check-verdict", changed=_rank(_VERDICT)),
+    "artifacts[].checks[]*": DiffRule("check"),
+    "artifacts[].certification.state": DiffRule("certification", _STATE, _STATE, _STATE),
+    "artifacts[].certification*": DiffRule("certification-basis"),
+    "quantization*": DiffRule("quantization"),
+    "quant_recall_delta": DiffRule(
+        "recall-delta",
+        changed=lambda delta: "notable" if _other_suite(delta) else _rises("degrading")(delta),
+        note=_other_suite,
+    ),
+    "certified": DiffRule("certification", _CERTIFIED, _CERTIFIED, _CERTIFIED),
+    "certification*": DiffRule("certification-basis"),
+    "formats*": DiffRule("format", "cosmetic", "cosmetic"),
+    "labels": DiffRule("label", reordered="breaking", why="the same output index now means another label"),
+    "labels[]": DiffRule("label", removed="breaking"),
+    "model_family": DiffRule("family", removed="breaking"),
+    "model_family.members[]": DiffRule("member", removed="breaking"),
+    "model_family.members[].role": DiffRule("member-role", changed="breaking"),
+    "model_family.members[].classes.ids": DiffRule(
+        "class", reordered="breaking", why="the same output index now means another class"
+    ),
+    "model_family.members[].classes.ids[]": DiffRule("class", removed="breaking"),
+    "model_family.members[].classes.digest": DiffRule("classes-digest", "cosmetic", "cosmetic", "cosmetic"),
+    "model_family.members[].heads": DiffRule(
+        "stacked-head", reordered="breaking", why="the same index now means another head"
+    ),
+    "model_family.members[].heads*": DiffRule("stacked-head"),
+    "model_family.edges[]": DiffRule("edge", removed="breaking"),
+    "model_family.routing*": DiffRule("route", removed="breaking", changed=_rerouted),
+    "model_family*": DiffRule("member"),
+    "files": DiffRule("companion"),
+    "files[]": DiffRule("companion", removed=_companion_gone),
+    "files[]*": DiffRule(
+        "companion", changed=_companion("degrading"), why="fetch it together with the model"
+    ),
+    "tokenizer*": DiffRule("tokenizer"),
+    "segmenter*": DiffRule(
+        "preprocessing", removed="degrading", changed="degrading", why="the model is fed another text"
+    ),
+    "preprocessing*": DiffRule(
+        "preprocessing", removed="degrading", changed="breaking", why="the model is fed other numbers"
+    ),
+    "task": DiffRule("task", removed="notable", changed="breaking", why="its outputs mean something else"),
+    "recipe.tools*": DiffRule("tool", "cosmetic", "cosmetic", "cosmetic"),
+    "recipe.steps*": DiffRule("step", reordered="notable"),
+    "recipe*": DiffRule("recipe"),
+    "source*": DiffRule("source"),
+    "license": DiffRule("license"),
+    "max_sequence_length": DiffRule("max-sequence-length", changed=_falls("breaking")),
+}
+"""Keyed by place; a `*` at the end takes in everything below. The longest key that fits holds."""
+
+FIELD = DiffRule("field", reordered="notable")
+"""What no rule speaks of is still reported."""
+
+_BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
+
+
+def rule_for(place: str) -> DiffRule:
+    """The rule for a place, in the notation of `changes.Delta.place`."""
+    if place in RULES:
+        return RULES[place]
+    for branch in _BRANCHES:
+        if place == branch or place.startswith((f"{branch}.", f"{branch}[")):
+            return RULES[f"{branch}*"]
+    return FIELD

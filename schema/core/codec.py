@@ -1,0 +1,88 @@
+"""Reading plain values out of decoded JSON, strictly and without pydantic. What does not fit is an InputError."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.paths import check_path
+
+Value = TypeVar("Value")
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise InputError(f"not an object: {str(value)[:40]!r}")
+    return value
+
+
+def items(value: Any, read: Callable[[Any], Value]) -> tuple[Value, ...]:
+    """A JSON array, each item read by `read`."""
+    if not isinstance(value, list):
+        raise InputError(f"not an array: {str(value)[:40]!r}")
+    return tuple(read(item) for item in value)
+
+
+def optional(value: Any, read: Callable[[Any], Value]) -> Value | None:
+    """None where the key is absent or null."""
+    return None if value is None else read(value)
+
+
+def required(value: dict[str, Any], key: str) -> Any:
+    """A key that must be there."""
+    if key not in value:
+        raise InputError(f"{key} is missing")
+    return value[key]
+
+
+def check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
+    """InputError, naming what it is, unless an object has all required keys, and no others than the optional ones."""
+    missing, unknown = required - value.keys(), value.keys() - required - optional
+    if missing or unknown:
+        words = [f"lacks {', '.join(sorted(missing))}"] if missing else []
+        words += [f"has unknown {', '.join(sorted(unknown))[:200]}"] if unknown else []
+        raise InputError(f"{what} {' and '.join(words)}")
+
+
+def text(value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise InputError(f"not a string: {str(value)[:40]!r}")
+    return value
+
+
+def count(value: Any) -> int:
+    """An integer of at least 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"not a count: {str(value)[:40]!r}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """A boolean."""
+    if not isinstance(value, bool):
+        raise InputError(f"neither true nor false: {str(value)[:40]!r}")
+    return value
+
+
+def number(value: Any) -> float:
+    """A number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"not a number: {str(value)[:40]!r}")
+    return float(value)
+
+
+def sorted_paths(value: Any) -> tuple[str, ...]:
+    """Paths in ascending order, each once, and at least one."""
+    found = items(value, path)
+    if not found or list(found) != sorted(set(found)):
+        raise InputError("not a sorted list of different paths")
+    return found
+
+
+def path(value: Any) -> str:
+    """A path that is safe to create; see `paths.check_path`."""
+    try:
+        return check_path(text(value))
+    except ValueError as error:
+        raise InputError(str(error)) from error

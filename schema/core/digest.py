@@ -1,0 +1,71 @@
+"""Names of bytes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnxreg.schema.core.errors import InputError
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Digest:
+    """The SHA-256 of some bytes. Written `sha256:<64 lower-case hex digits>`."""
+
+    hex: str
+
+    def __post_init__(self) -> None:
+        if not _HEX.fullmatch(self.hex):
+            raise InputError(f"not a SHA-256 digest: {self.hex[:80]!r}", "expected 64 lower-case hex digits")
+
+    def __str__(self) -> str:
+        return f"sha256:{self.hex}"
+
+    @property
+    def short(self) -> str:
+        """Twelve hex digits, for display only."""
+        return self.hex[:12]
+
+    @classmethod
+    def parse(cls, text: object) -> "Digest":
+        """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
+        if not isinstance(text, str) or not text.startswith("sha256:"):
+            shown = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
+            raise InputError(f"not a digest: {shown}", "expected sha256:<64 lower-case hex digits>")
+        return cls(text[7:])
+
+    @classmethod
+    def of(cls, data: bytes) -> "Digest":
+        """The digest of bytes held in memory."""
+        import hashlib
+
+        return cls(hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
+        from pydantic_core import core_schema
+
+        def validate(value: object) -> "Digest":
+            if isinstance(value, Digest):
+                return value
+            try:
+                return cls.parse(value)
+            except InputError as error:
+                raise ValueError(error.message) from error
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: object, handler: object) -> dict[str, str]:
+        return {"type": "string", "pattern": f"^sha256:{_HEX.pattern}$"}
+
+
+def directory_digest(files: Mapping[str, Digest]) -> Digest:
+    """The digest of a directory, given those of its files by POSIX path: ONNX Runtime's for shared assets.
+
+    SHA-256 of one line `<sha256 of file>  <path>` for each file, sorted by path (the form `sha256sum` prints).
+    """
+    return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())

@@ -1,0 +1,113 @@
+"""The base of every pydantic document: frozen, strict, and lossless for keys that this build does not know."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.frozen import FrozenDict, freeze
+from onnxreg.schema.core.paths import PATTERN, check_path
+from onnxreg.schema.core.problems import invalid
+from onnxreg.schema.core.ref import check_name
+
+T = TypeVar("T")
+
+
+def _value_error(check: Callable[[str], str]) -> Callable[[str], str]:
+    """The check with the exception that pydantic gives a place in the document to."""
+
+    def checked(text: str) -> str:
+        try:
+            return check(text)
+        except InputError as error:
+            raise ValueError(error.message) from error
+
+    return checked
+
+
+Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
+"""A whole number that is not negative."""
+
+Size = Count
+"""A count of bytes."""
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a version is a number")  # noqa: TRY004
+    return value
+
+
+First = Annotated[Literal[1], BeforeValidator(_no_flag)]
+"""The format version 1; `true`, which Python holds for equal to it, is none."""
+
+Text = Annotated[str, Field(max_length=4096)]
+
+ModelName = Annotated[str, AfterValidator(_value_error(check_name))]
+
+RelPath = Annotated[
+    str,
+    AfterValidator(check_path),
+    WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
+]
+"""A path inside a manifest, see `paths.check_path`."""
+
+Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+"""A JSON array. The first wrong element ends the reading, so that a hostile one cannot cost a million messages."""
+
+Table = Annotated[Mapping[str, T], AfterValidator(FrozenDict)]
+"""A JSON object whose keys are data."""
+
+JsonValue = Annotated[Any, AfterValidator(freeze)]
+"""Any JSON value, frozen."""
+
+JsonObject = Annotated[Mapping[str, Any], AfterValidator(freeze)]
+"""Any JSON object, frozen."""
+
+
+class Document(BaseModel):
+    """A JSON object. Keys that were absent stay absent when it is written, unknown keys are kept."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True
+    )
+
+    __pydantic_extra__: dict[str, JsonValue]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value: only what was set, under the names of the format."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def encode(self) -> bytes:
+        """The canonical bytes (RFC 8785)."""
+        return canonical.encode(self.to_json(), type(self).__name__)
+
+    @classmethod
+    def from_json(cls, value: Any, what: str = "document") -> Self:
+        """Validate a decoded JSON value; an InputError names the path of the first offending field."""
+        return cls._validate(canonical.encode(value, what), what)
+
+    @classmethod
+    def decode(cls, data: bytes, what: str = "document") -> Self:
+        """Validate JSON bytes; an InputError names the path of the first offending field."""
+        canonical.decode(data, what)
+        return cls._validate(data, what)
+
+    @classmethod
+    def _validate(cls, data: bytes, what: str) -> Self:
+        try:
+            return cls.model_validate_json(data, by_alias=True, by_name=False)
+        except ValidationError as error:
+            written = json.loads(data) if cls.model_config.get("extra") == "forbid" else None
+            raise invalid(error, what, cls, written) from error

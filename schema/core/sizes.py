@@ -1,0 +1,48 @@
+"""Sizes as people write them: `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes."""
+
+import re
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError
+
+UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+LARGEST = 2**53 - 1
+"""The largest whole number that every language's floating point has exactly."""
+
+_SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
+
+
+def parse_size(text: str) -> int:
+    """SIZE = DIGITS ["." DIGITS] [UNIT]: a whole number of bytes; anything else is an InputError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
+    whole, part, unit = match[1], match[2] or "", match[3]
+    if unit and unit not in UNITS:
+        meant = next((known for known in UNITS if known.lower() == unit.lower()), None)
+        hint = f"write {meant}" if meant else f"units are {', '.join(UNITS)}"
+        raise InputError(f"{unit[:40]} is no unit of size", hint)
+    scale: int = 10 ** len(part)
+    count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), scale)
+    if rest or count > LARGEST:
+        raise InputError(f"{text[:40]} is no whole number of bytes below 2^53")
+    return count
+
+
+def size(value: Any) -> int:
+    """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
+    if isinstance(value, str):
+        return parse_size(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise InputError(f"not a size: {str(value)[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
+    return int(value)

@@ -1,0 +1,43 @@
+"""How fast the artifacts of a version ran on one machine: a statement about the version, no part of it.
+
+A latency is of the machine and the moment, and a manifest holds nothing of either. So it is attested after publication: a
+blob and an event of the log, which travel with the version. It is no evaluation: no gate and no certificate looks at it.
+
+    {"format": "onnxreg-benchmark", "format_version": 1, "cpu", "isa", "threads", "runtime", "warm_up", "runs",
+     "artifacts": [{"artifact": digest, "path", "checks": [check]}]}
+
+`checks` are those of a manifest: `latency of batch 8`, metric `median_ms` or `p95_ms`, samples the timed runs.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Count, Document, First, Items, RelPath, Text
+from onnxreg.schema.manifest.evidence import Check
+
+MEDIA_TYPE = "application/vnd.onnxreg.benchmark.v1+json"
+
+
+class TimedArtifact(Document):
+    """One artifact. Milliseconds for each run of a whole batch."""
+
+    artifact: Digest
+    path: RelPath
+    checks: Items[Check]
+
+
+class BenchmarkDocument(Document):
+    """`cpu` is the processor's model, `isa` its widest instruction set, `runtime` name and version, `warm_up` the runs of each
+    batch before the `runs` that were timed."""
+
+    format: Literal["onnxreg-benchmark"]
+    format_version: First
+    cpu: Text
+    isa: Text
+    threads: Annotated[Count, Field(gt=0)]
+    runtime: Text
+    warm_up: Count
+    runs: Annotated[Count, Field(gt=0)]
+    artifacts: Annotated[Items[TimedArtifact], Field(min_length=1)]

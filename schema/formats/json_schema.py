@@ -1,0 +1,74 @@
+"""The documents of onnxreg as JSON Schema (draft 2020-12), generated from the models.
+
+The schemas say what JSON Schema can say: shapes, types, patterns, limits. Rules that join two fields (a parent is one of
+the artifacts, paths do not collide, a certificate is about the artifact's own bytes) are in the models only.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from onnxreg.schema.compare.manifests import ManifestDiff
+from onnxreg.schema.core.document import Document
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.formats.benchmark import BenchmarkDocument
+from onnxreg.schema.gates.evaluation import EvaluationDocument
+from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.job import JobRow
+from onnxreg.schema.inputs.recipe_file import RecipeFile
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest_v1 import ManifestV1
+from onnxreg.schema.manifest.recorded_recipe import Recipe
+
+FOLDER = Path(__file__).parents[1] / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+MODELS: dict[str, type[Document]] = {
+    "manifest-v1": ManifestV1,
+    "manifest-v2": Manifest,
+    "recipe": Recipe,
+    "recipe-file": RecipeFile,
+    "family-file": FamilyFile,
+    "job": JobRow,
+    "diff": ManifestDiff,
+    "evaluation": EvaluationDocument,
+    "benchmark": BenchmarkDocument,
+}
+"""Every published document by its name. `schemas/<name>.json` holds `text(name)`, and a test says so."""
+
+
+def generate(name: str) -> dict[str, Any]:
+    """The JSON Schema of a document; a name that is not in `MODELS` is an InputError."""
+    if name not in MODELS:
+        raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
+    body = MODELS[name].model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": DIALECT, "$id": f"urn:onnxreg:{name}", **body}
+
+
+def text(name: str) -> str:
+    """The bytes of `schemas/<name>.json`: sorted keys, two blanks of indent, a newline at the end."""
+    return json.dumps(generate(name), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def stale() -> list[str]:
+    """The names whose committed file does not hold `text(name)`, and the files that belong to no document."""
+    found = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
+    return sorted(
+        name for name in MODELS.keys() | found.keys() if name not in MODELS or found.get(name) != text(name)
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m onnxreg.schema.formats.json_schema [--check]`: write the committed files, or say which are stale."""
+    if "--check" in arguments:
+        for name in stale():
+            print(f"{FOLDER.name}/{name}.json is stale: run `make generate`", file=sys.stderr)
+        return 1 if stale() else 0
+    for name in MODELS:
+        (FOLDER / f"{name}.json").write_text(text(name), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

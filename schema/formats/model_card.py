@@ -1,0 +1,126 @@
+"""The model cards of a bill of materials: what is known of a version, and what was measured of each artifact."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.evidence import Check
+from onnxreg.schema.manifest.manifest import Artifact, Dim, Manifest, TensorSpec
+
+Json = dict[str, Any]
+
+
+def of_version(manifest: Manifest) -> Json:
+    """The card of a whole version: what it is for, and where its use ends."""
+    parameters: Json = {}
+    if manifest.task is not None:
+        parameters["task"] = manifest.task
+    if manifest.family is not None:
+        parameters["architectureFamily"] = manifest.family
+    limits = []
+    if manifest.max_sequence_length is not None:
+        limits.append(f"inputs of at most {manifest.max_sequence_length} tokens")
+    if manifest.labels is not None:
+        limits.append(f"finds only these labels: {', '.join(manifest.labels)}")
+    return {
+        "modelParameters": parameters,
+        **({"considerations": {"technicalLimitations": limits}} if limits else {}),
+        **properties([("minimum_opset", manifest.minimum_opset)]),
+    }
+
+
+def of_artifact(artifact: Artifact) -> Json:
+    """The card of one artifact: its tensors, what was measured, on what, and the verdict."""
+    metadata, verdict = artifact.metadata, artifact.certification
+    evidence = verdict.evidence
+    facts: list[tuple[str, object]] = [
+        ("certification:state", verdict.state),
+        ("certification:rule", verdict.rule),
+        ("certification:parent", evidence and evidence.parent),
+        ("certification:suite", evidence and evidence.suite),
+        ("certification:report", evidence and evidence.report),
+        *(fact for check in artifact.checks for fact in _about(check)),
+    ]
+    limits = [*(verdict.reasons if verdict.state == "refused" else ()), *metadata.warnings]
+    return {
+        "modelParameters": {
+            "datasets": [_dataset(digest) for digest in _measured_on(artifact)],
+            "inputs": [{"format": _tensor(spec)} for spec in metadata.inputs],
+            "outputs": [{"format": _tensor(spec)} for spec in metadata.outputs],
+        },
+        "quantitativeAnalysis": {"performanceMetrics": [_metric(check) for check in artifact.checks]},
+        **({"considerations": {"technicalLimitations": limits}} if limits else {}),
+        **properties(facts),
+    }
+
+
+def quantization(artifact: Artifact) -> Iterator[tuple[str, object]]:
+    """What was asked of a quantization and what was got, as facts for properties; none where there was none."""
+    found = artifact.quantization
+    if found is not None:
+        yield "quantization:requested", found.requested
+        yield from ((f"quantization:{key}", value) for key, value in found.measured.to_json().items())
+
+
+def properties(facts: Iterable[tuple[str, object]]) -> Json:
+    """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out, and no facts are no key."""
+    told = [{"name": f"onnxreg:{key}", "value": text(value)} for key, value in facts if value is not None]
+    return {"properties": told} if told else {}
+
+
+def text(value: object) -> str:
+    """A value as canonical JSON; a digest, like any text, as it is written."""
+    return str(value) if isinstance(value, str | Digest) else canonical.encode(value).decode()
+
+
+def _metric(check: Check) -> Json:
+    """CycloneDX has a value, a slice and an interval; limit, samples and verdict are properties of the card."""
+    kind, slice_ = _kind(check)
+    value: Json = {"type": kind}
+    if check.value is not None:
+        value["value"] = text(check.value)
+    if slice_:
+        value["slice"] = slice_
+    if check.interval is not None:
+        lower, upper = check.interval
+        value["confidenceInterval"] = {"lowerBound": text(lower), "upperBound": text(upper)}
+    return value
+
+
+def _kind(check: Check) -> tuple[str, str]:
+    """What is measured, and of which label: `character_recall/NAME` is the recall of the slice `NAME`."""
+    head, _, rest = check.name.partition("/")
+    return (check.metric, rest) if head == check.metric else (f"{check.name}/{check.metric}", "")
+
+
+def _about(check: Check) -> Iterator[tuple[str, object]]:
+    kind, slice_ = _kind(check)
+    name = f"check:{kind}/{slice_}" if slice_ else f"check:{kind}"
+    said = {
+        "verdict": check.verdict,
+        "limit": check.limit,
+        "samples": check.samples,
+        "dataset": check.dataset,
+    }
+    return ((f"{name}:{key}", value) for key, value in said.items())
+
+
+def _measured_on(artifact: Artifact) -> Iterator[Digest]:
+    """The data sets of its checks and verdict, each once."""
+    evidence = artifact.certification.evidence
+    found = [check.dataset for check in artifact.checks] + [evidence.suite if evidence else None]
+    return iter(dict.fromkeys(digest for digest in found if digest is not None))
+
+
+def _dataset(digest: Digest) -> Json:
+    return {"type": "dataset", "name": f"evaluation data {digest}"}
+
+
+def _tensor(spec: TensorSpec) -> str:
+    """`input_ids: int64[batch, sequence]`"""
+    return f"{spec.name}: {spec.dtype}[{', '.join(map(_axis, spec.shape))}]"
+
+
+def _axis(dim: Dim) -> str:
+    return (dim.name or "?") if dim.value is None else str(dim.value)

@@ -1,0 +1,203 @@
+"""A version as a bill of materials: CycloneDX 1.6 (ECMA-424) with model cards, made from its manifest alone.
+
+The same manifest under the same version gives the same document: its serial number follows from the digest, and it has
+no time unless one is given. What the standard has no place for stands in properties named `onnxreg:...`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.formats import model_card as card
+from onnxreg.schema.formats.model_card import Json, properties
+from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest, Source
+from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
+
+SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
+ROOT, SOURCE, RECIPE = "version", "source", "recipe"
+SPDX = {
+    name.lower(): name
+    for name in (
+        *(
+            "AGPL-3.0-only",
+            "Apache-2.0",
+            "BSD-2-Clause",
+            "BSD-3-Clause",
+            "CC-BY-4.0",
+            "CC-BY-NC-4.0",
+            "CC-BY-SA-4.0",
+        ),
+        *("CC0-1.0", "GPL-3.0-only", "LGPL-3.0-only", "MIT", "MPL-2.0", "Unlicense"),
+    )
+}
+"""Licences that a model card may name in small letters, by their SPDX identifiers. Any other is told by its name."""
+
+
+@dataclass(frozen=True)
+class BomSubject:
+    """The version that a bill is about; the manifest's digest is that of its exact bytes."""
+
+    manifest: Manifest
+    digest: Digest
+    version: Version
+
+    @property
+    def ref(self) -> str:
+        return f"{self.manifest.name}:{self.version}@{self.digest}"
+
+
+def bill(subject: BomSubject, timestamp: str | None = None) -> Json:
+    """The document as a JSON value. `timestamp`: RFC 3339, when the bill is said to be made."""
+    manifest = subject.manifest
+    value: Json = {
+        "$schema": SCHEMA,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, f'onnxreg:{subject.ref}')}",
+        "version": 1,
+        "metadata": {
+            **({} if timestamp is None else {"timestamp": timestamp}),
+            "tools": {"components": [{"type": "application", "name": "onnxreg"}]},
+            "component": _version(subject),
+        },
+        "components": [
+            *(_artifact(artifact) for artifact in manifest.artifacts),
+            *_files(manifest),
+        ],
+        "dependencies": list(_dependencies(manifest)),
+    }
+    if manifest.recipe is not None:
+        value["formulation"] = [_formula(manifest.recipe)]
+    return value
+
+
+def _version(subject: BomSubject) -> Json:
+    manifest = subject.manifest
+    group, _, name = manifest.name.rpartition("/")
+    value: Json = {
+        "type": "machine-learning-model",
+        "bom-ref": ROOT,
+        **({"group": group} if group else {}),
+        "name": name,
+        "version": str(subject.version),
+        "mime-type": MEDIA_TYPE,
+        "hashes": [_hash(subject.digest)],
+        "modelCard": card.of_version(manifest),
+    }
+    if manifest.license is not None:
+        value["licenses"] = [{"license": _license(manifest.license)}]
+    if manifest.source is not None:
+        value["pedigree"] = {"ancestors": [_source(manifest.source)]}
+    return value
+
+
+def _license(text: str) -> Json:
+    known = SPDX.get(text.lower())
+    return {"name": text} if known is None else {"id": known}
+
+
+def _source(source: Source) -> Json:
+    """Its digest is one over all source files (see `manifest.Source`), so it is not told as the hash of a file."""
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": SOURCE,
+        "name": source.id,
+        **({"version": source.revision} if source.revision else {}),
+        **properties([("source:digest", source.digest)]),
+    }
+
+
+def _artifact(artifact: Artifact) -> Json:
+    facts: list[tuple[str, object]] = [
+        ("role", "artifact"),
+        ("size", artifact.size),
+        ("format", artifact.format),
+        ("precision", artifact.precision),
+        ("parent", artifact.parent),
+        ("reproducible", artifact.reproducible),
+        *card.quantization(artifact),
+    ]
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": _ref_of(artifact),
+        "name": artifact.path,
+        "hashes": [_hash(artifact.digest)],
+        "modelCard": card.of_artifact(artifact),
+        **properties(facts),
+    }
+
+
+def _files(manifest: Manifest) -> Iterator[Json]:
+    """Sidecars and companions, each path once."""
+    entries = [entry for artifact in manifest.artifacts for entry in artifact.files] + list(manifest.files)
+    for path, entry in {entry.path: entry for entry in reversed(entries)}.items():
+        yield {
+            "type": "file",
+            "bom-ref": _file_ref(entry),
+            "name": path,
+            "hashes": [_hash(entry.digest)],
+            **properties([("role", entry.role), ("size", entry.size)]),
+        }
+
+
+def _dependencies(manifest: Manifest) -> Iterator[Json]:
+    """The version consists of its artifacts and companions; an artifact needs its sidecars."""
+    parts = [*map(_ref_of, manifest.artifacts), *_refs(manifest.files)]
+    yield {"ref": ROOT, "dependsOn": list(dict.fromkeys(parts))}
+    for artifact in manifest.artifacts:
+        yield {"ref": _ref_of(artifact), "dependsOn": _refs(artifact.files)}
+
+
+def _formula(recipe: Recipe) -> Json:
+    """How the version was made: the tools that shaped its bytes, and the steps in their order."""
+    tools = [
+        {"type": "application", "bom-ref": f"tool:{name}", "name": name, "version": version}
+        for name, version in sorted(recipe.tools.items())
+        if name != "isa"
+    ]
+    facts: list[tuple[str, object]] = [
+        ("recipe:profile_version", recipe.profile_version),
+        ("recipe:parameters", recipe.parameters),
+        ("recipe:isa", recipe.tools.get("isa")),
+        ("recipe:trust_remote_code", recipe.trust_remote_code),
+        ("recipe:code", None if recipe.code is None else recipe.code.to_json()),
+    ]
+    workflow = {
+        "bom-ref": RECIPE,
+        "uid": RECIPE,
+        "name": recipe.profile,
+        "taskTypes": ["build"],
+        "steps": list(map(_step, recipe.steps)),
+        **properties(facts),
+    }
+    return {"components": tools, "workflows": [workflow]}
+
+
+def _step(step: Step) -> Json:
+    facts: list[tuple[str, object]] = [
+        ("step:pass", step.pass_),
+        ("step:version", step.version),
+        ("step:params", step.params),
+        ("step:input", step.input),
+        ("step:skipped", step.skipped),
+    ]
+    return {"name": step.name, **properties(facts)}
+
+
+def _ref_of(artifact: Artifact) -> str:
+    return f"artifact:{artifact.format}/{artifact.precision}/{artifact.path}"
+
+
+def _file_ref(entry: FileEntry) -> str:
+    return f"file:{entry.path}"
+
+
+def _refs(entries: Iterable[FileEntry]) -> list[str]:
+    return list(dict.fromkeys(map(_file_ref, entries)))
+
+
+def _hash(digest: Digest) -> dict[str, Any]:
+    return {"alg": "SHA-256", "content": digest.hex}

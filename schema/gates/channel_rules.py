@@ -1,0 +1,245 @@
+"""Whether a version meets the rule of a channel: one finding for each thing that is demanded. Pure.
+
+One function a demand, in the table `DEMANDS`; each reads the rule and the candidate, and nothing else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+from onnxreg.schema.compare.manifests import diff
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.evaluation import Evaluation
+from onnxreg.schema.gates.policy import Rule
+from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
+from onnxreg.schema.manifest.evidence import LOSS
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.operators import Need, read_operator_set
+from onnxreg.schema.query.requirements import Requirement, judge, of_member, worst
+
+Passed = Literal["pass", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """One demand of a rule, whether it holds, and what was found, for people."""
+
+    requirement: str
+    verdict: Passed
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"requirement": self.requirement, "verdict": self.verdict, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A version that asks for a channel, with all that is known of it.
+
+    Args:
+        manifest, digest, size: its document; `size` in bytes.
+        evaluations: the later evaluations of its artifacts, as they were attested.
+        signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
+        before: the manifest that the channel was last promoted to, other than this one; None: there was none.
+        held: the paths of the artifacts that are here, where these are not all.
+        known: the names and the ids of all keys that the reader trusts, where that was asked.
+    """
+
+    manifest: Manifest
+    digest: Digest
+    size: int
+    evaluations: tuple[Evaluation, ...] = ()
+    signers: tuple[frozenset[str], ...] = ()
+    before: Manifest | None = None
+    held: tuple[str, ...] | None = None
+    known: frozenset[str] | None = None
+
+    @cached_property
+    def summary(self) -> VersionSummary:
+        """What the index says of the version."""
+        return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
+
+    @cached_property
+    def whole(self) -> VersionSummary:
+        """The same of every artifact, those of a family's other members included."""
+        return VersionSummary.read(summarize(self.manifest, self.digest, self.size, every=True))
+
+    @cached_property
+    def _operators(self) -> Mapping[Digest, tuple[Need, ...]]:
+        sets = (operator_set(artifact) for artifact in self.manifest.artifacts)
+        return {Digest.of(data): read_operator_set(data) for data in sets if data is not None}
+
+    def operators(self, digest: Digest) -> tuple[Need, ...]:
+        return self._operators[digest]
+
+    def of_format(self, form: str) -> list[Artifact]:
+        return [artifact for artifact in self.manifest.artifacts if artifact.format == form]
+
+    def later(self, artifact: Artifact) -> list[Evaluation]:
+        return [each for each in self.evaluations if each.artifact == artifact.digest]
+
+    def judged(self, rule: Rule) -> list[Artifact]:
+        """The artifacts whose evidence a rule is about: those of the formats that it wants certified, or else of all
+        formats those whose loss was measured."""
+        wanted = [artifact for form in rule.certified for artifact in self.of_format(form)]
+        measured = [artifact for artifact in self.manifest.artifacts if _losses(artifact)]
+        return wanted or measured
+
+
+Demand = Callable[[Rule, Candidate], Iterator[tuple[bool, str]]]
+"""Says of each thing that a rule demands whether it holds, and what was found."""
+
+
+def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """A refusal by a later evaluation wins over the certificate, and both are shown."""
+    for form in rule.certified:
+        artifacts = candidate.of_format(form)
+        if not artifacts:
+            yield False, f"there is no {form}"
+        for artifact in artifacts:
+            later = candidate.later(artifact)
+            states = [each.state for each in later]
+            stated = artifact.certification.state
+            detail = f"{artifact.path} is {stated}"
+            if states:
+                state = worst(states)
+                suites = dict.fromkeys(each.suite.short for each in later if each.state == state)
+                detail += f", a later evaluation says {state} on suite {', '.join(suites)}"
+            yield stated == "certified" and "refused" not in states, detail
+
+
+def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """Each suite certified each artifact, in the manifest or later, and refused none."""
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    for artifact in artifacts:
+        evidence = artifact.certification.evidence
+        verdicts = [(each.suite, each.state) for each in candidate.later(artifact)]
+        if evidence is not None and evidence.suite is not None:
+            verdicts.append((evidence.suite, artifact.certification.state))
+        for suite in map(Digest.parse, rule.suites):
+            states = {state for judge, state in verdicts if judge == suite}
+            passed = "certified" in states and "refused" not in states
+            detail = f"says {'certified' if passed else worst(states)}" if states else "never judged it"
+            yield passed, f"{artifact.path}: suite {suite.short} {detail}"
+
+
+def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
+    keys = {names for names in candidate.signers if not names.isdisjoint(rule.signed_by)}
+    missing = [name for name in rule.signed_by if name not in signed]
+    detail = f"{len(keys)} of {rule.threshold} wanted"
+    detail += f": {', '.join(signed)}" if signed else ""
+    detail += f"; no trusted signature by {', '.join(missing)}" if len(keys) < rule.threshold else ""
+    strange = [name for name in missing if candidate.known is not None and name not in candidate.known]
+    if len(keys) < rule.threshold and strange:
+        detail += f" (your trust file has no key {', '.join(strange)}: reg trust add)"
+    yield len(keys) >= rule.threshold, detail
+
+
+def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """What the manifest states must be known; what a later evaluation measured counts where it measured it."""
+    artifacts, limit = candidate.judged(rule), rule.max_recall_loss or 0.0
+    if not artifacts:
+        yield False, "no loss of recall was measured"
+    for artifact in artifacts:
+        stated = [_reached(rule, *each) for each in _losses(artifact)] or [None]
+        what = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
+        for reached in stated:
+            said = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
+            yield reached is not None and reached <= limit, f"{artifact.path}: {what} {said}"
+        for each in candidate.later(artifact):
+            reached = _reached(rule, each.loss, each.interval)
+            later = each.loss if reached is None else reached
+            if later is not None:
+                detail = f"{artifact.path}: a later evaluation found a loss of {later:g}, at most {limit:g} is wanted"
+                yield later <= limit, detail
+
+
+def _reached(rule: Rule, loss: float | None, interval: tuple[float, float] | None) -> float | None:
+    """The figure that counts: the point, or the upper end of the interval."""
+    if not rule.loss_interval:
+        return loss
+    return interval[1] if interval else None
+
+
+def _losses(artifact: Artifact) -> list[tuple[float | None, tuple[float, float] | None]]:
+    return [(check.value, check.interval) for check in artifact.checks if check.name == LOSS]
+
+
+def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    """What is not said counts as not proven."""
+    artifacts = candidate.judged(rule)
+    if not artifacts:
+        yield False, "nothing was evaluated"
+    words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
+    for artifact in artifacts:
+        evidence = artifact.certification.evidence
+        said = evidence.synthetic if evidence else None
+        yield said is False, f"{artifact.path}: its suite is {words[said]}"
+
+
+def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    summary = candidate.whole
+    for form, most in sorted(rule.max_size.items()):
+        for artifact, size in zip(summary.artifacts, summary.download_sizes, strict=True):
+            if artifact.format == form:
+                yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"
+
+
+def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    found = candidate.manifest.license
+    yield found in rule.licenses, f"it is {found or 'not stated'}, wanted {' or '.join(rule.licenses)}"
+
+
+def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    held = candidate.held
+    here = [
+        Requirement("not-held", lambda a, _: "" if held is None or a.path in held else "is not held here")
+    ]
+    summary = candidate.summary
+    stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
+    for device, (part, member) in product(rule.devices, stages):
+        judgement = judge(summary, [*member, *here, *device.requirements(candidate.operators)])
+        name = device.name or f"ONNX Runtime {device.ort}"
+        if judgement.best is None:
+            yield False, f"{name} gets nothing{part}"
+        else:
+            yield True, f"{name} gets {summary.artifacts[judgement.best].path}"
+
+
+def _breaking(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
+    if candidate.before is None:
+        yield True, "the channel held nothing before"
+        return
+    found = diff(candidate.before, candidate.manifest)
+    kinds = sorted({change.kind for change in found.changes if change.severity == "breaking"})
+    yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
+
+
+DEMANDS: dict[str, Demand] = {
+    "certified": _certified,
+    "signed_by": _signed_by,
+    "suites": _suites,
+    "max_recall_loss": _max_recall_loss,
+    "synthetic": _synthetic,
+    "max_size": _max_size,
+    "licenses": _licenses,
+    "devices": _devices,
+    "breaking": _breaking,
+}
+"""What a rule may demand, by its word there."""
+
+
+def evaluate(rule: Rule, candidate: Candidate) -> tuple[GateFinding, ...]:
+    """Hold a candidate against every demand of a rule."""
+    demanded: dict[str, Any] = rule.to_json()
+    return tuple(
+        GateFinding(word, "pass" if holds else "fail", detail)
+        for word, demand in DEMANDS.items()
+        if word in demanded
+        for holds, detail in demand(rule, candidate)
+    )

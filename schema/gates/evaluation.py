@@ -1,0 +1,119 @@
+"""Later evaluations: what somebody measured of published bytes, bound to the artifact, its parent and the suite.
+
+Two documents say it: the `recall_delta.json` that an export writes, and a short one for other tools:
+
+    {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
+     "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
+
+`checks` are those of a manifest. The loss is the check `quant_recall_delta`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import flag, items, mapping, number, optional, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Document, First, Items, Text
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.log.summary import STATES
+from onnxreg.schema.manifest.evidence import LOSS, Check
+from onnxreg.schema.signing.statement import STATEMENT
+
+PREDICATE = "urn:onnxreg:evaluation:v1"
+"""The predicate type of a signed evaluation: an in-toto statement whose subject is the artifact, its predicate the report."""
+RECALL_DELTA = "application/vnd.onnxreg.recall-delta.v1+json"
+EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One verdict on one artifact. `loss` and `interval` are of the check `quant_recall_delta`."""
+
+    artifact: Digest
+    parent: Digest | None
+    suite: Digest
+    state: str
+    loss: float | None = None
+    interval: tuple[float, float] | None = None
+    synthetic: bool | None = None
+
+
+class EvaluationDocument(Document):
+    """The document that other tools write."""
+
+    format: Literal["onnxreg-evaluation"]
+    format_version: First
+    artifact: Digest
+    parent: Digest | None = None
+    suite: Digest
+    state: Literal["certified", "refused", "unknown"]
+    reasons: Items[Text] = ()
+    synthetic: bool | None = None
+    checks: Items[Check] = ()
+
+
+def read_evaluation(data: bytes, what: str = "report") -> tuple[str, Evaluation]:
+    """Read either document; its media type, and what it says. InputError where it is neither, or does not say about
+    which bytes it is."""
+    hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
+    try:
+        value = canonical.decode(data, what)
+    except InputError as error:
+        raise InputError(error.message, error.hint or hint) from error
+    if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
+        return EVALUATION, _general(EvaluationDocument.decode(data, what))
+    try:
+        return RECALL_DELTA, _recall_delta(mapping(value))
+    except InputError as error:
+        raise InputError(f"{what} is no evaluation: {error.message}", error.hint or hint) from error
+
+
+def _general(found: EvaluationDocument) -> Evaluation:
+    loss = next((check for check in found.checks if check.name == LOSS), None)
+    value, interval = (loss.value, loss.interval) if loss else (None, None)
+    return Evaluation(
+        found.artifact, found.parent, found.suite, found.state, value, interval, found.synthetic
+    )
+
+
+def _recall_delta(found: dict[str, Any]) -> Evaluation:
+    state = text(required(found, "state"))
+    if state not in STATES:
+        raise InputError(f"its state is {state[:40]!r}")
+    artifact = mapping(required(found, "artifact"))
+    interval = optional(found.get("quant_recall_delta_interval"), lambda value: items(value, number))
+    if interval is not None and (len(interval) != 2 or interval[0] > interval[1]):
+        raise InputError("its interval is none")
+    return Evaluation(
+        Digest.parse(required(artifact, "int8_model_digest")),
+        optional(found.get("source_digest"), Digest.parse),
+        Digest.parse(required(found, "suite_digest")),
+        state,
+        optional(found.get("quant_recall_delta"), number),
+        (interval[0], interval[1]) if interval else None,
+        optional(found.get("synthetic"), flag),
+    )
+
+
+def statement(report: bytes, artifact: Digest) -> bytes:
+    """The in-toto statement of a report, the payload to be signed."""
+    return canonical.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [{"digest": {"sha256": artifact.hex}}],
+            "predicateType": PREDICATE,
+            "predicate": canonical.decode(report, "report"),
+        }
+    )
+
+
+def read_statement(payload: bytes) -> Evaluation | None:
+    """What a signed evaluation says; None where the statement is about something else. InputError where it is malformed."""
+    value = mapping(canonical.decode(payload, "statement"))
+    if value.get("predicateType") != PREDICATE:
+        return None
+    _, found = read_evaluation(canonical.encode(required(value, "predicate")), "a signed evaluation")
+    if value.get("subject") != [{"digest": {"sha256": found.artifact.hex}}]:
+        raise InputError("a signed evaluation is about another subject than its report")
+    return found

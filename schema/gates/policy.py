@@ -1,0 +1,177 @@
+"""A policy: what must hold of a version before a channel may mean it. TOML for people, JSON in the registry's log.
+
+[[rule]]
+channel = "stable"
+models = ["acme/*"]                    # shell patterns; default: every model
+certified = ["onnx-int8"]              # formats that must be there, and certified
+signed_by = ["release"]                # keys, by the reader's name for them or by id ...
+signatures = 1                         # ... so many of which must have signed (default: all)
+suites = ["sha256:..."]                # evaluation suites, each of which certified them and refused none
+max_recall_loss = 0.005
+loss_interval = true                   # the upper end of the loss's 95 % interval counts, not the point
+synthetic = false                      # the suite of a certificate says that it is not synthetic
+max_size = {onnx-int8 = "40MB"}        # the most bytes to download, companions included
+licenses = ["Apache-2.0"]
+devices = ["ort-android-1.23"]         # presets, or device documents: each must get an artifact
+breaking = false                       # nothing breaks an app that ran what the channel held before
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from onnxreg.schema.core.codec import count, flag, items, mapping, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.sizes import size
+from onnxreg.schema.core.toml_file import read_toml
+from onnxreg.schema.log.events import check_channel
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.presets import preset
+from onnxreg.schema.query.requirements import share
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a channel of some models demands; what is None or empty is not demanded. Sizes are bytes by format."""
+
+    channel: str
+    models: tuple[str, ...] = ("*",)
+    certified: tuple[str, ...] = ()
+    signed_by: tuple[str, ...] = ()
+    signatures: int | None = None
+    suites: tuple[str, ...] = ()
+    max_recall_loss: float | None = None
+    loss_interval: bool = False
+    synthetic: bool | None = None
+    max_size: Mapping[str, int] = field(default_factory=dict)
+    licenses: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    breaking: bool | None = None
+
+    @property
+    def threshold(self) -> int:
+        """How many keys must have signed."""
+        return len(self.signed_by) if self.signatures is None else self.signatures
+
+    def covers(self, model: str, channel: str) -> bool:
+        return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `read` reads, without what is not demanded. A preset stands there by its name."""
+        value: dict[str, Any] = {key: getattr(self, key) for key in _READ}
+        value["devices"] = [_device_to_json(device) for device in self.devices]
+        value["max_size"] = dict(self.max_size)
+        value = {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
+        value["loss_interval"] = self.loss_interval or None
+        return {key: item for key, item in value.items() if item is not None and item != [] and item != {}}
+
+    @classmethod
+    def read(cls, value: Any) -> "Rule":
+        """Read a rule strictly: a misspelt demand would demand nothing. InputError names the key."""
+        found = mapping(value)
+        for key in found:
+            if key not in _READ:
+                raise InputError(f"{key[:40]!r} is no word of a rule", f"known are {', '.join(_READ)}")
+        required(found, "channel")
+        rule = cls(**{key: _keyed(key, item) for key, item in found.items()})
+        rule.check()
+        return rule
+
+    def check(self) -> None:
+        """InputError where the parts do not fit each other."""
+        if self.to_json().keys() <= {"channel", "models"}:
+            raise InputError(f"the rule for {self.channel} demands nothing", f"known are {', '.join(_READ)}")
+        if self.signatures is not None and not 0 < self.signatures <= len(self.signed_by):
+            raise InputError(
+                f"signatures is {self.signatures}, and signed_by names {len(self.signed_by)} keys",
+                "ask for at least one, and for no more than are named",
+            )
+        if self.loss_interval and self.max_recall_loss is None:
+            raise InputError("loss_interval says what max_recall_loss is held against, which is missing")
+        for key in ("synthetic", "breaking"):
+            if getattr(self, key) is True:
+                raise InputError(f"{key} = true demands nothing", f"write {key} = false, or leave it away")
+
+
+def _keyed(key: str, value: Any) -> Any:
+    try:
+        return _READ[key](value)
+    except InputError as error:
+        raise InputError(f"{key}: {error.message}", error.hint) from error
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    found = items(value, text)
+    if not found or len(set(found)) < len(found) or "" in found:
+        raise InputError("not a list of different words, at least one")
+    return found
+
+
+def _device(value: Any) -> Device:
+    return preset(value) if isinstance(value, str) else Device.read(value)
+
+
+def _device_to_json(device: Device) -> str | dict[str, Any]:
+    try:
+        known = preset(device.name)
+    except InputError:
+        known = None
+    return device.name if known == device else device.to_json()
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "channel": check_channel,
+    "models": _texts,
+    "certified": _texts,
+    "signed_by": _texts,
+    "signatures": count,
+    "suites": lambda value: tuple(str(Digest.parse(suite)) for suite in _texts(value)),
+    "max_recall_loss": share,
+    "loss_interval": flag,
+    "synthetic": flag,
+    "max_size": lambda value: {form: size(most) for form, most in mapping(value).items()},
+    "licenses": _texts,
+    "devices": lambda value: items(value, _device),
+    "breaking": flag,
+}
+"""The words of a rule, and how each is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of a registry. Where several cover a channel of a model, all of them must hold."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
+        """What a channel of a model must meet; nothing where it is free."""
+        return tuple(rule for rule in self.rules if rule.covers(model, channel))
+
+    def to_json(self) -> list[Any]:
+        return [rule.to_json() for rule in self.rules]
+
+    @classmethod
+    def read(cls, value: Any) -> "Policy":
+        """Read the rules as JSON. InputError names the rule and the key."""
+        return cls(tuple(_numbered(number, each) for number, each in enumerate(items(value, mapping), 1)))
+
+
+def _numbered(number: int, value: Any) -> Rule:
+    try:
+        return Rule.read(value)
+    except InputError as error:
+        raise InputError(f"rule {number}: {error.message}", error.hint) from error
+
+
+def read_policy(data: bytes, what: str) -> Policy:
+    """Read a policy file. InputError, naming the file and the rule, where it is none."""
+    value = read_toml(data, what)
+    try:
+        unknown = value.keys() - {"rule"}
+        if unknown:
+            raise InputError(f"{min(unknown)[:40]!r} is no word of a policy", "it is a list of [[rule]]")
+        return Policy.read(value.get("rule", []))
+    except InputError as error:
+        raise InputError(f"{what}: {error.message}", error.hint) from error

@@ -1,0 +1,163 @@
+"""A family as people write it: a backbone, a folder of heads, a detector, variants, and limits that a release must keep.
+
+    family: 1
+    name: acme/crops
+    backbone: {checkpoint: ./swin}
+    heads: {folder: ./heads, none: [weed]}
+    ood: {fit: fit.npz, calibrate: calibrate.npz, outliers: outliers.npz}
+    evaluation: held-out.npz
+
+Paths are relative to the file. What was done of it stands in the manifest's `recipe` and `model_family`.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from onnxreg.schema.core.document import Count, First, Items, JsonObject, ModelName, RelPath, Table, Text
+from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.sizes import size
+from onnxreg.schema.inputs.recipe_file import Strict
+from onnxreg.schema.manifest.family import ClassId
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Percentile = Annotated[float, Field(gt=50, lt=100)]
+Above0 = Annotated[float, Field(gt=0)]
+Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
+
+
+class AskedBackbone(Strict):
+    """`checkpoint` is what `save_pretrained` wrote, `file` how its graphs are called.
+
+    `classes` are its class ids in order; the checkpoint's config must say the same.
+    """
+
+    checkpoint: Text
+    file: RelPath = "swin-species"
+    classes: Items[ClassId] | None = None
+
+
+class AskedHeads(Strict):
+    """`folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`, `.npz` or `.pth`.
+
+    `none` are the classes that have none. `classes` are, by class id, the classes of heads whose order somebody relies on;
+    each checkpoint must record the same. `activation` stands between the layers of a head; `file` is the folder of their graphs.
+    """
+
+    folder: Text
+    none: Items[ClassId] = ()
+    classes: Table[Items[ClassId]] = Field(default_factory=FrozenDict)
+    activation: Literal["Relu", "Tanh"] = "Relu"
+    file: RelPath = "disease-heads"
+
+
+class AskedDetector(Strict):
+    """Rows to fit on, to take the threshold from, and outliers to reject: `.npz` files with `input` (images) or `embedding`.
+
+    `percentile` is of the distances of `calibrate`. `shrinkage` of the covariance is Ledoit and Wolf's where it is absent.
+    """
+
+    fit: Text
+    calibrate: Text
+    outliers: Text | None = None
+    percentile: Percentile = 95.0
+    shrinkage: Share | None = None
+
+
+class AskedVariants(Strict):
+    """The precisions of each role beside float32; of the fused graph, which is made only where asked for, all of them."""
+
+    backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
+    head: Items[Literal["float16", "int8"]] = ("float16", "int8")
+    fused: Items[Literal["float32", "int8"]] = ()
+
+
+class ParityLimits(Strict):
+    """The largest difference of an output: of float32 to the checkpoint, absolute; of the others to float32, in parts of its
+    largest value (at least 1)."""
+
+    float32: Above0 | None = 0.01
+    float16: Above0 | None = 0.02
+    int8: Above0 | None = 0.1
+
+
+class BackboneSizes(Strict):
+    """A little more than a Swin-T of 28 million parameters takes."""
+
+    float32: Bytes | None = 120_000_000
+    float16: Bytes | None = 60_000_000
+    int8: Bytes | None = 32_000_000
+
+
+class HeadSizes(Strict):
+    """What some 65 classes of a 768 wide embedding reach in float32."""
+
+    float32: Bytes | None = 200_000
+    float16: Bytes | None = 200_000
+    int8: Bytes | None = 200_000
+
+
+class DetectorSizes(Strict):
+    """The detector is in float32 only."""
+
+    float32: Bytes | None = None
+
+
+class FusedSizes(Strict):
+    """The precisions of the fused graph."""
+
+    float32: Bytes | None = None
+    int8: Bytes | None = None
+
+
+class SizeLimits(Strict):
+    """The most bytes of one file, by role and precision; a number, or a text such as `32MB`. null lifts those of a role."""
+
+    backbone: BackboneSizes | None = BackboneSizes()
+    head: HeadSizes | None = HeadSizes()
+    ood: DetectorSizes | None = DetectorSizes()
+    fused: FusedSizes | None = FusedSizes()
+
+
+class FamilyLimits(Strict):
+    """What a release must keep; null lifts a limit.
+
+    `accuracy_loss` is what a reduced precision may lose of float32's accuracy on `evaluation`; `ood_true_positive` the least
+    share of `outliers` that is rejected; `latency_p95` the milliseconds of backbone, head and detector together, on the CPU.
+    """
+
+    parity: ParityLimits = ParityLimits()
+    accuracy_loss: Share | None = 0.01
+    size: SizeLimits = SizeLimits()
+    ood_true_positive: Share | None = 0.9
+    latency_p95: Above0 | None = 200.0
+
+
+class FamilyFile(Strict):
+    """See the module. `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`), `species` (class
+    ids) and, for each head that can be judged, `head:<id>` (its class ids, "" where a row is none of its). `preprocessing` has
+    the keys of the manifest's; its size is that of the backbone's input."""
+
+    family: First
+    name: ModelName
+    license: Text | None = None
+    opset: Annotated[Count, Field(ge=17, le=23)] = 18
+    backbone: AskedBackbone
+    heads: AskedHeads
+    ood: AskedDetector | None = None
+    evaluation: Text | None = None
+    preprocessing: JsonObject | None = None
+    variants: AskedVariants = AskedVariants()
+    limits: FamilyLimits = FamilyLimits()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        outliers = self.ood.outliers if self.ood else None
+        for name, rows, where in (
+            ("accuracy_loss", self.evaluation, "evaluation"),
+            ("ood_true_positive", outliers, "ood.outliers"),
+        ):
+            stated = name in self.limits.model_fields_set and getattr(self.limits, name) is not None
+            if stated and rows is None:
+                raise ValueError(f"limits.{name} is stated, and cannot be measured without {where}")
+        return self

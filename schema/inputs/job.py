@@ -1,0 +1,59 @@
+"""One row of a job file: an export among many.
+
+    - {source: ./pii-small, name: acme/pii-small, version: 1.0.0, profile: android, options: {max_seq_length: 256}}
+    - {source: acme/minilm@main, name: acme/minilm, recipe: recipes/minilm.yaml}
+
+A key that is not here is an error.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from onnxreg.schema.core.document import Document, JsonObject, ModelName, Text
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.version import Version
+
+
+def _check_version(text: str) -> str:
+    try:
+        return str(Version.parse(text))
+    except InputError as error:
+        raise ValueError(error.message) from error
+
+
+class JobRow(Document):
+    """What `reg export` takes, for one export. Paths start at the job file.
+
+    One of `profile` (a built-in recipe), `recipe` (a file) and `task` says what is made; `options` are the profile's or
+    the task's own. Without a version it is the next patch, or 0.1.0; without a name that of the recipe or of the hub.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: Text | None = None
+    name: ModelName | None = None
+    version: Annotated[Text, AfterValidator(_check_version)] | None = None
+    profile: Text | None = None
+    recipe: Text | None = None
+    task: Text | None = None
+    options: JsonObject = Field(default_factory=FrozenDict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
+        if len(given) != 1:
+            told = f"{' and '.join(given)} contradict each other" if given else "nothing says what to make"
+            raise ValueError(f"{told}: give profile, recipe or task")
+        if self.recipe is not None and self.options:
+            raise ValueError("a recipe says its options itself")
+        if self.source is None and self.recipe is None:
+            raise ValueError("there is no source")
+        return self
+
+    @property
+    def called(self) -> str:
+        """How people call the job."""
+        name = self.name or self.source or self.recipe or ""
+        return name if self.version is None else f"{name}:{self.version}"

@@ -1,0 +1,188 @@
+"""`onnxreg.lock`: the exact artifacts that an app's build takes, so that the next build takes the same ones.
+
+    {"format": "onnxreg-lock", "format_version": 1, "models": [entry, ...]}
+
+One entry for a model, sorted by name: what was asked, and what the answer was, down to the digest of every file. Nothing
+of the machine or the moment is in it: the same answers give the same bytes. `docs/lock.md` describes it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import items, mapping, path, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import Ref, check_name, check_registry_id
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.summary import FileSummary
+from onnxreg.schema.query.request import ResolveRequest
+
+FILENAME = "onnxreg.lock"
+FORMAT = "onnxreg-lock"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LockedArtifact:
+    """One model: what was asked, and the artifact that answered, by the registry `registry`.
+
+    `path` names the artifact in its version; `files` are all that it needs, itself included, sorted by path.
+    """
+
+    asked: ResolveRequest
+    registry: str
+    version: Version
+    manifest: Digest
+    format: str
+    precision: str
+    path: str
+    files: tuple[FileSummary, ...]
+
+    @property
+    def name(self) -> str:
+        return self.asked.ref.name
+
+    @property
+    def ref(self) -> Ref:
+        """The version, and the manifest that it must have."""
+        return Ref(self.name, str(self.version), self.manifest)
+
+    @property
+    def size(self) -> int:
+        """Bytes to download, equal files counted once."""
+        return sum({file.digest: file.size for file in self.files}.values())
+
+    def __str__(self) -> str:
+        return f"{self.version} {self.path}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "asked": self.asked.to_json(),
+            "registry": self.registry,
+            "version": str(self.version),
+            "manifest": str(self.manifest),
+            "artifact": {"format": self.format, "precision": self.precision, "path": self.path},
+            "files": [
+                {"role": file.role, "path": file.path, "digest": str(file.digest), "size": file.size}
+                for file in self.files
+            ],
+        }
+
+    @classmethod
+    def read(cls, value: Any) -> "LockedArtifact":
+        """Read an entry; InputError where it is malformed, or says two things at once."""
+        found = mapping(value)
+        artifact = mapping(required(found, "artifact"))
+        entry = cls(
+            ResolveRequest.read(required(found, "asked")),
+            check_registry_id(text(required(found, "registry"))),
+            Version.parse(text(required(found, "version"))),
+            Digest.parse(required(found, "manifest")),
+            text(required(artifact, "format")),
+            text(required(artifact, "precision")),
+            path(required(artifact, "path")),
+            items(required(found, "files"), FileSummary.read),
+        )
+        if check_name(text(required(found, "name"))) != entry.name:
+            raise InputError(f"it is about {found['name']}, and asks for {entry.name}")
+        if [file.path for file in entry.files if file.role == "artifact"] != [entry.path]:
+            raise InputError(f"{entry.path} is not the one file with the role artifact")
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class LockChange:
+    """What became of one entry; `before` is None where it is new, `after` where it is gone."""
+
+    name: str
+    before: LockedArtifact | None
+    after: LockedArtifact | None
+
+    def __str__(self) -> str:
+        if self.before is None or self.after is None:
+            return f"{self.name}: " + (f"added {self.after}" if self.after else f"removed {self.before}")
+        if str(self.before) != str(self.after):
+            return f"{self.name}: {self.before} -> {self.after}"
+        return f"{self.name}: {self.after}, {self._other_key()} is another"
+
+    def _other_key(self) -> str:
+        """The first key that differs: version and artifact are the same."""
+        before, after = (entry.to_json() if entry else {} for entry in (self.before, self.after))
+        return next(key for key in after if before.get(key) != after[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Lockfile:
+    """The whole file: entries by the names of their models."""
+
+    models: Mapping[str, LockedArtifact]
+
+    @classmethod
+    def of(cls, entries: Iterable[LockedArtifact]) -> "Lockfile":
+        return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
+
+    def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
+        """These entries in place of older ones of the same models.
+
+        An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
+        that was pushed has them everywhere.
+        """
+        found = {entry.name: self._kept(entry) for entry in entries}
+        return Lockfile.of({**self.models, **found}.values())
+
+    def elsewhere(self, entries: Iterable[LockedArtifact]) -> list[LockedArtifact]:
+        """Those of these answers that are locked as the answer of another registry."""
+        return [
+            entry
+            for entry in entries
+            if self.models[entry.name].registry != entry.registry and self._kept(entry) is not entry
+        ]
+
+    def _kept(self, entry: LockedArtifact) -> LockedArtifact:
+        before = self.models.get(entry.name)
+        same = before is not None and replace(entry, registry=before.registry) == before
+        return before if before is not None and same else entry
+
+    def changes(self, before: "Lockfile") -> list[LockChange]:
+        """What is other than in an earlier lock, by name."""
+        names = sorted(self.models.keys() | before.models.keys())
+        found = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
+        return [change for change in found if change.before != change.after]
+
+    def encode(self) -> bytes:
+        """The one spelling: keys sorted, two blanks of indent, a line feed at the end. Lines, for those who review them."""
+        value = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "models": [entry.to_json() for entry in self.models.values()],
+        }
+        return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, what: str = FILENAME) -> "Lockfile":
+        """Read a lock in any spelling; InputError, naming `what` and the entry, where it is none."""
+        value = canonical.decode(data, what)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise InputError(f"{what} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")
+        if value.get("format_version") != FORMAT_VERSION:
+            raise InputError(f"{what} has an unknown format_version", "upgrade onnxreg to read a newer one")
+        found = value.get("models")
+        if not isinstance(found, list):
+            raise InputError(f"{what}: its models are no array")
+        entries = [_entry(entry, what, index) for index, entry in enumerate(found)]
+        names = [entry.name for entry in entries]
+        if any(one >= other for one, other in pairwise(names)):
+            raise InputError(f"{what}: its models are not sorted by name, each once")
+        return cls.of(entries)
+
+
+def _entry(value: Any, what: str, index: int) -> LockedArtifact:
+    try:
+        return LockedArtifact.read(value)
+    except InputError as error:
+        raise InputError(f"{what}, models[{index}]: {error.message}", error.hint) from error

@@ -1,0 +1,154 @@
+"""A recipe as people write it: what to start from, a tree of passes, what to publish of it, and what that must be worth.
+
+    recipe: 1
+    name: acme/minilm
+    source: ./checkpoint
+    task: pooling
+    steps:
+      - {name: fp32, pass: OnnxConversion}
+      - {name: int8, pass: OnnxDynamicQuantization, input: fp32, params: {per_channel: true}}
+    outputs:
+      - {step: fp32, path: model.onnx}
+      - {step: int8, path: model_int8.onnx, format: onnx-int8}
+    checks:
+      - {output: model.onnx, metric: max_abs_diff, share: 0.001}
+      - {output: model_int8.onnx, metric: min_cosine, min: 0.95}
+
+A key that is not here is an error. What was done is another document: `recipe.Recipe`, in the manifest.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, ModelName, RelPath, Text
+from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.manifest.family import MemberName
+from onnxreg.schema.manifest.manifest import FormatName
+
+StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "accuracy", "accuracy_loss", "bytes"]
+LEAST = frozenset({"min_cosine", "argmax_agreement", "accuracy"})
+"""The metrics of which more is better: their limit is a `min`, that of the others a `max`."""
+
+LABELLED = frozenset({"accuracy", "accuracy_loss"})
+"""The metrics that need to know what is right."""
+
+
+class Strict(Document):
+    """A document that people write: an unknown key is a mistake, not the future."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AskedStep(Strict):
+    """One pass to run. `input` names the step whose result it takes (absent: the source).
+
+    `data` is a `.npz` file, or a directory of these, for passes that measure; its rows are read beside the recipe.
+    An `optional` step is skipped, on record, where a dependency of its pass is not installed.
+    """
+
+    name: StepName
+    pass_: Annotated[Text, Field(alias="pass")]
+    input: StepName | None = None
+    params: JsonObject = Field(default_factory=FrozenDict)
+    data: Text | None = None
+    optional: bool = False
+
+
+class AskedOutput(Strict):
+    """A step's result to publish.
+
+    `format` is told from the graph where it is absent. `golden` is how far another runtime may be from this
+    artifact's golden vectors, in parts of its largest value; 0 leaves the vectors out. `member` is the stage of a pipeline
+    that it is published as.
+    """
+
+    step: StepName
+    path: RelPath | None = None
+    format: FormatName | None = None
+    golden: Annotated[float, Field(ge=0)] | None = None
+    member: MemberName | None = None
+
+
+class AskedCheck(Strict):
+    """A limit on what is measured of an output; where it does not hold, nothing is published.
+
+    `output` is the path of one, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest value;
+    `accuracy_loss` is what the accuracy on the task's dataset is below that of the full precision, `bytes` the size of
+    the file. Everything is measured against the source, `accuracy` against the labels.
+    """
+
+    output: Text = "*"
+    metric: Metric
+    max: float | None = None
+    min: float | None = None
+    share: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [name for name in ("max", "min", "share") if getattr(self, name) is not None]
+        fits = (
+            ["min"]
+            if self.metric in LEAST
+            else ["max", "share"]
+            if self.metric == "max_abs_diff"
+            else ["max"]
+        )
+        if len(given) != 1 or given[0] not in fits:
+            raise ValueError(f"{self.metric} takes one limit: {' or '.join(fits)}")
+        return self
+
+
+class Benchmark(Strict):
+    """Time the outputs on the CPU: `runs` of each size of `batches` after a warm-up, with one thread or as many as given.
+
+    What was measured is put on record beside the version, never in its manifest: see docs/vision.md.
+    """
+
+    runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
+    threads: Annotated[Count, Field(gt=0, le=1_024)] = 1
+    batches: Annotated[Items[Annotated[Count, Field(gt=0, le=1_024)]], Field(min_length=1, max_length=8)] = (
+        1,
+        8,
+    )
+
+
+class Translated(Strict):
+    """What became of one field of another tool's document: `value` is the one given, or the field's default; null where it is not used."""
+
+    field: Text
+    value: Any
+    became: Text
+
+
+class RecipeFile(Strict):
+    """See the module. `options` are the task's own; `profile` and `profile_version` name a built-in recipe.
+
+    `translation` is there where the recipe was another tool's document: what was done with each of its fields. The
+    program alone says these three: in a file given to `reg export --recipe` they are an error.
+    """
+
+    recipe: First = 1
+    profile: Text = "recipe"
+    profile_version: Count = 1
+    name: ModelName | None = None
+    source: Text | None = None
+    task: Text
+    options: JsonObject = Field(default_factory=FrozenDict)
+    steps: Annotated[Items[AskedStep], Field(min_length=1, max_length=1_000)]
+    outputs: Items[AskedOutput] = ()
+    checks: Items[AskedCheck] = ()
+    benchmark: Benchmark | None = None
+    translation: Items[Translated] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = [output.member is not None for output in self.outputs]
+        if any(named) and not all(named):
+            raise ValueError("some outputs have a member, and others have none")
+        return self
+
+    def with_options(self, **options: Any) -> Self:
+        """The same with further options of its task, in place of those of the same name."""
+        return self.from_json({**self.to_json(), "options": {**self.options, **options}}, "the recipe")

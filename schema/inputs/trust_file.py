@@ -1,0 +1,187 @@
+"""The reader's own policy of trust, a TOML file: whose signatures count for which models, and where they are required.
+
+[keys.release]
+key = "ed25519:..."
+models = ["acme/*"]                  # default: every model
+
+[[revoked]]
+key = "release"
+date = 2026-11-20
+reason = "laptop stolen"
+until = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]
+
+[[require]]
+models = ["acme/*"]
+registry = "<id>"                    # default: every registry
+lines = true                         # every line of the log is signed ...
+since = 1                            # ... from this one on, or ...
+after = [{registry = "<id>", model = "acme/pii", seq = 57, head = "sha256:..."}]  # ... after this line of a log
+versions = true                      # every version that is pulled or resolved is signed
+keys = ["release"]                   # default: any trusted key
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id
+from onnxreg.schema.core.toml_file import read_toml
+from onnxreg.schema.signing.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationPoint:
+    """A line of a log, and its digest: so none can be slipped in before it.
+
+    Up to there a revoked key still counts, or nothing needs to be signed.
+    """
+
+    registry: str
+    model: str
+    seq: int
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A key that no longer counts: since when and why, and the logs that were seen before that."""
+
+    date: str
+    reason: str
+    until: tuple[RevocationPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """A key by the reader's name for it, and the models that it may sign."""
+
+    name: str
+    key: PublicKey
+    models: tuple[str, ...] = ("*",)
+    revoked: Revocation | None = None
+
+    def covers(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureRequirement:
+    """What must be signed of some models. `keys` are names; none means any trusted key.
+
+    Lines must be signed from line `since` on; of the logs in `after`, those after that line.
+    """
+
+    models: tuple[str, ...]
+    registry: str | None = None
+    lines: bool = False
+    since: int = 1
+    versions: bool = False
+    keys: tuple[str, ...] = ()
+    after: tuple[RevocationPoint, ...] = ()
+
+    def anchor(self, registry: str, model: str) -> RevocationPoint | None:
+        """The line of a log up to which no line needs to be signed, if the file names one."""
+        return next((each for each in self.after if (each.registry, each.model) == (registry, model)), None)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a reader trusts: keys by id, and requirements."""
+
+    keys: Mapping[str, TrustedKey] = field(default_factory=dict)
+    requirements: tuple[SignatureRequirement, ...] = ()
+
+    def named(self, name: str) -> TrustedKey | None:
+        return next((key for key in self.keys.values() if key.name == name), None)
+
+    def governs(self, registry: str) -> bool:
+        """Whether a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in each.models for each in self.required(registry, POLICY_LOG))
+
+    def concerns(self, registry: str, model: str) -> bool:
+        """Whether the file says anything of a model: a requirement, or a key that may sign it."""
+        return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
+
+    def required(self, registry: str, model: str) -> list[SignatureRequirement]:
+        """The requirements on a model of a registry."""
+        return [
+            each
+            for each in self.requirements
+            if each.registry in (None, registry)
+            and any(fnmatchcase(model, pattern) for pattern in each.models)
+        ]
+
+
+def read_trust(data: bytes, what: str) -> Trust:
+    """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
+    value = read_toml(data, what)
+    try:
+        _only(value, "keys", "revoked", "require")
+        revoked = dict(items(value.get("revoked", []), _revocation))
+        keys = [
+            _key(name, each, revoked.pop(name, None)) for name, each in mapping(value.get("keys", {})).items()
+        ]
+        if revoked:
+            raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
+        by_id = {key.key.id: key for key in keys}
+        if len(by_id) < len(keys):
+            raise InputError("one key stands there under two names")
+        return Trust(by_id, items(value.get("require", []), lambda each: _requirement(each, keys)))
+    except InputError as error:
+        raise InputError(f"{what}: {error.message}", error.hint) from error
+
+
+def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
+    found = mapping(value)
+    _only(found, "key", "models")
+    models = items(found.get("models", ["*"]), text)
+    return TrustedKey(name, PublicKey.parse(text(required(found, "key"))), models, revoked)
+
+
+def _revocation(value: Any) -> tuple[str, Revocation]:
+    found = mapping(value)
+    _only(found, "key", "date", "reason", "until")
+    date, reason = str(required(found, "date")), text(required(found, "reason"))
+    return text(required(found, "key")), Revocation(date, reason, items(found.get("until", []), _until))
+
+
+def _until(value: Any) -> RevocationPoint:
+    found = mapping(value)
+    _only(found, "registry", "model", "seq", "head")
+    registry = _registry(required(found, "registry"))
+    head = Digest.parse(required(found, "head"))
+    return RevocationPoint(registry, text(required(found, "model")), count(required(found, "seq")), head)
+
+
+def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
+    found = mapping(value)
+    _only(found, "models", "registry", "lines", "since", "versions", "keys", "after")
+    requirement = SignatureRequirement(
+        items(found.get("models", ["*"]), text),
+        optional(found.get("registry"), _registry),
+        flag(found.get("lines", False)),
+        count(found.get("since", 1)),
+        flag(found.get("versions", False)),
+        items(found.get("keys", []), text),
+        items(found.get("after", []), _until),
+    )
+    unknown = set(requirement.keys) - {key.name for key in keys}
+    if unknown:
+        raise InputError(f"a requirement names key {min(unknown)[:80]!r}, which is not among the keys")
+    if not (requirement.lines or requirement.versions):
+        raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
+    return requirement
+
+
+def _registry(value: Any) -> str:
+    return check_registry_id(text(value), "`reg log NAME --json` shows it")
+
+
+def _only(value: Mapping[str, Any], *known: str) -> None:
+    unknown = value.keys() - set(known)
+    if unknown:
+        raise InputError(f"{min(unknown)[:80]!r} is no word of a trust file", f"known are {', '.join(known)}")

@@ -1,0 +1,357 @@
+"""Known heads: what a reader remembers of a model's log, and what the next index file may say after that. Pure.
+
+A log only grows. So what is seen next must be the known log with more lines (or none), or an earlier state of it; and the
+state line may differ from the known one only as the new lines say. Light, since `resolve` asks each time.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from onnxreg.schema.core.codec import count, items, mapping, optional, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, ForkError, InputError, IntegrityError
+from onnxreg.schema.log.consistency import check_claims
+from onnxreg.schema.log.logline import LogLineHeader
+from onnxreg.schema.log.state import SEGMENT, State
+
+REMEMBERED = 256
+"""So many digests of lines are kept, to tell a log that is behind from another log."""
+PLACES = 32
+"""So many places are remembered by how far each had come."""
+
+Sealed = Callable[[int], list[bytes]]
+"""The raw lines of a sealed segment, by its number from 0, its digest checked."""
+
+
+@dataclass(frozen=True)
+class ObservedIndex:
+    """An index file: its digest (hex), its state, and the lines of its tail."""
+
+    index: str
+    state: State
+    lines: tuple[LogLineHeader, ...]
+
+    @classmethod
+    def read(cls, data: bytes, name: str) -> "ObservedIndex":
+        """IntegrityError where the lines do not follow each other up to the head that the state names."""
+        first, *rest = data.removesuffix(b"\n").split(b"\n")
+        try:
+            state = State.decode(first)
+            lines = tuple(LogLineHeader.read(line) for line in rest)
+        except InputError as error:
+            raise IntegrityError(f"the index of {name} is damaged: {error.message}", error.hint) from error
+        if state.name != name:
+            raise IntegrityError(f"the index of {name} belongs to {state.name}", EXTENT)
+        seen = cls(Digest.of(data).hex, state, lines)
+        head = lines[0].prev if lines else state.head
+        if (seen.base + len(lines), _follow(lines, seen.base, head, name)) != (state.seq, state.head):
+            raise IntegrityError(f"the log of {name} does not end in the head that its state names", EXTENT)
+        return seen
+
+    @property
+    def base(self) -> int:
+        """The number of the last sealed line."""
+        return len(self.state.segments) * SEGMENT
+
+    def since(self, seq: int, sealed: Sealed) -> tuple[Digest, Sequence[LogLineHeader]]:
+        """The digest of a line, and the lines after it; the chain from there to the head is verified.
+
+        The digest of line 0 is what the first line names as its predecessor.
+        """
+        name, lines = self.state.name, self.lines
+        first = min(seq, self.base) // SEGMENT
+        if seq < self.base:
+            raw = [line for number in range(first, len(self.state.segments)) for line in sealed(number)]
+            try:
+                lines = (*map(LogLineHeader.read, raw), *lines)
+            except InputError as error:
+                raise IntegrityError(f"the log of {name} cannot be read: {error.message}") from error
+            _follow(lines, first * SEGMENT, lines[0].prev, name)
+        skip = seq - first * SEGMENT
+        if skip:
+            return lines[skip - 1].digest, lines[skip:]
+        return (lines[0].prev if lines else self.state.head), lines
+
+
+def _follow(lines: Sequence[LogLineHeader], seq: int, prev: Digest, name: str) -> Digest:
+    """The digest of the last of some lines. IntegrityError where they are not a chain of this model's."""
+    for number, line in enumerate(lines, seq + 1):
+        if (line.seq, line.prev, line.name) != (number, prev, name):
+            raise IntegrityError(f"the log of {name} is broken at line {number}", EXTENT)
+        prev = line.digest
+    return prev
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was last seen of a model in a registry.
+
+    `index` is the digest of the index file that was accepted last, `policy` that of the trust file it was checked by;
+    `lines` are digests of the newest lines, the last one the head (all hex); `channels` and `versions` are tables of the
+    state as JSON, and `files` what it says of each version's artifacts, as a digest; `sealed` are the segments and at last
+    the catalog; `places` says how far the log had come at each URL; `gates` are proofs that a governed channel of this index
+    file met its policy (`registry/gates/watch.py`).
+    """
+
+    seq: int
+    index: str
+    lines: tuple[str, ...]
+    channels: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    files: Mapping[str, str]
+    sealed: tuple[str, ...]
+    places: Mapping[str, int] = field(default_factory=dict)
+    policy: str = ""
+    gates: Mapping[str, str] = field(default_factory=dict)
+    tombstones: tuple[str, ...] | None = None
+    refused: tuple[str, ...] = ()
+    summaries: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the whole state is remembered."""
+        return self.tombstones is not None
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return self.sealed[:-1]
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What a state says, as far as this build knows it."""
+        return self.channels, self.versions, self.sealed, self.tombstones, self.refused, self.summaries
+
+    def state_json(self) -> dict[str, Any]:
+        """The remembered state as a state line has it, without summaries."""
+        return {
+            "seq": self.seq,
+            "head": str(self.head),
+            "channels": dict(self.channels),
+            "versions": dict(self.versions),
+            "summaries": {},
+            "segments": list(self.segments),
+            "tombstones": list(self.tombstones or ()),
+            "refused": list(self.refused),
+            **({"catalog": self.sealed[-1]} if self.sealed else {}),
+        }
+
+    @property
+    def head(self) -> Digest:
+        return Digest(self.lines[-1])
+
+    def digest_at(self, seq: int) -> Digest | None:
+        """The digest of a line, where it is remembered."""
+        position = len(self.lines) - 1 - (self.seq - seq)
+        return Digest(self.lines[position]) if 0 <= position < len(self.lines) else None
+
+    def at(self, place: str, seq: int) -> "Checkpoint":
+        """With the place as far as this line."""
+        kept = {url: seq for url, seq in self.places.items() if url != place}
+        while len(kept) >= PLACES:
+            kept.pop(next(iter(kept)))
+        return replace(self, places={**kept, place: max(seq, self.places.get(place, 0))})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seq": self.seq,
+            "index": self.index,
+            "policy": self.policy,
+            "lines": list(self.lines),
+            "channels": dict(self.channels),
+            "versions": dict(self.versions),
+            "files": dict(self.files),
+            "sealed": list(self.sealed),
+            "places": dict(self.places),
+            "gates": dict(self.gates),
+            **self._state_fields(),
+        }
+
+    def _state_fields(self) -> dict[str, Any]:
+        if self.tombstones is None:
+            return {}
+        return {
+            "tombstones": list(self.tombstones),
+            "refused": list(self.refused),
+            "summaries": dict(self.summaries),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Checkpoint":
+        """InputError where it is malformed."""
+        found = mapping(value)
+        lines = items(required(found, "lines"), lambda line: Digest(text(line)).hex)
+        if not lines:
+            raise InputError("no line is known")
+        return cls(
+            count(required(found, "seq")),
+            text(required(found, "index")),
+            lines,
+            mapping(required(found, "channels")),
+            mapping(required(found, "versions")),
+            {version: text(digest) for version, digest in mapping(required(found, "files")).items()},
+            items(required(found, "sealed"), text),
+            {url: count(seq) for url, seq in mapping(required(found, "places")).items()},
+            text(found.get("policy", "")),
+            {channel: text(proof) for channel, proof in mapping(found.get("gates", {})).items()},
+            optional(found.get("tombstones"), lambda blobs: items(blobs, text)),
+            items(found.get("refused", []), text),
+            {version: text(digest) for version, digest in mapping(found.get("summaries", {})).items()},
+        )
+
+
+def follow(
+    known: Checkpoint | None, index: str, lines: Sequence[LogLineHeader], registry: str, name: str, place: str
+) -> Checkpoint:
+    """What is known after a place showed a whole log without a state, such as that of policies.
+
+    IntegrityError where it is not what was known, with more lines or none: an earlier one is not taken either.
+    """
+    if not lines:
+        raise IntegrityError(f"the log of {name} has no line", reset_hint(registry, name))
+    _follow(lines, 0, lines[0].prev, name)
+    digests = tuple(line.digest.hex for line in lines)
+    if known is not None and digests[known.seq - 1 : known.seq] != (known.head.hex,):
+        before = known.digest_at(len(lines))
+        if before == lines[-1].digest and known.places.get(place, 0) <= len(lines):
+            raise IntegrityError(
+                f"{place} has policy {len(lines)} of the {known.seq} that the registry is known to have",
+                "have this copy brought up to date, or ask another place",
+            )
+        raise IntegrityError(
+            f"the policy log was put back or rewritten: it has {len(lines)} lines that are not the {known.seq} seen before",
+            reset_hint(registry, name),
+        )
+    places = known.places if known else {}
+    return Checkpoint(len(lines), index, digests[-REMEMBERED:], {}, {}, {}, (), places).at(place, len(lines))
+
+
+@dataclass(frozen=True)
+class StaleIndex:
+    """An earlier state of the known log: how many lines it lacks."""
+
+    lines: int
+
+
+def compare(known: Checkpoint | None, seen: ObservedIndex, sealed: Sealed) -> Checkpoint | StaleIndex:
+    """What is known after an index file was seen, or by how much it is behind.
+
+    ForkError where neither log is the beginning of the other, IntegrityError where that cannot be told, or where the
+    state line says what the lines do not.
+    """
+    name, state = seen.state.name, seen.state
+    if known is None:
+        return _learn(None, seen, seen.lines)
+    if state.seq < known.seq:
+        before = known.digest_at(state.seq)
+        if before is None:
+            raise IntegrityError(
+                f"the log of {name} ends at line {state.seq}, {known.seq} were seen before, and it is too far back to "
+                "tell whether it is the same log",
+                reset_hint(state.registry, name),
+            )
+        if before != state.head:
+            raise fork(state.registry, name, state.seq, state.head, before)
+        _learn(None, seen, seen.lines)
+        return StaleIndex(known.seq - state.seq)
+    there, lines = seen.since(known.seq, sealed)
+    if there != known.head:
+        raise fork(state.registry, name, known.seq, there, known.head)
+    found = _learn(known, seen, lines)
+    if known.has_state and known.seq == found.seq and known.facts != found.facts:
+        raise IntegrityError(
+            f"the log of {name} is as it was, and its state is not", reset_hint(state.registry, name)
+        )
+    return found
+
+
+def reset_hint(registry: str, name: str) -> str:
+    """What to do where a log is not what was seen of it."""
+    return f"ask whoever runs it; after a backup was restored: reg trust reset {registry} {name}"
+
+
+def fork(registry: str, name: str, seq: int, found: Digest, known: Digest) -> ForkError:
+    """The error where a log has another line than was seen before."""
+    return ForkError(
+        f"history of {name} was rewritten: line {seq} is {found.short}..., and was {known.short}... when last seen",
+        reset_hint(registry, name),
+    )
+
+
+def _learn(known: Checkpoint | None, seen: ObservedIndex, lines: Sequence[LogLineHeader]) -> Checkpoint:
+    state = seen.state
+    channels = {tag: channel.to_json() for tag, channel in state.channels.items()}
+    versions = {str(version): entry.to_json() for version, entry in state.versions.items()}
+    since = seen.base if known is None else known.seq
+    before = (
+        (_older(channels, since), _older(versions, since))
+        if known is None
+        else (known.channels, known.versions)
+    )
+    check_claims(state.name, before, (channels, versions), state.refused, lines, since)
+    if known is not None:
+        _check_unchanged(known, state)
+    digests = [line.digest.hex for line in lines]
+    kept = known.lines if known else (() if digests else (state.head.hex,))
+    places = known.places if known else {}
+    return Checkpoint(
+        state.seq,
+        seen.index,
+        (*kept, *digests)[-REMEMBERED:],
+        channels,
+        versions,
+        {version: _files(state, version) for version in state.summaries},
+        _sealed(state),
+        places,
+        tombstones=tuple(map(str, state.tombstones)),
+        refused=tuple(map(str, state.refused)),
+        summaries={version: _summary(state, version) for version in state.summaries},
+    )
+
+
+ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
+"""What a summary says of an artifact that no later build says otherwise."""
+SUMMARY = (*ARTIFACT, "files", "opset", "ort_format", "operators", "providers", "recall")
+"""What every build says of an artifact in a summary."""
+
+
+def _files(state: State, version: str) -> str:
+    """What the state line says of the files of a version: which manifest, which artifacts, whether they are certified."""
+    summary = mapping(state.summaries[version])
+    artifacts = [[item.get(key) for key in ARTIFACT] for item in items(summary.get("artifacts", []), mapping)]
+    said = json.dumps([summary.get("manifest"), artifacts, summary.get("files")], sort_keys=True)
+    return Digest.of(said.encode()).hex
+
+
+def _summary(state: State, version: str) -> str:
+    """All that every build says of a version in its summary."""
+    summary = mapping(state.summaries[version])
+    artifacts = [[item.get(key) for key in SUMMARY] for item in items(summary.get("artifacts", []), mapping)]
+    facts = [summary.get(key) for key in ("manifest", "size", "files", "task", "family", "license")]
+    return Digest.of(json.dumps([facts, artifacts], sort_keys=True).encode()).hex
+
+
+def _sealed(state: State) -> tuple[str, ...]:
+    return (*map(str, state.segments), str(state.catalog)) if state.catalog else ()
+
+
+def _check_unchanged(known: Checkpoint, state: State) -> None:
+    """IntegrityError where what follows from a manifest, or from lines that were sealed before, is not as it was."""
+    for version, entry in state.versions.items():
+        key = str(version)
+        same = known.versions.get(key, {}).get("manifest") == str(entry.manifest)
+        if not same or key not in state.summaries:
+            continue
+        is_changed = known.files.get(key, _files(state, key)) != _files(state, key)
+        if is_changed or known.summaries.get(key, _summary(state, key)) != _summary(state, key):
+            raise IntegrityError(f"the index says other things of {state.name}:{version} than before", EXTENT)
+    sealed, segments = _sealed(state), known.sealed[:-1]
+    unchanged = sealed[: len(segments)] == segments
+    if not unchanged or (len(sealed) == len(known.sealed) and sealed != known.sealed):
+        raise IntegrityError(f"the sealed part of the log of {state.name} is not what it was", EXTENT)
+
+
+def _older(table: Mapping[str, Any], seq: int) -> dict[str, Any]:
+    """What a state line says of lines that it does not show: believed at first sight."""
+    return {key: value for key, value in table.items() if value["seq"] <= seq}

@@ -1,0 +1,117 @@
+"""What the state line claims of channels and versions, held against the lines that came since it was last seen. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import EXTENT, InputError, IntegrityError
+from onnxreg.schema.log.events import Attest, Drop, Event, Publish, Tag, Untag, Unyank, Yank, decode_event
+from onnxreg.schema.log.logline import LogLineHeader
+
+Table = Mapping[str, Any]
+"""Channels or versions of a state line, as JSON."""
+
+_OF_TAG = ("version", "manifest", "policy", "evidence")
+"""What a state says of a channel, as the event that moved it has it."""
+
+
+def check_claims(
+    name: str,
+    known: tuple[Table, Table],
+    found: tuple[Table, Table],
+    refused: Collection[Digest],
+    lines: Sequence[LogLineHeader],
+    since: int,
+) -> None:
+    """IntegrityError if channels and versions are not the known ones as the lines after line `since` changed them.
+
+    `refused` are the artifacts that the state says are refused in every version.
+    """
+    events = [(line, _event(name, line)) for line in lines]
+    _check_channels(name, known[0], found[0], events)
+    _check_versions(name, known[1], found[1], events, since)
+    _check_verdicts(name, found[1], refused, events)
+
+
+def _event(name: str, line: LogLineHeader) -> Event:
+    try:
+        return decode_event(line.event())
+    except InputError as error:
+        raise IntegrityError(
+            f"line {line.seq} of the log of {name} cannot be read: {error.message}", error.hint or EXTENT
+        ) from error
+
+
+Events = Sequence[tuple[LogLineHeader, Event]]
+
+
+def _check_channels(name: str, known: Table, found: Table, events: Events) -> None:
+    """IntegrityError where a channel holds what the lines did not put there."""
+    expected = dict(known)
+    for line, event in events:
+        if isinstance(event, Tag | Untag):
+            expected.pop(event.tag, None)
+        if isinstance(event, Tag):
+            said = event.to_json()
+            copied = {key: said[key] for key in _OF_TAG if key in said}
+            expected[event.tag] = {**copied, "seq": line.seq}
+    for tag in sorted(expected.keys() | found.keys()):
+        if expected.get(tag) != found.get(tag):
+            raise IntegrityError(f"channel {tag} of {name} was moved without an event in the log", EXTENT)
+
+
+def _check_versions(name: str, known: Table, found: Table, events: Events, since: int) -> None:
+    """IntegrityError where a version is not as the lines left it."""
+    manifests = {version: entry["manifest"] for version, entry in known.items()}
+    touched: set[str] = set()
+    for _, event in events:
+        if isinstance(event, Publish):
+            manifests[str(event.version)] = str(event.manifest)
+        if isinstance(event, Attest):
+            about = {version for version, digest in manifests.items() if digest == str(event.manifest)}
+            touched |= about if event.state is not None else set()
+        elif not isinstance(event, Tag):
+            touched.add(str(getattr(event, "version", "")))
+    for version, entry in found.items():
+        new = version not in manifests and (entry["seq"] > since or not events)
+        if new or manifests.get(version, entry["manifest"]) != entry["manifest"]:
+            raise IntegrityError(f"{name}:{version} is not the version that the log published", EXTENT)
+        if version in known and version not in touched and known[version] != entry:
+            raise IntegrityError(f"{name}:{version} was changed without an event in the log", EXTENT)
+    _check_yanks(name, found, events)
+
+
+def _check_yanks(name: str, found: Table, events: Events) -> None:
+    """IntegrityError where a yank that the lines do not take back is not in the state."""
+    yanks: dict[Digest, str] = {}
+    for line, event in events:
+        if isinstance(event, Yank):
+            yanks[line.event_id] = str(event.version)
+        elif isinstance(event, Unyank):
+            yanks.pop(event.yank, None)
+        elif isinstance(event, Drop):
+            yanks = {yank: version for yank, version in yanks.items() if version != str(event.version)}
+    for yank, version in yanks.items():
+        if version in found and str(yank) not in found[version].get("yanks", ()):
+            raise IntegrityError(f"{name}:{version} was yanked, and its state does not say so", EXTENT)
+
+
+def _check_verdicts(name: str, found: Table, refused: Collection[Digest], events: Events) -> None:
+    """IntegrityError if the state does not have a verdict that the lines attest of a version that is there.
+
+    A refusal may also come before the version does (of a manifest that another registry published): then `refused` has
+    it, and the entry need not. A version that was dropped takes over no verdict, though the state line may still have it.
+    """
+    present = {
+        version: entry for version, entry in found.items() if entry.get("gone", {}).get("how") != "dropped"
+    }
+    for line, event in events:
+        if not isinstance(event, Attest) or event.artifact is None or event.state is None:
+            continue
+        ahead = event.state == "refused" and event.artifact in refused
+        for version, entry in present.items():
+            said = entry.get("attested", {}).get(str(event.artifact))
+            missing = said is None or (event.state == "refused" and said != event.state)
+            about = entry["manifest"] == str(event.manifest)
+            if about and missing and not (ahead and line.seq < entry["seq"]):
+                raise IntegrityError(f"{name}:{version} was evaluated, and its state does not say so", EXTENT)

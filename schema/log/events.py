@@ -1,0 +1,325 @@
+"""Events: self-contained facts about one model. `logline` puts them in order.
+
+An event's id is the SHA-256 of its canonical bytes, so that it is recognised in any registry's log.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import check_keys, count, items, mapping, sorted_paths, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.summary import STATES
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
+MAX_EVENT = 63 * 1024
+"""Bytes, in canonical JSON."""
+UPGRADE = "a newer onnxreg wrote it: upgrade this one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event carries. `time` is RFC 3339 UTC in seconds, for display only; `actor` is as claimed."""
+
+    kind: ClassVar[str]
+    shorten: ClassVar[str] = "shorten the reason"
+    """What to do where it does not fit into a line."""
+
+    name: str
+    time: str
+    nonce: str
+    actor: str | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value; fields that are None are left out."""
+        value: dict[str, Any] = {"kind": self.kind}
+        for field in fields(self):
+            item = getattr(self, field.name)
+            if isinstance(item, tuple):
+                value[field.name] = [str(part) for part in item]
+            elif item is not None:
+                value[field.name] = str(item) if isinstance(item, Digest | Version) else item
+        return value
+
+    @property
+    def id(self) -> Digest:
+        return Digest.of(canonical.encode(self.to_json()))
+
+    def check_fits(self) -> None:
+        """InputError where no line of a log can hold it."""
+        if (size := len(canonical.encode(self.to_json()))) > MAX_EVENT:
+            raise InputError(
+                f"the {self.kind} event on {self.name} would have {size} bytes, a log holds {MAX_EVENT}",
+                self.shorten,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish(Event):
+    """A version came to be: it names its manifest for ever. `size` is the manifest's, in bytes."""
+
+    kind: ClassVar[str] = "publish"
+    version: Version
+    manifest: Digest
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag(Event):
+    """A channel moved to a version. `expects` is the manifest it held before (absent: none).
+
+    Where the channel is governed, `policy` is the line of the policy log that was in force, and `evidence` the blob that
+    says how the version met it.
+    """
+
+    kind: ClassVar[str] = "tag"
+    tag: str
+    version: Version
+    manifest: Digest
+    expects: Digest | None = None
+    policy: Digest | None = None
+    evidence: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untag(Event):
+    """A channel was taken away."""
+
+    kind: ClassVar[str] = "untag"
+    tag: str
+    expects: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yank(Event):
+    """A version no longer resolves; it can still be had by its digest."""
+
+    kind: ClassVar[str] = "yank"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unyank(Event):
+    """One yank was taken back: `yank` is the id of its event, so that the order of arrival does not matter."""
+
+    kind: ClassVar[str] = "unyank"
+    version: Version
+    manifest: Digest
+    yank: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attest(Event):
+    """Somebody states something about a manifest: an evaluation, a signature. The statement is a blob.
+
+    An evaluation repeats which artifact it is about and its verdict, so that a state follows from the log alone.
+    """
+
+    kind: ClassVar[str] = "attest"
+    manifest: Digest
+    statement: Digest
+    media_type: str
+    artifact: Digest | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Event):
+    """No retention policy expires this version."""
+
+    kind: ClassVar[str] = "pin"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpin(Event):
+    """A pin was taken back."""
+
+    kind: ClassVar[str] = "unpin"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire(Event):
+    """A retention policy gave up the files of a version; its manifest stays, and its number is never given again."""
+
+    kind: ClassVar[str] = "expire"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Event):
+    """The files of an expired version were brought back: `expire` is the id of the event that gave them up."""
+
+    kind: ClassVar[str] = "restore"
+    version: Version
+    manifest: Digest
+    expire: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge(Event):
+    """A version was taken down, and `blobs` must never come back into this model: the tombstone of leaked bytes.
+
+    The manifest stays, unless it is one of the blobs.
+    """
+
+    kind: ClassVar[str] = "purge"
+    version: Version
+    manifest: Digest
+    blobs: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(Event):
+    """A version that had not left this registry was taken back; its number is free again."""
+
+    kind: ClassVar[str] = "drop"
+    version: Version
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold(Event):
+    """Which artifacts of a version are here, by path, sorted; without `paths` all of them, as before any such event.
+
+    It is about this registry alone, and goes to no other. The companions that all artifacts share are always here.
+    """
+
+    kind: ClassVar[str] = "hold"
+    shorten: ClassVar[str] = (
+        "it names every artifact that is here: take the whole version, or fewer artifacts of it"
+    )
+    version: Version
+    manifest: Digest
+    paths: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence(Event):
+    """The collector overtook a push that had announced itself by this intent: it changes nothing but the head."""
+
+    kind: ClassVar[str] = "fence"
+    intent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEvent(Event):
+    """The rules of the registry from now on, as `schema.policy` reads them. It stands in the policy log alone."""
+
+    kind: ClassVar[str] = "policy"
+    rules: list[Any]
+
+
+KINDS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (
+        Publish,
+        Tag,
+        Untag,
+        Yank,
+        Unyank,
+        Attest,
+        Pin,
+        Unpin,
+        Expire,
+        Restore,
+        Purge,
+        Drop,
+        Hold,
+        Fence,
+    )
+}
+"""Of a model's log. `PolicyEvent` stands in another."""
+
+
+def decode_event(value: Any) -> Event:
+    """Read an event strictly; InputError names the field."""
+    if not isinstance(value, dict):
+        raise InputError("event is not an object")
+    kind = (KINDS | {PolicyEvent.kind: PolicyEvent}).get(str(value.get("kind")))
+    if kind is None:
+        raise InputError(f"it holds an event of unknown kind {str(value.get('kind'))[:40]!r}", UPGRADE)
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    required = {field.name for field in fields(kind)} - optional
+    check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
+    return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
+
+
+def _text(limit: int) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= limit:
+            raise InputError(f"actor, reason and the like are texts of 1 to {limit} characters")
+        return value
+
+    return read
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise InputError(f"event {what} is malformed: {str(value)[:40]!r}")
+        return value
+
+    return read
+
+
+def _name(value: Any) -> str:
+    return POLICY_LOG if value == POLICY_LOG else check_name(text(value))
+
+
+def _state(value: Any) -> str:
+    if value not in STATES:
+        raise InputError(f"event state is {str(value)[:40]!r}")
+    return text(value)
+
+
+def _rules(value: Any) -> list[Any]:
+    return list(items(value, mapping))
+
+
+def check_channel(value: Any) -> str:
+    """A tag that may move: any tag that is not a version. InputError otherwise."""
+    if Version.is_version(check_tag(text(value))):
+        raise InputError(
+            f"{value} is a version, not a channel", "a version never moves; name a channel, such as stable"
+        )
+    return text(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "name": _name,
+    "time": _matching(_TIME, "time"),
+    "nonce": _matching(_NONCE, "nonce"),
+    "actor": _text(200),
+    "reason": _text(2000),
+    "version": lambda value: Version.parse(text(value)),
+    "manifest": Digest.parse,
+    "yank": Digest.parse,
+    "expire": Digest.parse,
+    "blobs": lambda value: items(value, Digest.parse),
+    "paths": sorted_paths,
+    "intent": _matching(_INTENT, "intent"),
+    "size": count,
+    "tag": check_channel,
+    "expects": Digest.parse,
+    "statement": Digest.parse,
+    "media_type": _text(200),
+    "artifact": Digest.parse,
+    "state": _state,
+    "policy": Digest.parse,
+    "evidence": Digest.parse,
+    "rules": _rules,
+}

@@ -1,0 +1,145 @@
+"""The hash-chained lines that put events in order.
+
+A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`, where `prev` is
+the digest of the line before (of `genesis` for the first), `via` says which registry's log it was taken from, and `sig`
+is a signature over the line without it (`linesig`). A line's digest covers its `sig` too: to strip it changes the chain.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import check_keys, count, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import check_registry_id
+from onnxreg.schema.log.events import MAX_EVENT, Event, decode_event
+from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
+
+MAX_LINE = MAX_EVENT + 1024
+"""An event, its number, its links and a common signature."""
+MAX_SIGNATURE = 16 * 1024
+_EVENT, _PREV = b'{"event":', b',"prev":"'
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """Where a line was taken from: registry id, its number there, and its digest there."""
+
+    registry: str
+    seq: int
+    head: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a registry's log of one model. `raw` are its exact bytes, without the newline."""
+
+    seq: int
+    prev: Digest
+    event: Event
+    via: Via | None
+    raw: bytes
+    sig: str | None = None
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(self.raw)
+
+    @property
+    def name(self) -> str:
+        return self.event.name
+
+    @classmethod
+    def make(
+        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
+    ) -> "LogLine":
+        """A line of a registry's log; `sign`, where given, makes its `sig`."""
+        value: dict[str, Any] = {"seq": seq, "prev": str(prev), "event": event.to_json()}
+        if via is not None:
+            value["via"] = {"registry": via.registry, "seq": via.seq, "head": str(via.head)}
+        if sign is not None:
+            value["sig"] = sign(value)
+        raw = canonical.encode(value)
+        if len(raw) > MAX_LINE:
+            raise InputError(
+                f"the {event.kind} event on {event.name} is longer than {MAX_LINE} bytes", event.shorten
+            )
+        return cls.decode(raw)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "LogLine":
+        """Read one line strictly: canonical bytes, known kind, known keys. InputError otherwise."""
+        value = canonical.decode(raw, "log line", max_bytes=MAX_LINE)
+        if not isinstance(value, dict) or canonical.encode(value) != raw:
+            raise InputError("log line is not canonical JSON")
+        check_keys(value, {"seq", "prev", "event"}, {"via", "sig"}, "log line")
+        return cls(
+            count(value["seq"]),
+            Digest.parse(value["prev"]),
+            decode_event(value["event"]),
+            _via(value["via"]) if "via" in value else None,
+            raw,
+            _signature(value["sig"]) if "sig" in value else None,
+        )
+
+    def signed_bytes(self, registry: str) -> bytes:
+        """What its signature covers in the log of a registry."""
+        return signed_bytes(registry, json.loads(self.raw))
+
+
+@dataclass(frozen=True, slots=True)
+class LogLineHeader:
+    """What a long log is searched by, read at a tenth of the cost of `LogLine.decode`, which stays the judge."""
+
+    seq: int
+    prev: Digest
+    name: str
+    kind: str
+    manifest: str
+    event_id: Digest
+    raw: bytes
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(self.raw)
+
+    def event(self) -> dict[str, Any]:
+        """The JSON value of its event."""
+        value: dict[str, Any] = json.loads(self.raw)["event"]
+        return value
+
+    @classmethod
+    def read(cls, raw: bytes) -> "LogLineHeader":
+        """Read a canonical line: its event is the bytes before `,"prev":`. InputError where that cannot be."""
+        end = raw.rfind(_PREV)
+        try:
+            value = json.loads(raw)
+            event = value["event"]
+            prev, manifest = Digest.parse(value["prev"]), str(event.get("manifest", ""))
+            name, kind = str(event["name"]), str(event["kind"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"log line is not one: {error}"[:200]) from error
+        if end < 0 or not raw.startswith(_EVENT):
+            raise InputError("log line is not canonical JSON")
+        event_id = Digest.of(raw[len(_EVENT) : end])
+        return cls(count(value.get("seq")), prev, name, kind, manifest, event_id, raw)
+
+
+def genesis(registry: str, name: str) -> Digest:
+    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model."""
+    return Digest.of(canonical.encode({"registry": registry, "name": name}))
+
+
+def _via(value: Any) -> Via:
+    if not isinstance(value, dict):
+        raise InputError("via is not an object")
+    check_keys(value, {"registry", "seq", "head"}, set(), "via")
+    return Via(check_registry_id(text(value["registry"])), count(value["seq"]), Digest.parse(value["head"]))
+
+
+def _signature(value: Any) -> str:
+    if not 0 < len(text(value)) <= MAX_SIGNATURE:
+        raise InputError(f"sig is a text of 1 to {MAX_SIGNATURE} characters")
+    return text(value)

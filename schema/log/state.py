@@ -1,0 +1,251 @@
+"""The state line: what is true of one model now. It always equals a replay of the model's log.
+
+    {"registry", "name", "seq", "head", "channels", "versions", "catalog"?, "newest", "summaries", "segments",
+     "tombstones"?, "refused"?}
+
+`versions` holds the newest versions, those that channels hold, and those touched since the last sealing; all that were
+sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
+catalog's older entry of it does not count. `newest` lists the
+newest usable versions, by SemVer precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
+each. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
+evaluation refused: in every version that has these bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, sorted_paths, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.summary import VersionSummary
+
+SEGMENT = 64
+SUMMARIES = 4
+"""How many of the newest versions have their summaries in the state line, beside the channel holders."""
+
+
+GONE = ("expired", "purged", "dropped")
+"""How a version loses its files: by a retention policy, as a takedown, or because it was never wanted."""
+
+
+class Gone(NamedTuple):
+    """Why the files of a version are no longer here, and the id of the event that says so."""
+
+    how: str
+    event: Digest
+
+    @classmethod
+    def read(cls, value: Any) -> "Gone":
+        found = mapping(value)
+        how = text(required(found, "how"))
+        if how not in GONE:
+            raise InputError(f"a version is gone in an unknown way: {how[:40]!r}", "upgrade this onnxreg")
+        return cls(how, Digest.parse(required(found, "event")))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One version: its manifest, the manifest's size in bytes, the line that published it.
+
+    `yanks` are the ids of the yank events that were not taken back; a version is yanked while there are any. `held` are
+    the paths of the artifacts that are here, where these are not all (None). `attested` has the worst verdict of later
+    evaluations on an artifact, by the artifact's digest.
+    """
+
+    manifest: Digest
+    size: int
+    seq: int
+    yanks: frozenset[Digest] = frozenset()
+    pinned: bool = False
+    gone: Gone | None = None
+    held: tuple[str, ...] | None = None
+    attested: Mapping[Digest, str] = field(default_factory=dict)
+
+    @property
+    def yanked(self) -> bool:
+        return bool(self.yanks)
+
+    @property
+    def usable(self) -> bool:
+        return not self.yanks and self.gone is None
+
+    @property
+    def dropped(self) -> bool:
+        return self.gone is not None and self.gone.how == "dropped"
+
+    @property
+    def status(self) -> str:
+        """One word for people: gone in some way, yanked, refused (by a later evaluation), pinned, partial, or nothing."""
+        if self.gone is not None:
+            return self.gone.how
+        refused = "refused" in self.attested.values()
+        words = {
+            "yanked": self.yanked,
+            "refused": refused,
+            "pinned": self.pinned,
+            "partial": self.held is not None,
+        }
+        return next((word for word, holds in words.items() if holds), "")
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
+        if self.yanks:
+            value["yanks"] = sorted(map(str, self.yanks))
+        if self.pinned:
+            value["pinned"] = True
+        if self.gone is not None:
+            value["gone"] = {"how": self.gone.how, "event": str(self.gone.event)}
+        if self.held is not None:
+            value["held"] = list(self.held)
+        if self.attested:
+            value["attested"] = {str(artifact): state for artifact, state in self.attested.items()}
+        return value
+
+    @classmethod
+    def read(cls, value: Any) -> "VersionEntry":
+        found = mapping(value)
+        return cls(
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "size")),
+            count(required(found, "seq")),
+            frozenset(items(found.get("yanks", []), Digest.parse)),
+            flag(found.get("pinned", False)),
+            optional(found.get("gone"), Gone.read),
+            optional(found.get("held"), sorted_paths),
+            {Digest.parse(key): text(state) for key, state in mapping(found.get("attested", {})).items()},
+        )
+
+
+class Channel(NamedTuple):
+    """What a channel holds, and the line that moved it there. `policy`, `evidence`: those of that event, if any."""
+
+    version: Version
+    manifest: Digest
+    seq: int
+    policy: Digest | None = None
+    evidence: Digest | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "version": str(self.version),
+            "manifest": str(self.manifest),
+            "seq": self.seq,
+        }
+        proof = {"policy": self.policy, "evidence": self.evidence}
+        return value | {key: str(digest) for key, digest in proof.items() if digest is not None}
+
+    @classmethod
+    def read(cls, value: Any) -> "Channel":
+        found = mapping(value)
+        return cls(
+            Version.parse(text(required(found, "version"))),
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "seq")),
+            *(optional(found.get(key), Digest.parse) for key in ("policy", "evidence")),
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """The decoded state line. Summaries stay JSON until they are asked for, and are read once."""
+
+    registry: str
+    name: str
+    seq: int
+    head: Digest
+    channels: dict[str, Channel]
+    versions: dict[Version, VersionEntry]
+    catalog: Digest | None
+    summaries: dict[str, Any]
+    segments: tuple[Digest, ...]
+    tombstones: tuple[Digest, ...] = ()
+    refused: tuple[Digest, ...] = ()
+    _read: dict[Version, VersionSummary | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "registry": self.registry,
+            "name": self.name,
+            "seq": self.seq,
+            "head": str(self.head),
+            "channels": {tag: channel.to_json() for tag, channel in self.channels.items()},
+            "versions": entries_to_json(self.versions),
+            "newest": [str(version) for version in self.newest],
+            "summaries": self.summaries,
+            "segments": [str(segment) for segment in self.segments],
+        }
+        if self.catalog is not None:
+            value["catalog"] = str(self.catalog)
+        if self.tombstones:
+            value["tombstones"] = [str(blob) for blob in self.tombstones]
+        if self.refused:
+            value["refused"] = [str(artifact) for artifact in self.refused]
+        return value
+
+    @classmethod
+    def decode(cls, line: bytes) -> "State":
+        """Read a state line; InputError where it is malformed."""
+        value = mapping(canonical.decode(line, "its state line"))
+        channels = mapping(required(value, "channels"))
+        return cls(
+            check_registry_id(text(required(value, "registry"))),
+            check_name(text(required(value, "name"))),
+            count(required(value, "seq")),
+            Digest.parse(required(value, "head")),
+            {check_tag(tag): Channel.read(channel) for tag, channel in channels.items()},
+            read_entries(required(value, "versions")),
+            optional(value.get("catalog"), Digest.parse),
+            mapping(required(value, "summaries")),
+            items(required(value, "segments"), Digest.parse),
+            items(value.get("tombstones", []), Digest.parse),
+            items(value.get("refused", []), Digest.parse),
+        )
+
+    def verdicts(self, entry: VersionEntry) -> Mapping[Digest, str]:
+        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal wins."""
+        return (
+            {**entry.attested, **dict.fromkeys(self.refused, "refused")} if self.refused else entry.attested
+        )
+
+    def summary(self, version: Version) -> VersionSummary | None:
+        """The summary of a version, where the state line holds it. InputError where it is malformed."""
+        if version not in self._read:
+            self._read[version] = optional(self.summaries.get(str(version)), VersionSummary.read)
+        return self._read[version]
+
+    @cached_property
+    def newest(self) -> tuple[Version, ...]:
+        """The newest usable versions. They follow from `versions`, which always holds them."""
+        return newest_of(self.versions)
+
+    def newest_release(self) -> Version | None:
+        """The newest version that is neither yanked nor a pre-release."""
+        return next((version for version in self.newest if not version.is_prerelease), None)
+
+
+def entries_to_json(entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:
+    return {str(version): entry.to_json() for version, entry in entries.items()}
+
+
+def read_entries(value: Any) -> dict[Version, VersionEntry]:
+    """The version table of a state line or catalog. InputError where it is malformed."""
+    return {Version.parse(version): VersionEntry.read(entry) for version, entry in mapping(value).items()}
+
+
+def newest_of(entries: Mapping[Version, VersionEntry], count: int = SUMMARIES) -> tuple[Version, ...]:
+    """The newest usable versions: the first `count` releases, and as many of the pre-releases above them.
+
+    Order is by SemVer precedence, then by the line that published them; never by clock.
+    """
+    usable = [version for version, entry in entries.items() if entry.usable]
+    usable.sort(key=lambda version: (version.precedence, entries[version].seq), reverse=True)
+    releases = [version for version in usable if not version.is_prerelease][:count]
+    above = usable[: usable.index(releases[0])] if releases else usable
+    return tuple(above[:count] + releases)

@@ -1,0 +1,243 @@
+"""What the index file says of a version, so that one small request answers a query.
+
+A summary is derived from the manifest by `summarize` and holds nothing else; `reg verify` compares the two.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import count, items, mapping, number, optional, path, required, text
+from onnxreg.schema.core.digest import Digest
+
+if TYPE_CHECKING:
+    from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+
+STATES = ("certified", "unknown", "refused")
+"""From best to worst; a refused artifact is chosen only where nothing else of its version answers."""
+
+
+class FileSummary(NamedTuple):
+    role: str
+    path: str
+    digest: Digest
+    size: int
+
+    @classmethod
+    def read(cls, value: Any) -> "FileSummary":
+        found = mapping(value)
+        return cls(
+            text(required(found, "role")),
+            path(required(found, "path")),
+            Digest.parse(required(found, "digest")),
+            count(required(found, "size")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSummary:
+    """One artifact: what a device must know before it downloads.
+
+    `operators` is the digest of the operator-set blob: the canonical JSON of the manifest's `operators`; `domains` are
+    those of the operators, but for `ai.onnx`. `ir_version` is that of the ONNX file. `recall` maps a label to its
+    measured recall. `stated` is what the manifest says, where a later evaluation refused the artifact: then `state` is
+    `refused`. It is no part of the index file's summary. `member` is the stage of a pipeline that the artifact is of.
+    """
+
+    format: str
+    precision: str
+    path: str
+    digest: Digest
+    size: int
+    state: str
+    files: tuple[FileSummary, ...] = ()
+    opset: int | None = None
+    ort_format: int | None = None
+    operators: Digest | None = None
+    providers: tuple[str, ...] = ()
+    recall: dict[str, float] = field(default_factory=dict)
+    ir_version: int | None = None
+    domains: tuple[str, ...] = ()
+    stated: str | None = None
+    member: str | None = None
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What artifacts that run in the same places and rank alike have in common."""
+        return (
+            self.format,
+            self.precision,
+            self.state,
+            self.opset,
+            self.ort_format,
+            self.ir_version,
+            self.operators,
+            self.providers,
+            self.domains,
+            self.member,
+        )
+
+    @classmethod
+    def read(cls, value: Any) -> "ArtifactSummary":
+        """Read what `summarize` wrote; InputError where it is anything else."""
+        found = mapping(value)
+        recall = mapping(found.get("recall", {}))
+        return cls(
+            text(required(found, "format")),
+            text(required(found, "precision")),
+            path(required(found, "path")),
+            Digest.parse(required(found, "digest")),
+            count(required(found, "size")),
+            text(required(found, "state")),
+            items(found.get("files", []), FileSummary.read),
+            optional(found.get("opset"), count),
+            optional(found.get("ort_format"), count),
+            optional(found.get("operators"), Digest.parse),
+            items(found.get("providers", []), text),
+            {label: number(share) for label, share in recall.items()},
+            optional(found.get("ir_version"), count),
+            items(found.get("domains", []), text),
+            member=optional(found.get("member"), text),
+        )
+
+
+@dataclass(frozen=True)
+class VersionSummary:
+    """One version: its manifest, its artifacts, and the companions they share.
+
+    `profile` is that of the recipe. It is no part of the index file's summary: see `lookup.read_summary`.
+    """
+
+    manifest: Digest
+    size: int
+    artifacts: tuple[ArtifactSummary, ...]
+    files: tuple[FileSummary, ...]
+    task: str | None = None
+    family: str | None = None
+    license: str | None = None
+    profile: str | None = None
+
+    @cached_property
+    def download_sizes(self) -> tuple[int, ...]:
+        """For each artifact the bytes that a device must fetch: its files and the companions, equal ones once."""
+        shared = {entry.digest: entry.size for entry in self.files}
+        total = sum(shared.values())
+        return tuple(
+            total + sum(size for digest, size in _own(artifact).items() if digest not in shared)
+            for artifact in self.artifacts
+        )
+
+    def downloads(self, held: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
+        """The artifacts with these paths (None: all), each with its download size."""
+        for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
+            if held is None or artifact.path in held:
+                yield artifact, size
+
+    @cached_property
+    def members(self) -> tuple[str, ...]:
+        """The stages of a pipeline, in the manifest's order; none of another model."""
+        named = (artifact.member for artifact in self.artifacts)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    @cached_property
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """What `where_fields.column` made of the artifacts so far, by field."""
+        return {}
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each artifact the place of the first one of its kind."""
+        first: dict[tuple[Any, ...], int] = {}
+        return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
+
+    def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
+        """With what later evaluations say of the artifacts: a refusal wins, and nothing else changes a verdict.
+
+        A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could attest it.
+        """
+        refused = {artifact for artifact, state in attested.items() if state == "refused"}
+        if refused.isdisjoint(artifact.digest for artifact in self.artifacts):
+            return self
+        artifacts = (
+            replace(a, state="refused", stated=a.state) if a.digest in refused and a.state != "refused" else a
+            for a in self.artifacts
+        )
+        return replace(self, artifacts=tuple(artifacts))
+
+    @classmethod
+    def read(cls, value: Any) -> "VersionSummary":
+        """Read what `summarize` wrote; InputError where it is anything else."""
+        found = mapping(value)
+        return cls(
+            Digest.parse(required(found, "manifest")),
+            count(required(found, "size")),
+            items(required(found, "artifacts"), ArtifactSummary.read),
+            items(required(found, "files"), FileSummary.read),
+            *(optional(found.get(key), text) for key in ("task", "family", "license")),
+        )
+
+
+def _own(artifact: ArtifactSummary) -> dict[Digest, int]:
+    return {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
+
+
+def operator_set(artifact: "Artifact") -> bytes | None:
+    """The operator-set blob of an artifact: equal sets of different versions share it. None without operators."""
+    operators = [operator.to_json() for operator in artifact.operators]
+    return canonical.encode(operators) if operators else None
+
+
+def summarize(manifest: "Manifest", digest: Digest, size: int, *, every: bool = False) -> dict[str, Any]:
+    """The summary of a manifest, as the JSON that stands in the state line. `digest`, `size`: the manifest's.
+
+    Args:
+        every: list all artifacts, also those of a family that are not its entry. An index file never does: hundreds of
+            heads would not fit.
+    """
+    stages = manifest.stages
+    value: dict[str, Any] = {
+        "manifest": str(digest),
+        "size": size,
+        "artifacts": [
+            _artifact(artifact, stages.get(artifact.path))
+            for artifact in (manifest.artifacts if every else manifest.entry_artifacts)
+        ],
+        "files": [_file(entry) for entry in manifest.files],
+    }
+    optional = {"task": manifest.task, "family": manifest.family, "license": manifest.license}
+    return value | {key: item for key, item in optional.items() if item is not None}
+
+
+def _file(entry: "FileEntry") -> dict[str, Any]:
+    return {"role": entry.role, "path": entry.path, "digest": str(entry.digest), "size": entry.size}
+
+
+def _artifact(artifact: "Artifact", member: str | None) -> dict[str, Any]:
+    operators = operator_set(artifact)
+    recall = {
+        check.name.partition("/")[2]: check.value
+        for check in artifact.checks
+        if check.name.startswith("character_recall/") and check.value is not None
+    }
+    value: dict[str, Any] = {
+        "format": artifact.format,
+        "precision": artifact.precision,
+        "path": artifact.path,
+        "digest": str(artifact.digest),
+        "size": artifact.size,
+        "state": artifact.certification.state,
+    }
+    optional = {
+        "files": [_file(entry) for entry in artifact.files],
+        "opset": artifact.metadata.opset,
+        "ort_format": artifact.ort_format,
+        "operators": None if operators is None else str(Digest.of(operators)),
+        "providers": list(artifact.metadata.execution_providers),
+        "recall": recall,
+        "ir_version": artifact.ir_version,
+        "domains": sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"}),
+        "member": member,
+    }
+    return value | {key: item for key, item in optional.items() if item not in (None, [], {})}

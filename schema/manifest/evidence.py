@@ -1,0 +1,75 @@
+"""What is claimed of an artifact, and the bytes each claim is bound to."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Count, Document, Items, Text
+
+LOSS = "quant_recall_delta"
+"""The check whose value is the largest loss of recall of any label against the full-precision parent."""
+LIMIT = 0.005
+"""The most that a certified artifact may lose, if nothing names another limit: that of the gate G4."""
+
+
+class Check(Document):
+    """A measured claim.
+
+    `value` is None where it could not be measured; `dataset` is the digest of what it was measured on;
+    `interval` is a 95 % interval of the value where one was computed.
+    """
+
+    name: Text
+    metric: Text
+    value: float | None
+    verdict: Literal["pass", "fail", "unknown", "info"]
+    limit: float | None = None
+    samples: Count | None = None
+    dataset: Digest | None = None
+    interval: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise ValueError("the interval ends before it begins")
+        if self.name == LOSS and self.verdict == "pass" and self.exceeds:
+            raise ValueError(
+                f"{LOSS} is {self.value:g}, its limit is {self.limit:g}, and its verdict is pass"
+            )
+        return self
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the value of a loss is above its limit."""
+        return self.value is not None and self.limit is not None and self.value > self.limit
+
+
+class Evidence(Document):
+    """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report.
+
+    `synthetic`: whether the suite says that its texts were made up; None where it does not say.
+    """
+
+    artifact: Digest
+    parent: Digest | None = None
+    suite: Digest | None = None
+    report: Digest | None = None
+    synthetic: bool | None = None
+
+
+class ArtifactCertification(Document):
+    """Whether an artifact may be called certified, by which rule, and why or why not."""
+
+    state: Literal["certified", "refused", "unknown"]
+    rule: Text | None = None
+    reasons: Items[Text] = ()
+    evidence: Evidence | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.state == "certified":
+            for what in ("artifact", "parent", "suite"):
+                if getattr(self.evidence, what, None) is None:
+                    raise ValueError(f"certified without evidence of the {what}")
+        return self

@@ -1,0 +1,358 @@
+"""`openmed-onnx.json`, format version 2: the immutable document of one model version.
+
+A superset of what OpenMed writes (version 1): every key of theirs keeps its name, place and meaning; the new keys
+stand beside them. Nothing of the machine or the moment is in it, nor its own version tag.
+"""
+
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from onnxreg.schema.core.descriptor import Pieces
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import (
+    Count,
+    Document,
+    Items,
+    JsonObject,
+    ModelName,
+    RelPath,
+    Size,
+    Table,
+    Text,
+)
+from onnxreg.schema.core.frozen import FrozenDict
+from onnxreg.schema.core.paths import check_distinct
+from onnxreg.schema.manifest.evidence import LOSS, ArtifactCertification, Check
+from onnxreg.schema.manifest.family import Graph, ModelFamily, Tensor, check_artifacts
+from onnxreg.schema.manifest.mirrored_keys import check_mirrored
+from onnxreg.schema.manifest.preprocessing import Preprocessing
+from onnxreg.schema.manifest.recorded_recipe import Recipe
+
+FILENAME = "openmed-onnx.json"
+MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
+FORMATS = {
+    "onnx": "an ONNX graph without a promise about where it runs",
+    "onnx-android": "opset 18, fixed tensor contract, for ONNX Runtime Mobile",
+    "onnx-int8": "ONNX with 8-bit weights",
+    "onnx-int4": "ONNX with 4-bit weights",
+    "ort": "ORT format",
+    "ort-android": "ORT format made from the onnx-android fp32 graph, with its operator config",
+    "webgpu": "fp16 ONNX for WebGPU",
+    "transformersjs": "a directory in the layout that Transformers.js loads",
+    "openvino-ir": "OpenVINO IR",
+}
+"""The known format names. The vocabulary is open: a name that is not here is kept as it is."""
+ASIDE = ("golden", "operator-config")
+"""Roles of sidecars that no runtime loads: one tests it, one builds it."""
+
+FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
+
+
+class PieceDigests(Document):
+    """The SHA-256 of a file's consecutive parts, `size` bytes each, the last one shorter; for files over 8 MiB.
+
+    They follow from the file's bytes, so they say nothing new; a download can be checked and mended part by part.
+    """
+
+    size: Annotated[Size, Field(gt=0)]
+    digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
+
+    def fits(self, total: int) -> bool:
+        """Whether a file of so many bytes has so many pieces."""
+        return -(-total // self.size) == len(self.digests)
+
+
+class FileEntry(Document):
+    """One file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
+
+    role: Text
+    path: RelPath
+    digest: Digest
+    size: Size
+    pieces: PieceDigests | None = None
+
+    @model_validator(mode="after")
+    def _check_pieces(self) -> Self:
+        if self.pieces is not None and not self.pieces.fits(self.size):
+            raise ValueError("pieces are not as many as the size asks for")
+        return self
+
+    def spans(self) -> list[tuple[int, int, Digest]]:
+        """Where each piece begins and ends, and its digest; none where these are not known."""
+        return Pieces(self.pieces.size, self.pieces.digests).spans(self.size) if self.pieces else []
+
+
+class Dim(Document):
+    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
+
+    A dynamic axis without a name in the graph has the name "".
+    """
+
+    kind: Literal["dynamic", "static"]
+    name: Text | None = None
+    value: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "static") != (self.value is not None):
+            raise ValueError("a static axis has a value, a dynamic axis has none")
+        return self
+
+
+class TensorSpec(Document):
+    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` one label for each axis."""
+
+    name: Text
+    dtype: Text
+    axes: Items[Text] = ()
+    shape: Items[Dim] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.axes and len(self.axes) != len(self.shape):
+            raise ValueError(f"{len(self.axes)} axes are named, the shape has {len(self.shape)}")
+        return self
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.dtype, tuple(dim.value for dim in self.shape)
+
+
+class Operator(Document):
+    """One operator that an artifact needs, read from the artifact itself, subgraphs and functions included.
+
+    `domain` is `ai.onnx` for the default one; `opset` is the since-version of the definition in force (as an
+    operator config of ONNX Runtime states it); `inputs` and `outputs` map a position to the element types seen
+    there (ONNX Runtime's spelling: `float`, `int64_t`, ...).
+    """
+
+    domain: Text
+    name: Text
+    opset: Count
+    inputs: Table[Items[str]] = Field(default_factory=FrozenDict)
+    outputs: Table[Items[str]] = Field(default_factory=FrozenDict)
+
+
+class WeightCount(Document):
+    """How much of a graph's constant weights a quantization reached, read back from the file.
+
+    Bytes are those of the file, so a quantized weight counts a quarter of what it did in float32.
+    """
+
+    weights_quantized: Count
+    weights_total: Count
+    bytes_quantized: Count
+    bytes_total: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.weights_quantized > self.weights_total or self.bytes_quantized > self.bytes_total:
+            raise ValueError("more is quantized than there is")
+        return self
+
+
+class Quantization(Document):
+    """What was asked of a quantization and what was got."""
+
+    requested: JsonObject
+    measured: WeightCount
+
+
+class SemanticDigest(Document):
+    """What a model computes, apart from how its file is written: see docs/format.md.
+
+    `graph` is over operators, attributes and how values flow, without names of values and nodes, without what tools say
+    of themselves; `weights` is over the stored tensors: names, types, shapes and bytes. Equal digests mean the same
+    computation; different ones need not mean another.
+    """
+
+    graph: Digest
+    weights: Digest
+
+
+class ArtifactMetadata(Document):
+    """Version 1's `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` beyond ai.onnx."""
+
+    profile: Text | None = None
+    opset: Count | None = None
+    execution_providers: Items[Text] = ()
+    inputs: Items[TensorSpec] = ()
+    outputs: Items[TensorSpec] = ()
+    operators: Items[Text] = ()
+    unsupported_ops: Items[Text] = ()
+    warnings: Items[Text] = ()
+
+
+class Artifact(Document):
+    """One runnable export: its main file, its sidecars, and what is known of it.
+
+    `parent` is the digest of the artifact it was derived from; `reproducible` is False where the bytes are known
+    to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file; `semantic` is
+    absent where nobody could read the format, or the version is older than this field.
+    """
+
+    format: FormatName
+    path: RelPath
+    precision: PrecisionName
+    digest: Digest
+    size: Size
+    pieces: PieceDigests | None = None
+    files: Items[FileEntry] = ()
+    parent: Digest | None = None
+    metadata: ArtifactMetadata = ArtifactMetadata()
+    opset_imports: Table[Count] = Field(default_factory=FrozenDict)
+    ir_version: Count | None = None
+    ort_format: Count | None = None
+    semantic: SemanticDigest | None = None
+    operators: Items[Operator] = ()
+    quantization: Quantization | None = None
+    checks: Items[Check] = ()
+    certification: ArtifactCertification = ArtifactCertification(state="unknown")
+    reproducible: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        evidence = self.certification.evidence
+        if evidence is not None and evidence.artifact != self.digest:
+            raise ValueError("certification.evidence.artifact is about other bytes than digest")
+        if self.pieces is not None and not self.pieces.fits(self.size):
+            raise ValueError("pieces are not as many as the size asks for")
+        failed = any(check.name == LOSS and check.verdict == "fail" for check in self.checks)
+        if failed and self.certification.state == "certified":
+            raise ValueError(f"certified, and the verdict of its check {LOSS} is fail")
+        return self
+
+    @property
+    def own_size(self) -> int:
+        """Bytes of what a runtime loads: the main file and its sidecars, such as external data, but those in `ASIDE`."""
+        return self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
+
+    @property
+    def graph(self) -> Graph:
+        """What a family asks of it."""
+        sides = (self.metadata.inputs, self.metadata.outputs)
+        inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
+        return Graph(self.digest, inputs, outputs)
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """The main file, then its sidecars."""
+        yield FileEntry(
+            role="artifact", path=self.path, digest=self.digest, size=self.size, pieces=self.pieces
+        )
+        yield from self.files
+
+
+class Source(Document):
+    """What a version was made from: its public id, revision, and a digest over the source files.
+
+    `digest` is the SHA-256 of one line `<sha256 of file>  <relative path>` for each file that took part, sorted by
+    path (the form `sha256sum` prints).
+    """
+
+    id: Text
+    revision: Text | None = None
+    digest: Digest | None = None
+
+
+class TokenizerFiles(Document):
+    path: Text = "."
+    files: Items[RelPath] = ()
+
+
+class Manifest(Document):
+    """One version of a model. Create with `Draft.manifest` or `Manifest.decode`; the bytes are the truth.
+
+    `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` says that the artifacts are several graphs
+    that work together.
+    """
+
+    format: Literal["openmed-onnx"]
+    format_version: Literal[2]
+    name: ModelName
+    formats: Items[FormatName]
+    artifacts: Annotated[Items[Artifact], Field(min_length=1, max_length=10_000)]
+    files: Annotated[Items[FileEntry], Field(max_length=100_000)] = ()
+    source: Source | None = None
+    recipe: Recipe | None = None
+    license: Text | None = None
+    labels: Items[Text] | None = None
+    task: Text | None = None
+    family: Text | None = None
+    model_family: ModelFamily | None = None
+    source_model_id: Text | None = None
+    config_path: RelPath | None = None
+    label_map_path: RelPath | None = None
+    minimum_opset: Count | None = None
+    max_sequence_length: Count | None = None
+    dynamic_shapes: JsonObject | None = None
+    optimization: JsonObject | None = None
+    validation: JsonObject | None = None
+    operator_fallbacks: Items[JsonObject] | None = None
+    tokenizer: TokenizerFiles | None = None
+    segmenter: JsonObject | None = None
+    preprocessing: Preprocessing | None = None
+    quantization: JsonObject | None = None
+    quant_recall_delta: float | None = None
+    certified: bool | None = None
+    recall_delta_path: RelPath | None = None
+    certification: JsonObject | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sorted(self.formats) != sorted({artifact.format for artifact in self.artifacts}):
+            raise ValueError("formats does not list exactly the formats of artifacts, each once")
+        self._check_files()
+        self._check_artifacts()
+        check_mirrored(self)
+        if self.model_family is not None:
+            graphs = {artifact.path: artifact.graph for artifact in self.artifacts}
+            check_artifacts(self.model_family, graphs, {entry.path for entry in self.files})
+        return self
+
+    def _check_files(self) -> None:
+        by_path: dict[str, tuple[Digest, int]] = {}
+        for entry in self.all_files():
+            if by_path.setdefault(entry.path, (entry.digest, entry.size)) != (entry.digest, entry.size):
+                raise ValueError(f"path {entry.path[:80]!r} stands for two different files")
+        check_distinct([FILENAME, *by_path])
+
+    def _check_artifacts(self) -> None:
+        parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
+        seen: set[tuple[str, str, str]] = set()
+        for index, artifact in enumerate(self.artifacts):
+            key = (artifact.format, artifact.precision, artifact.path)
+            if key in seen:
+                raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
+            seen.add(key)
+            if artifact.parent is not None:
+                if artifact.parent not in parents:
+                    raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")
+                parents[artifact.digest].add(artifact.parent)
+        try:
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            raise ValueError("artifacts are each other's parents") from error
+
+    @property
+    def entry_artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts that an app loads first: of a family those of its backbone or its stages, else all."""
+        if self.model_family is None:
+            return self.artifacts
+        first = {path for member in self.model_family.entries for path in member.artifacts}
+        return tuple(artifact for artifact in self.artifacts if artifact.path in first)
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The member of each artifact of a pipeline, by path."""
+        members = self.model_family.stages if self.model_family else ()
+        return {path: member.name for member in members for path in member.artifacts}
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """Every file of the version but the manifest itself; the companions last."""
+        for artifact in self.artifacts:
+            yield from artifact.all_files()
+        yield from self.files

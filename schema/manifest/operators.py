@@ -1,0 +1,225 @@
+"""Operators: what an artifact needs, what a reduced build of ONNX Runtime has, and whether the one contains the other.
+
+A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads
+it: `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
+`!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the since-version of the operator's
+definition, as in the configs that ONNX Runtime's converter writes beside .ort files. Types belong to an operator
+whatever its opset, and what a later line says of them replaces what an earlier one said. `docs/resolve.md` has the rules.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.codec import count, items, mapping, required, text
+from onnxreg.schema.core.errors import InputError
+
+Types = Mapping[str, frozenset[str]]
+"""The element types at a position, such as `{"0": {"float"}}`."""
+
+GLOBAL = "!globally_allowed_types;"
+ALL = "!no_ops_specified_means_all_ops_are_required"
+SIDES = ("inputs", "outputs")
+ONE_HOT = ("ai.onnx", "OneHot")
+"""Its types are always triples: what a config says of it in any other form leaves none."""
+SHOWN = 3
+"""How many missing operators are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One operator of an artifact, with the element types seen at its positions; none where nobody recorded them."""
+
+    domain: str
+    name: str
+    opset: int
+    inputs: Types = field(default_factory=dict)
+    outputs: Types = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.domain}:{self.name} (opset {self.opset})"
+
+    @classmethod
+    def read(cls, value: Any) -> "Need":
+        found = mapping(value)
+        inputs, outputs = (_types(found.get(side, {})) for side in SIDES)
+        return cls(
+            text(required(found, "domain")),
+            text(required(found, "name")),
+            count(required(found, "opset")),
+            inputs,
+            outputs,
+        )
+
+
+def read_operator_set(data: bytes) -> tuple[Need, ...]:
+    """The content of an operator-set blob. InputError where it is none."""
+    return items(canonical.decode(data, "operator set"), Need.read)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why a build does not contain an artifact: a code (`operators` or `types`), and what is missing."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The operators of a reduced build; `operators` is None where it has all of them.
+
+    `types` restricts the element types of an operator (by domain and name) at some positions, `triples` those of
+    OneHot (indices, values, depth), `everywhere` those of all operators.
+    """
+
+    operators: frozenset[tuple[str, int, str]] | None = frozenset()
+    types: Mapping[tuple[str, str], tuple[Types, Types]] = field(default_factory=dict)
+    triples: Mapping[tuple[str, str], frozenset[tuple[str, ...]]] = field(default_factory=dict)
+    everywhere: frozenset[str] | None = None
+
+    def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
+        """What the build lacks for these operators; operators before types. None where it has all."""
+        needs = tuple(needs)
+        missing = [str(need) for need in needs if not self._has(need)]
+        if missing:
+            return Shortfall("operators", f"needs {_few(missing)}, which this build lacks")
+        wrong = [f"{need} {problem}" for need in needs if (problem := self._type_problem(need))]
+        return Shortfall("types", f"needs {_few(wrong)}") if wrong else None
+
+    def _has(self, need: Need) -> bool:
+        return self.operators is None or (need.domain, need.opset, need.name) in self.operators
+
+    def _type_problem(self, need: Need) -> str:
+        """What is wrong with the types of an operator that the build has; "" where nothing is."""
+        if self.everywhere is not None:
+            empty: frozenset[str] = frozenset()
+            return _problem(empty.union(*need.inputs.values(), *need.outputs.values()), self.everywhere)
+        key = need.domain, need.name
+        if key in self.triples:
+            return _triple_problem(need, self.triples[key])
+        for allowed, seen_at in zip(self.types.get(key, ()), (need.inputs, need.outputs), strict=False):
+            for position, names in allowed.items():
+                problem = _problem(seen_at.get(position, frozenset()), names)
+                if problem:
+                    return problem
+        return ""
+
+
+def _problem(seen: frozenset[str], allowed: frozenset[str]) -> str:
+    if not seen:
+        return "with types that are not recorded"
+    missing = sorted(seen - allowed)
+    return f"with {' and '.join(missing)}" if missing else ""
+
+
+def _triple_problem(need: Need, allowed: frozenset[tuple[str, ...]]) -> str:
+    """OneHot is built for triples of types: of its indices, its values and its depth, which are inputs 0, 2 and 1."""
+    sides = [need.inputs.get(position, frozenset()) for position in ("0", "2", "1")]
+    if not all(sides):
+        return "with types that are not recorded"
+    wanted = {(a, b, c) for a in sides[0] for b in sides[1] for c in sides[2]}
+    missing = sorted(wanted - allowed)
+    return f"with {', '.join(missing[0])}" if missing else ""
+
+
+def _few(names: list[str]) -> str:
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return " and ".join([*names[:SHOWN], *more])
+
+
+def read_build(config: str) -> Build:
+    """Read an operator config. InputError, naming the line, where ONNX Runtime's build would not take it."""
+    reader = _Reader()
+    for number, line in enumerate(config.splitlines(), 1):
+        try:
+            reader.line(line.strip())
+        except InputError as error:
+            raise InputError(f"line {number} of the operator config: {error.message}", error.hint) from error
+    return reader.build()
+
+
+class _Reader:
+    """What the lines said so far."""
+
+    def __init__(self) -> None:
+        self.operators: set[tuple[str, int, str]] = set()
+        self.types: dict[tuple[str, str], tuple[Types, Types]] = {}
+        self.triples: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
+        self.everywhere: frozenset[str] | None = None
+        self.all = False
+
+    def line(self, line: str) -> None:
+        """line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries"""
+        if not line or line.startswith("#"):
+            return
+        if line.startswith(GLOBAL):
+            if self.everywhere is not None:
+                raise InputError("globally allowed types stand there twice")
+            self.everywhere = frozenset(name.strip() for name in line.split(";")[1].split(","))
+        elif line == ALL:
+            self.all = True
+        else:
+            self._operators(line)
+
+    def _operators(self, line: str) -> None:
+        parts = [part.strip() for part in line.split(";")]
+        if len(parts) != 3 or not all(parts):
+            raise InputError("it is not domain;opset;operators")
+        domain, opsets, rest = parts
+        numbers = [_opset(number.strip()) for number in opsets.split(",")]
+        for name, types in _entries(rest):
+            self.operators.update((domain, number, name) for number in numbers)
+            if types is not None:
+                self._restrict((domain, name), types)
+
+    def _restrict(self, key: tuple[str, str], types: dict[str, Any]) -> None:
+        """What is said of an operator's types takes the place of all that was said before."""
+        self.types.pop(key, None)
+        self.triples.pop(key, None)
+        if key == ONE_HOT or "custom" in types:
+            triples = items(types.get("custom", []), lambda triple: items(triple, text))
+            self.triples[key] = frozenset(triples)
+        else:
+            inputs, outputs = (_types(types.get(side, {})) for side in SIDES)
+            self.types[key] = inputs, outputs
+
+    def build(self) -> Build:
+        if self.everywhere is not None and (self.types or self.triples):
+            raise InputError("the operator config has globally allowed types and types of single operators")
+        operators = None if self.all and not self.operators else frozenset(self.operators)
+        return Build(operators, self.types, self.triples, self.everywhere)
+
+
+def _entries(rest: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """entries = name [json] *("," name [json])"""
+    decoder = json.JSONDecoder()
+    position = 0
+    while position < len(rest):
+        ends = [at for at in (rest.find("{", position), rest.find(",", position)) if at >= 0]
+        end = min(ends, default=len(rest))
+        name = rest[position:end].strip()
+        if not name:
+            raise InputError("an operator has no name")
+        types = None
+        if rest[end : end + 1] == "{":
+            try:
+                types, end = decoder.raw_decode(rest, end)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the types of {name[:80]} are not JSON") from error
+        yield name, types
+        if rest[end : end + 1] not in ("", ","):
+            raise InputError(f"there is no comma after {name[:80]}")
+        position = end + 1
+
+
+def _opset(number: str) -> int:
+    if not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise InputError(f"not an opset: {number[:40]!r}")
+    return int(number)
+
+
+def _types(value: Any) -> Types:
+    return {position: frozenset(items(names, text)) for position, names in mapping(value).items()}

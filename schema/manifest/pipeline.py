@@ -1,0 +1,61 @@
+"""Graphs that work together under names, such as a detector and a recognizer: a family of stages."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.family import MEMBER_NAME, Graph, Tensor
+
+HINT = "files of one model are alternatives; for graphs that work together name each: --member NAME=FILE"
+
+
+def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
+    """`model_family` of a manifest for artifacts whose member is given by path."""
+    paths: dict[str, list[str]] = {}
+    for path, name in members.items():
+        paths.setdefault(name, []).append(path)
+    return {"members": [{"name": name, "role": "stage", "artifacts": item} for name, item in paths.items()]}
+
+
+def check_member(name: str) -> str:
+    """The name, if a member can have it; else InputError."""
+    if re.fullmatch(MEMBER_NAME, name) is None:
+        raise InputError(
+            f"{name[:80]!r} cannot be the name of a member", "letters, digits, dots, dashes and underscores"
+        )
+    return name
+
+
+def check_alternatives(graphs: Mapping[str, Graph], hint: str = HINT) -> None:
+    """InputError, naming two files, if one graph cannot take the place of another.
+
+    Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may
+    sizes: a variant may be of fixed shape.
+    """
+    for (one, first), (other, second) in combinations(graphs.items(), 2):
+        sides = (("input", first.inputs, second.inputs), ("output", first.outputs, second.outputs))
+        for side, ours, theirs in sides:
+            if difference := _difference(ours, theirs):
+                raise InputError(f"{one} and {other} are no alternatives: {side} {difference}", hint)
+
+
+def _difference(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str:
+    """The first tensor that the two sides do not agree on, in words; "" if they agree."""
+    if alone := sorted(ours.keys() ^ theirs.keys()):
+        return f"{alone[0][:80]} is in one of them only"
+    return next(_unlike(ours, theirs), "")
+
+
+def _unlike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, (dtype, dims) in ours.items():
+        other, sizes = theirs[name]
+        if len(dims) != len(sizes):
+            yield f"{name[:80]} has {len(dims)} axes in one and {len(sizes)} in the other"
+        elif _kind(dtype) != _kind(other):
+            yield f"{name[:80]} is {dtype} in one and {other} in the other"
+
+
+def _kind(dtype: str) -> str:
+    return "float" if "float" in dtype or dtype == "double" else dtype

@@ -1,0 +1,50 @@
+"""What an image goes through before it is the input of a model."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from onnxreg.schema.core.document import Count, Document, Items
+from onnxreg.schema.core.errors import InputError
+
+CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
+"""How many channels each order of colours has; `L` is luminance alone."""
+
+Pixels = Annotated[Count, Field(gt=0)]
+
+
+class Preprocessing(Document):
+    """How an image becomes numbers: scaled to `size` (height, width) in pixels, its values as shares of full scale (0 to
+    1), less `mean` and divided by `std` of each channel in the order of `color`, laid out as `layout`.
+
+    `resize`: the shorter edge first becomes so many pixels, and `size` is cut out of the middle.
+    """
+
+    size: tuple[Pixels, Pixels]
+    mean: Items[float]
+    std: Items[Annotated[float, Field(gt=0)]]
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    color: Literal["RGB", "BGR", "L"] = "RGB"
+    resize: Pixels | None = None
+
+    @classmethod
+    def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
+        """What people write of an input of (channels, height, width), with the size of that input.
+
+        InputError if the two contradict each other.
+        """
+        channels, *size = shape
+        found = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
+        if found.layout != "NCHW" or CHANNELS[found.color] != channels:
+            raise InputError(f"the input has {channels} channels first, not {found.color} as {found.layout}")
+        return found
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        channels = CHANNELS[self.color]
+        if (len(self.mean), len(self.std)) != (channels, channels):
+            raise ValueError(f"{self.color} has {channels} channels: mean and std need one value for each")
+        if self.resize is not None and self.resize < max(self.size):
+            raise ValueError("size cannot be cut out of an image whose shorter edge is smaller")
+        return self

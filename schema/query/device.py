@@ -1,0 +1,241 @@
+"""A device: what an app says about the ONNX Runtime it ships with and the phone it runs on.
+
+    {"name"?, "ort", "build"?, "operators"?, "providers"?, "domains"?, "platform"?, "abi"?, "ram"?, "free_space"?, "locale"?}
+
+`requirements` turns it into tests of artifacts. What an artifact needs and nobody recorded counts as not proven, and
+is refused. `docs/resolve.md` is the specification; JSON vectors under `tests/vectors/resolve` go with it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from onnxreg.schema.core.codec import items, mapping, required, text
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.sizes import size
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.log.summary import ArtifactSummary
+from onnxreg.schema.manifest.operators import Build, Need, Shortfall, read_build
+from onnxreg.schema.query.requirements import Requirement
+from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
+
+OperatorSets = Callable[[Digest], tuple[Need, ...]]
+"""Reads the operator set of a digest; called only for artifacts that meet every other requirement of a reduced build."""
+
+BUILDS = ("full", "minimal")
+BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""The operator domains that every full build has."""
+
+FOREIGN = frozenset({"openvino-ir"})
+"""Formats that are not for ONNX Runtime."""
+
+ORT_FORMATS = frozenset({"ort", "ort-android"})
+KEYS = (
+    *("name", "ort", "build", "operators", "providers", "domains"),
+    *("platform", "abi", "ram", "free_space", "locale"),
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device document, read. Sizes are bytes; None is unlimited or not said.
+
+    `operators` is the text of the operator config that a minimal build was made from; `domains` are those of operator
+    libraries that the app registers. `platform`, `abi` and `locale` are carried for those who read the document:
+    nothing in an artifact depends on them.
+    """
+
+    ort: str
+    name: str = ""
+    build: str = "full"
+    operators: str | None = None
+    providers: tuple[str, ...] = ("CPU",)
+    domains: tuple[str, ...] = ()
+    platform: str | None = None
+    abi: str | None = None
+    ram: int | None = None
+    free_space: int | None = None
+    locale: str | None = None
+
+    @classmethod
+    def read(cls, value: Any) -> "Device":
+        """Read a device document. InputError, naming the key, where it is none."""
+        found = mapping(value)
+        for key in found:
+            if key not in KEYS:
+                raise InputError(
+                    f"a device has no {key[:40]!r}", suggest(key, KEYS, f"its keys are {', '.join(KEYS)}")
+                )
+        required(found, "ort")
+        device = cls(
+            ort=_keyed(found, "ort", text, ""),
+            name=_keyed(found, "name", text, ""),
+            build=_keyed(found, "build", text, "full"),
+            operators=_keyed(found, "operators", text, None),
+            providers=_keyed(found, "providers", _texts, ("CPU",)),
+            domains=_keyed(found, "domains", _texts, ()),
+            platform=_keyed(found, "platform", text, None),
+            abi=_keyed(found, "abi", text, None),
+            ram=_keyed(found, "ram", size, None),
+            free_space=_keyed(found, "free_space", size, None),
+            locale=_keyed(found, "locale", text, None),
+        )
+        device.check()
+        return device
+
+    def check(self) -> None:
+        """InputError where the parts do not fit each other, or the release or operator config cannot be read."""
+        if self.build not in BUILDS:
+            raise InputError(f"build is {self.build[:40]!r}", f"write {' or '.join(BUILDS)}")
+        if self.build == "minimal" and self.operators is None:
+            raise InputError(
+                "a minimal build has only some operators", "give its operator config as operators"
+            )
+        if self.build == "full" and self.operators is not None:
+            raise InputError("operators belongs to a minimal build", 'write "build": "minimal"')
+        _ = self.runtime, self.built
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {key: getattr(self, key) for key in KEYS}
+        value |= {key: list(value[key]) for key in ("providers", "domains")}
+        return {key: item for key, item in value.items() if item not in (None, "", [])}
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        return runtime(self.ort)
+
+    @cached_property
+    def built(self) -> Build | None:
+        """The operators of a minimal build; None for a full one."""
+        return None if self.operators is None else read_build(self.operators)
+
+    def requirements(self, operator_sets: OperatorSets) -> list[Requirement]:
+        """What an artifact must meet to load and fit here, in the order in which it is tested.
+
+        Operators come last: only then is an operator set read.
+        """
+        found = [
+            Requirement("runtime", _runtime_problem),
+            Requirement("ort-format", self._format_problem),
+            Requirement("opset", self._opset_problem),
+            Requirement("ir-version", self._ir_problem),
+            Requirement("domain", self._domain_problem),
+            Requirement("provider", self._provider_problem),
+        ]
+        if self.ram is not None:
+            found.append(_in_memory(self.ram))
+        if self.free_space is not None:
+            found.append(_on_disk(self.free_space))
+        return found if self.built is None else found + _containment(self.built, operator_sets)
+
+    def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        number, newest = artifact.ort_format, self.runtime.ort_format
+        if not is_ort_format(artifact):
+            return "" if self.build == "full" else "is ONNX, a minimal build loads only ORT format"
+        if number is None:
+            return "is of an ORT format whose number is not recorded"
+        if OLDEST_FORMAT <= number <= newest:
+            return ""
+        return f"is of ORT format {number}, ONNX Runtime {self.ort} loads {OLDEST_FORMAT} to {newest}"
+
+    def _opset_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        if artifact.opset is None:
+            return "has an opset that is not recorded"
+        if artifact.opset <= self.runtime.opset:
+            return ""
+        return f"has opset {artifact.opset}, ONNX Runtime {self.ort} loads up to {self.runtime.opset}"
+
+    def _ir_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        """The IR version belongs to the ONNX file: it is not looked at in ORT format."""
+        number = artifact.ir_version
+        if number is None or number <= self.runtime.ir or is_ort_format(artifact):
+            return ""
+        return f"has ONNX IR version {number}, ONNX Runtime {self.ort} loads up to {self.runtime.ir}"
+
+    def _domain_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        """A minimal build is judged by its operators, whatever their domain."""
+        if self.built is not None:
+            return ""
+        missing = [domain for domain in artifact.domains if domain not in BUILT_IN | {*self.domains}]
+        return f"needs operators of {' and '.join(missing)}" if missing else ""
+
+    def _provider_problem(self, artifact: ArtifactSummary, _: int) -> str:
+        """Whatever else an artifact was made for, it runs on the CPU too; only `webgpu` ones do not."""
+        webgpu = artifact.format == "webgpu"
+        usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
+        if not self._providers.isdisjoint(map(provider, usable)):
+            return ""
+        return f"runs on {' and '.join(usable)}, this build on {' and '.join(self.providers) or 'nothing'}"
+
+    @cached_property
+    def _providers(self) -> frozenset[str]:
+        return frozenset(map(provider, self.providers))
+
+
+def is_ort_format(artifact: ArtifactSummary) -> bool:
+    """Whether the main file is in ORT format (`.ort`), not in ONNX's."""
+    return artifact.ort_format is not None or artifact.format in ORT_FORMATS
+
+
+def provider(name: str) -> str:
+    """An execution provider's name as it is compared: `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU."""
+    short = name.lower().removesuffix("executionprovider")
+    return "cpu" if short == "wasm" else short
+
+
+def _runtime_problem(artifact: ArtifactSummary, _: int) -> str:
+    return f"is {artifact.format}, which is not for ONNX Runtime" if artifact.format in FOREIGN else ""
+
+
+def _in_memory(ram: int) -> Requirement:
+    """Weights must fit at least: the main file and its external data."""
+
+    def weights(artifact: ArtifactSummary) -> int:
+        beside = artifact.files and sum(file.size for file in artifact.files if file.role == "external-data")
+        return artifact.size + (beside or 0)
+
+    return Requirement(
+        "ram",
+        lambda artifact, _: f"has {weights(artifact)} bytes to hold in {ram} bytes of memory",
+        lambda summary, places: [place for place in places if weights(summary.artifacts[place]) <= ram],
+    )
+
+
+def _on_disk(space: int) -> Requirement:
+    return Requirement(
+        "space",
+        lambda _, download: f"needs {download} bytes of {space} that are free",
+        lambda summary, places: [place for place in places if summary.download_sizes[place] <= space],
+    )
+
+
+def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:
+    """The tests of a reduced build. Artifacts of one operator set are judged once."""
+    known: dict[Digest | None, Shortfall | None] = {
+        None: Shortfall("operators", "has operators that are not recorded")
+    }
+
+    def requirement(code: str) -> Requirement:
+        def problem(artifact: ArtifactSummary, _: int) -> str:
+            digest = artifact.operators
+            if digest not in known:
+                known[digest] = built.shortfall(operator_sets(digest)) if digest else None
+            found = known[digest]
+            return found.detail if found is not None and found.code == code else ""
+
+        return Requirement(code, problem)
+
+    return [requirement("operators"), requirement("types")]
+
+
+def _keyed(found: Mapping[str, Any], key: str, read: Callable[[Any], Any], default: Any) -> Any:
+    try:
+        return default if found.get(key) is None else read(found[key])
+    except InputError as error:
+        raise InputError(f"{key}: {error.message}", error.hint) from error
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return items(value, text)

@@ -1,0 +1,170 @@
+"""Which candidates fit an expression. Pure.
+
+Every expression is true or false of every candidate. A test of a value that nobody knows is false, whichever test it is,
+`!=` and `not in` too; `not` turns that into true like any other false.
+
+Candidates are rows of columns. A tree is turned into closures once; each test then walks its own column, of those rows
+that are still in question, so that 10,000 candidates cost a few passes over lists and no object for each of them.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from onnxreg.schema.core.budget import spend
+from onnxreg.schema.core.globs import matcher
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.query.expression.tree import (
+    And,
+    Comparison,
+    FieldMember,
+    Flag,
+    Glob,
+    Leaf,
+    Literal,
+    Node,
+    Not,
+    OneOf,
+    Or,
+)
+
+Test = Callable[[Any], bool]
+"""Whether a test is true of the value of its field; None is a value that nobody knows."""
+
+
+class ConstantColumn(NamedTuple):
+    """A column that has one value in every row."""
+
+    value: Any
+
+
+CHARACTERS = 8
+"""So many characters that are held against a pattern are a step."""
+
+Columns = Callable[[str], Sequence[Any] | ConstantColumn]
+"""The values of a field, row by row."""
+Rows = Sequence[int]
+Selection = Callable[[Columns, Rows], Rows]
+"""Of these rows those that fit, in the same order."""
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def selection(node: Node) -> Selection:
+    """The expression as something to call."""
+    match node:
+        case And(operands):
+            return _all([selection(operand) for operand in operands])
+        case Or(operands):
+            return _any([selection(operand) for operand in operands])
+        case Not(operand):
+            return _none(selection(operand))
+    name, passes = node.field.name, test(node)
+
+    def fitting(columns: Columns, rows: Rows) -> Rows:
+        values = columns(name)
+        if isinstance(values, ConstantColumn):
+            return rows if passes(values.value) else ()
+        spend(len(rows))
+        return [row for row in rows if passes(values[row])]
+
+    return fitting
+
+
+def _all(operands: Sequence[Selection]) -> Selection:
+    def fitting(columns: Columns, rows: Rows) -> Rows:
+        for operand in operands:
+            rows = operand(columns, rows)
+        return rows
+
+    return fitting
+
+
+def _any(operands: Sequence[Selection]) -> Selection:
+    def fitting(columns: Columns, rows: Rows) -> Rows:
+        found: set[int] = set()
+        for operand in operands:
+            found.update(operand(columns, [row for row in rows if row not in found]))
+        return [row for row in rows if row in found]
+
+    return fitting
+
+
+def _none(operand: Selection) -> Selection:
+    def fitting(columns: Columns, rows: Rows) -> Rows:
+        found = set(operand(columns, rows))
+        return [row for row in rows if row not in found]
+
+    return fitting
+
+
+def test(leaf: Leaf) -> Test:
+    """A single test as something to call; of a field with a label it takes what all labels have."""
+    passes = _of_value(leaf)
+    label = leaf.field.label
+    return passes if label is None else lambda found: found is not None and passes(found.get(label))
+
+
+def _of_value(leaf: Leaf) -> Test:
+    match leaf:
+        case Flag():
+            return lambda found: found is True
+        case Comparison(_, sign, value):
+            return _compared(COMPARE[sign], value)
+        case Glob(_, pattern):
+            return _like(str(pattern.value))
+        case OneOf(_, values, negated):
+            return _among(values, negated)
+        case FieldMember(value, _, negated):
+            return lambda found: found is not None and (value.value in found) is not negated
+
+
+def _like(pattern: str) -> Test:
+    fits = matcher(pattern)
+
+    def passes(found: Any) -> bool:
+        if found is None:
+            return False
+        spend(len(found) // CHARACTERS)
+        return fits(found)
+
+    return passes
+
+
+def _compared(compare: Callable[[Any, Any], bool], literal: Literal) -> Test:
+    wanted = literal.value
+    if isinstance(wanted, Version):
+        precedence = wanted.precedence
+        return lambda found: found is not None and compare(_precedence(found), precedence)
+    return lambda found: found is not None and compare(found, wanted)
+
+
+def _among(literals: Sequence[Literal], negated: bool) -> Test:
+    versions = isinstance(literals[0].value, Version)
+    wanted = {each.value.precedence if isinstance(each.value, Version) else each.value for each in literals}
+    if versions:
+        return lambda found: found is not None and (_precedence(found) in wanted) is not negated
+    return lambda found: found is not None and (found in wanted) is not negated
+
+
+@lru_cache(4096)
+def _precedence(version: str) -> tuple[object, ...]:
+    return Version.parse(version).precedence
+
+
+def fields(node: Node) -> frozenset[str]:
+    """The names of the fields that decide; recall of any label is `recall`."""
+    match node:
+        case And(operands) | Or(operands):
+            return frozenset().union(*map(fields, operands))
+        case Not(operand):
+            return fields(operand)
+    return frozenset({node.field.name})

@@ -1,0 +1,253 @@
+"""A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
+
+A candidate is one artifact of one version of one model; `where_fields` has what may be asked of it. The parser is a
+recursive descent over tokens, and each of its functions has its production as docstring. It makes a tree that is plain
+data and whose types fit; nothing in it can fail or run away when it is evaluated. `docs/query.md` is the specification.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import nearest
+from onnxreg.schema.query.expression import evaluate
+from onnxreg.schema.query.expression.fields import FIELDS, Candidate, FieldKind
+from onnxreg.schema.query.expression.literals import WRITTEN, read_literal, short, written
+from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
+from onnxreg.schema.query.expression.tree import (
+    And,
+    Comparison,
+    Field,
+    FieldMember,
+    Flag,
+    Glob,
+    Literal,
+    Node,
+    Not,
+    OneOf,
+    Or,
+)
+
+DEPTH = 64
+"""How deep brackets and `not` may lie in each other."""
+ORDERED = ("<", "<=", ">", ">=")
+_IN_QUOTES = "a text that begins with a digit stands in quotes"
+_JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed expression. `str` gives it in its canonical form, which parses to an equal expression."""
+
+    tree: Node
+    text: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return str(self.tree)
+
+    def matches(self, candidate: Candidate) -> bool:
+        """Whether it is true of a candidate; see `where_fields` for what that is."""
+        return bool(self.select(lambda name: evaluate.ConstantColumn(candidate.get(name)), (0,)))
+
+    @cached_property
+    def select(self) -> evaluate.Selection:
+        """Of many candidates, given as columns, those that it is true of."""
+        return evaluate.selection(self.tree)
+
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that decide; recall of any label is `recall`."""
+        return evaluate.fields(self.tree)
+
+
+def parse(text: str) -> Expression:
+    """Read an expression. ExpressionError, an InputError that draws the place, where it means nothing."""
+    return Expression(_Parser(text).whole(), text)
+
+
+class _Parser:
+    """Reads tokens from left to right, one ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(tokenize(text))
+        self._place = 0
+        self._depth = 0
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._place]
+
+    def whole(self) -> Node:
+        """whole = alternatives END"""
+        node = self._alternatives()
+        if self._next.kind != "end":
+            raise self._expected("and, or, or the end", _JOINED.get(self._next.text.lower(), ""))
+        return node
+
+    def _alternatives(self) -> Node:
+        """alternatives = conditions {"or" conditions}"""
+        found = [self._conditions()]
+        while self._accept("or"):
+            found.append(self._conditions())
+        return found[0] if len(found) == 1 else Or(tuple(found))
+
+    def _conditions(self) -> Node:
+        """conditions = condition {"and" condition}"""
+        found = [self._condition()]
+        while self._accept("and"):
+            found.append(self._condition())
+        return found[0] if len(found) == 1 else And(tuple(found))
+
+    def _condition(self) -> Node:
+        """condition = "not" condition | "(" alternatives ")" | test"""
+        if self._next.text == "not":
+            return self._deeper(lambda: Not(self._condition()))
+        if self._next.text == "(":
+            node = self._deeper(self._alternatives)
+            self._require(")", "and, or, or )")
+            return node
+        return self._test()
+
+    def _deeper(self, read: Callable[[], Node]) -> Node:
+        """Read what stands behind the next token, one level down."""
+        if self._depth == DEPTH:
+            raise self._wrong(self._next, f"it is nested deeper than {DEPTH} levels")
+        self._depth += 1
+        self._place += 1
+        node = read()
+        self._depth -= 1
+        return node
+
+    def _test(self) -> Node:
+        """test = value ["not"] "in" LIST-FIELD | field [relation]"""
+        if self._is_membership():
+            return self._membership()
+        start = self._next
+        asked = self._field()
+        if self._next.kind == "operator":
+            return self._relation(start, asked)
+        if self._next.text in ("not", "in"):
+            return self._among(start, asked)
+        if FIELDS[asked.name] is not FieldKind.FLAG:
+            raise self._expected(f"a comparison: {asked} is by itself neither true nor false")
+        return Flag(asked)
+
+    def _is_membership(self) -> bool:
+        """Whether a value and `in` stand here, without the bracket of a list of values."""
+        after = [token.text for token in self._tokens[self._place + 1 : self._place + 4]]
+        rest = after[1:] if after[:1] == ["not"] else after
+        literal = self._next.kind in ("word", "string", "number")
+        return literal and rest[:1] == ["in"] and rest[1:2] != ["("]
+
+    def _membership(self) -> Node:
+        """membership = TEXT ["not"] "in" LIST-FIELD"""
+        value = self._literal(FieldKind.TEXT, "the text that the list may have")
+        negated = self._accept("not")
+        self._require("in", "in")
+        start = self._next
+        asked = self._field()
+        if FIELDS[asked.name] is not FieldKind.LIST:
+            lists = " or ".join(name for name, kind in FIELDS.items() if kind is FieldKind.LIST)
+            raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
+        return FieldMember(value, asked, negated)
+
+    def _relation(self, start: Token, asked: Field) -> Node:
+        """relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT"""
+        sign = self._advance()
+        kind = self._comparable(start, asked)
+        if sign.text == "~":
+            if kind not in (FieldKind.TEXT, FieldKind.VERSION):
+                raise self._wrong(sign, f"{asked} is {kind.value}, which has no patterns")
+            return Glob(asked, self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"))
+        if kind is FieldKind.TEXT and sign.text in ORDERED:
+            raise self._wrong(sign, f"{asked} is a text, which has no order", "use =, !=, in or ~")
+        return Comparison(asked, sign.text.replace("==", "="), self._literal(kind, kind.value))
+
+    def _among(self, start: Token, asked: Field) -> Node:
+        """among = ["not"] "in" "(" value {"," value} ")" """
+        kind = self._comparable(start, asked)
+        negated = self._accept("not")
+        self._require("in", "in")
+        self._require("(", "(")
+        values = [self._literal(kind, kind.value)]
+        while self._accept(","):
+            values.append(self._literal(kind, kind.value))
+        self._require(")", ", or )")
+        return OneOf(asked, tuple(values), negated)
+
+    def _comparable(self, start: Token, asked: Field) -> FieldKind:
+        """The kind of a field that values can stand beside."""
+        kind = FIELDS[asked.name]
+        if kind is FieldKind.FLAG:
+            hint = f"write {asked}, or not {asked}"
+            raise self._wrong(start, f"{asked} is true or false by itself and is not compared", hint)
+        if kind is FieldKind.LIST:
+            raise self._wrong(start, f"{asked} is a list and is not compared", f"write 'VALUE' in {asked}")
+        return kind
+
+    def _field(self) -> Field:
+        """field = NAME | "recall" "." LABEL | "recall" "[" TEXT "]" """
+        token = self._next
+        if token.kind != "word":
+            raise self._expected("a field, such as size, on the left")
+        self._place += 1
+        name, _, label = token.text.partition(".")
+        if name == "recall":
+            return Field(name, label or self._label(token))
+        if token.text not in FIELDS:
+            raise self._wrong(token, f"there is no field {short(token.text)}", _nearest(token.text))
+        return Field(token.text)
+
+    def _label(self, recall: Token) -> str:
+        if self._next.text != "[":
+            hint = "write recall.PHONE, recall['FIRST NAME'], or min_recall for the lowest of all"
+            raise self._wrong(recall, "expected the label whose recall is meant", hint)
+        self._place += 1
+        label = self._next
+        if label.kind != "string":
+            raise self._expected("a label in quotes")
+        self._place += 1
+        self._require("]", "]")
+        return written(label)
+
+    def _literal(self, kind: FieldKind, expected: str) -> Literal:
+        """value = TEXT | VERSION | SIZE | NUMBER, whichever the field is"""
+        token = self._next
+        if token.kind not in WRITTEN[kind]:
+            raise self._expected(expected, _IN_QUOTES if token.kind == "number" else "")
+        self._place += 1
+        try:
+            return read_literal(token, kind)
+        except InputError as error:
+            raise self._wrong(token, f"expected {expected}: {error.message}", error.hint) from None
+
+    def _advance(self) -> Token:
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _accept(self, text: str) -> bool:
+        found = self._next.kind in ("keyword", "mark") and self._next.text == text
+        self._place += found
+        return found
+
+    def _require(self, text: str, expected: str) -> None:
+        if not self._accept(text):
+            raise self._expected(expected)
+
+    def _expected(self, what: str, hint: str = "") -> ExpressionError:
+        found = f"found {short(self._next.text)}" if self._next.text else "it ends here"
+        return self._wrong(self._next, f"expected {what}; {found}", hint)
+
+    def _wrong(self, token: Token, what: str, hint: str = "") -> ExpressionError:
+        return ExpressionError(self._text, (token.start, token.end), what, hint)
+
+
+def _nearest(name: str) -> str:
+    """The fields that were perhaps meant; else all of them."""
+    parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
+    near = [field for part in parts for field in nearest(part, FIELDS)]
+    near += [field for part in parts for field in FIELDS if part in field]
+    return (
+        f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"the fields are {', '.join(FIELDS)}"
+    )

@@ -1,0 +1,86 @@
+"""The words of an expression, each with its place, and the error that draws it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxreg.schema.core.errors import InputError
+
+LENGTH = 4096
+"""Characters of an expression, at most."""
+WIDTH = 76
+"""Characters of an expression that an error draws, at most."""
+
+KEYWORDS = ("and", "or", "not", "in")
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+      | (?P<word>[A-Za-z_][A-Za-z0-9_./+-]*)
+      | (?P<number>[0-9][A-Za-z0-9.+-]*)
+      | (?P<string>'[^']*'|"[^"]*")
+      | (?P<operator>==|!=|<=|>=|[=<>~])
+      | (?P<mark>[()\[\],])""",
+    re.VERBOSE,
+)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind` is word, number, string, operator, mark, keyword or end; `start` and `end` are places in the expression."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class ExpressionError(InputError):
+    """An expression that means nothing. `span` is the part at fault; `drawing` shows it.
+
+    Args:
+        text: the whole expression.
+        what: what was expected, or what is wrong.
+    """
+
+    def __init__(self, text: str, span: tuple[int, int], what: str, hint: str = "") -> None:
+        super().__init__(f"the expression cannot be read: {what}", hint or "docs/query.md has the language")
+        self.span = span
+        self.drawing = draw(text, *span)
+
+
+def draw(text: str, start: int, end: int) -> tuple[str, str]:
+    """Two lines: the expression, or the part of it around the span, and `~~~^` under the span."""
+    left = max(0, min(start - WIDTH // 2, len(text) - WIDTH))
+    shown = text[left : left + WIDTH]
+    line = "".join(char if char.isprintable() else " " for char in shown)
+    under = max(1, min(end, left + WIDTH) - start)
+    return line, " " * (start - left) + "~" * (under - 1) + "^"
+
+
+def tokenize(text: str) -> Iterator[Token]:
+    """The tokens, and one of kind `end` behind them. ExpressionError at the first character that begins none."""
+    if len(text) > LENGTH:
+        raise ExpressionError(text, (LENGTH, len(text)), f"it is longer than {LENGTH} characters")
+    stray = _SURROGATE.search(text)
+    if stray is not None:
+        raise ExpressionError(text, stray.span(), "a character is cut in two: this is no valid text")
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise _strange(text, place)
+        kind, place = str(found.lastgroup), found.end()
+        if kind != "space":
+            yield Token("keyword" if found[0] in KEYWORDS else kind, found[0], found.start(), place)
+    yield Token("end", "", place, place)
+
+
+def _strange(text: str, place: int) -> ExpressionError:
+    char = text[place]
+    if char in "'\"":
+        return ExpressionError(text, (place, len(text)), f"the text that begins with {char} has no end")
+    hint = {"*": "a pattern stands in quotes: name ~ 'acme/*'", "!": "write not, or !="}.get(char, "")
+    if char in "&|":
+        hint = "write and, or"
+    return ExpressionError(text, (place, place + 1), f"{char!r} is not part of the language", hint)

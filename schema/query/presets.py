@@ -1,0 +1,91 @@
+"""Devices that run a stock release of ONNX Runtime, by names such as `ort-android-1.23`.
+
+All of these packages are full builds: every operator, ONNX and ORT format. What a release loads is in `runtimes`; the
+providers of each package are those that its documentation names.
+"""
+
+from dataclasses import dataclass
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.suggest import suggest
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.runtimes import RELEASES
+
+OLDEST = (1, 16)
+"""From here on: older packages for phones were minimal builds of their own, and load no ORT format that is made today."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePackage:
+    """How ONNX Runtime is published for one platform; `absent` are minor numbers that never came out there."""
+
+    name: str
+    platform: str
+    providers: tuple[str, ...]
+    source: str
+    absent: tuple[int, ...] = ()
+
+
+PACKAGES = (
+    RuntimePackage(
+        "ort-android",
+        "android",
+        ("CPU", "NNAPI", "XNNPACK"),
+        "Maven com.microsoft.onnxruntime:onnxruntime-android; "
+        "https://onnxruntime.ai/docs/execution-providers/NNAPI-ExecutionProvider.html, Xnnpack-ExecutionProvider.html",
+    ),
+    RuntimePackage(
+        "ort-ios",
+        "ios",
+        ("CPU", "CoreML", "XNNPACK"),
+        "CocoaPods onnxruntime-c and onnxruntime-objc; "
+        "https://onnxruntime.ai/docs/execution-providers/CoreML-ExecutionProvider.html, Xnnpack-ExecutionProvider.html",
+        absent=(31,),
+    ),
+    RuntimePackage(
+        "ort-web",
+        "web",
+        ("CPU",),
+        "npm onnxruntime-web; https://onnxruntime.ai/docs/get-started/with-javascript/web.html",
+        absent=(28, 31),
+    ),
+    RuntimePackage(
+        "ort-webgpu",
+        "web",
+        ("CPU", "WebGPU"),
+        "npm onnxruntime-web, imported as onnxruntime-web/webgpu; "
+        "https://onnxruntime.ai/docs/get-started/with-javascript/web.html",
+        absent=(28, 31),
+    ),
+    RuntimePackage(
+        "ort-desktop", "desktop", ("CPU",), "PyPI onnxruntime: asked with get_available_providers"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    device: Device
+    source: str
+
+
+def presets() -> dict[str, Preset]:
+    """Every preset by its name, oldest release first within a package."""
+    found = {}
+    for package in PACKAGES:
+        for major, minor in sorted(RELEASES):
+            if (major, minor) >= OLDEST and minor not in package.absent:
+                release = f"{major}.{minor}"
+                name = f"{package.name}-{release}"
+                device = Device(release, name, providers=package.providers, platform=package.platform)
+                found[name] = Preset(device, package.source)
+    return found
+
+
+def preset(name: str) -> Device:
+    """The device of this name. InputError, with the nearest names, where there is none."""
+    known = presets()
+    if name in known:
+        return known[name].device
+    hint = suggest(name, known, "`reg devices` lists them; a file is written ./NAME")
+    raise InputError(f"there is no device preset {name[:80]!r}", hint)

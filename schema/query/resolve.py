@@ -1,0 +1,216 @@
+"""From a model's state to one artifact: which versions are candidates, and which of their artifacts answers.
+
+Pure: what must be read beside the state line (an older version's summary, a set of operators) is handed in.
+`docs/resolve.md` is the specification, `tests/vectors/resolve` its vectors, which other languages run too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.state import State, VersionEntry
+from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
+from onnxreg.schema.log.tags import version_of
+from onnxreg.schema.query.requirements import ONE_MEMBER, Judgement, Places, Query, Requirement, judge
+
+if TYPE_CHECKING:
+    from onnxreg.schema.query.device import Device, OperatorSets
+    from onnxreg.schema.query.expression.evaluate import Columns
+
+NEAREST = 3
+"""How many of the nearest misses an error names."""
+
+
+class Offer(NamedTuple):
+    """One version whose artifacts are candidates."""
+
+    version: Version
+    entry: VersionEntry
+    summary: VersionSummary
+
+
+class Rejection(NamedTuple):
+    """Why an artifact does not answer: a code for machines, a detail for people.
+
+    `artifact` is its path; None where the whole version is no candidate.
+    """
+
+    version: Version
+    artifact: str | None
+    code: str
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "artifact": self.artifact,
+            "version": str(self.version),
+            "code": self.code,
+            "detail": self.detail,
+        }
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (str(self.version), self.artifact, self.detail)))
+
+
+@dataclass(frozen=True)
+class ResolveOutcome:
+    """What answers, if anything does, and all that was looked at on the way there.
+
+    `offer` is the version that answers, and the last of those looked at.
+    """
+
+    offer: Offer | None
+    artifact: ArtifactSummary | None
+    size: int
+    looked_at: tuple[tuple[Offer, Judgement], ...] = ()
+    passed_over: tuple[Rejection, ...] = ()
+
+    @cached_property
+    def rejected(self) -> tuple[Rejection, ...]:
+        """Every candidate but the chosen one, newest version first, then in the manifest's order."""
+        found = [*(rejection for rejection, _ in self._misses()), *self.passed_over]
+        return tuple(sorted(found, key=lambda rejection: rejection.version.precedence, reverse=True))
+
+    def _misses(self) -> Iterator[tuple[Rejection, int]]:
+        """Each artifact that was not chosen, and how many requirements it met."""
+        for offer, judgement in self.looked_at:
+            artifacts, sizes = offer.summary.artifacts, offer.summary.download_sizes
+            for place, (artifact, size, failed) in enumerate(
+                zip(artifacts, sizes, judgement.failed, strict=True)
+            ):
+                if failed is not None:
+                    requirement = judgement.requirements[failed]
+                    detail = requirement.problem(artifact, size)
+                    yield Rejection(offer.version, artifact.path, requirement.code, detail), failed
+                elif place != judgement.best:
+                    yield self._lower(offer, artifact), len(judgement.requirements)
+
+    def _lower(self, offer: Offer, artifact: ArtifactSummary) -> Rejection:
+        above = self.artifact.path if self.artifact else "another"
+        return Rejection(offer.version, artifact.path, "ranked-lower", f"{above} ranks higher")
+
+    def nearest(self) -> str:
+        """The misses that came furthest, in words."""
+        misses = sorted(self._misses(), key=lambda miss: -miss[1])
+        return "; ".join(str(rejection) for rejection, _ in misses[:NEAREST])
+
+
+def no_operator_sets(digest: Digest) -> Any:
+    """For callers that have none: a device that needs one is an error of theirs."""
+    raise NotFoundError(f"the operator set {digest} was not handed in")
+
+
+def resolve_in(
+    state: State,
+    query: Query | None = None,
+    device: "Device | None" = None,
+    operator_sets: "OperatorSets" = no_operator_sets,
+    tag: str | None = None,
+) -> ResolveOutcome:
+    """Resolve by a state line alone. NotFoundError where it has no such version or channel, or not its summary."""
+    versions = releases(state) if tag is None else [version_of(state, tag)]
+    offers = (_offer(state, version) for version in versions)
+    return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
+
+
+def _offer(state: State, version: Version) -> Offer:
+    entry = state.versions.get(version)
+    if entry is not None and not entry.usable and not entry.dropped:
+        raise NotFoundError(f"{state.name}:{version} {_WORDS[_withheld(version, entry)]}")
+    summary = state.summary(version)
+    if entry is None or summary is None:
+        raise NotFoundError(f"the state line of {state.name} does not hold {version}")
+    return Offer(version, entry, summary.after(state.verdicts(entry)))
+
+
+def releases(state: State) -> list[Version]:
+    """The versions that a name without a tag may mean, newest first."""
+    return [version for version in state.newest if not version.is_prerelease]
+
+
+def resolve_among(
+    state: State,
+    offers: Iterable[Offer],
+    query: Query,
+    device: "Device | None" = None,
+    operator_sets: "OperatorSets" = no_operator_sets,
+    any_version: bool = False,
+) -> ResolveOutcome:
+    """The best artifact of the first version that has one. `any_version`: no tag was given.
+
+    Versions are read one by one, and none after the one that answers.
+    """
+    looked_at = []
+    answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
+    of_device = device.requirements(operator_sets) if device else []
+    for offer in offers:
+        asked = query.requirements(_columns(state, offer))
+        requirements = [*([] if query.member else [ONE_MEMBER]), *asked, *_held(offer.entry), *of_device]
+        judgement = judge(offer.summary, requirements, query.formats, query.precision)
+        looked_at.append((offer, judgement))
+        if judgement.best is not None:
+            place = judgement.best
+            answer = offer, offer.summary.artifacts[place], offer.summary.download_sizes[place]
+            break
+    lowest = looked_at[-1][0].version if looked_at else None
+    passed_over = _passed_over(state, lowest) if any_version else ()
+    return ResolveOutcome(*answer, tuple(looked_at), passed_over)
+
+
+def _held(entry: VersionEntry) -> list[Requirement]:
+    """Where a registry holds only some of a version's artifacts."""
+    if entry.held is None:
+        return []
+    held = frozenset(entry.held)
+
+    def select(summary: VersionSummary, places: Places) -> Places:
+        return [place for place in places if summary.artifacts[place].path in held]
+
+    return [Requirement("not-held", lambda artifact, _: "is not held here", select)]
+
+
+def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:
+    """The versions above the last one looked at that a name without a tag does not mean, as far as the state has them."""
+    found = []
+    for version, entry in state.versions.items():
+        code = _withheld(version, entry)
+        if code and not entry.dropped and (lowest is None or version.precedence > lowest.precedence):
+            found.append(Rejection(version, None, code, _WORDS[code]))
+    return tuple(found)
+
+
+_WORDS = {
+    "yanked": "is yanked",
+    "prerelease": "is a pre-release, which only its own tag or a channel means",
+    "expired": "has expired: its files are no longer here",
+    "purged": "was taken down",
+}
+
+
+def _withheld(version: Version, entry: VersionEntry) -> str:
+    """Why a version is no candidate unless it is asked for; "" where it is one."""
+    if entry.gone is not None:
+        return entry.gone.how
+    if entry.yanked:
+        return "yanked"
+    return "prerelease" if version.is_prerelease else ""
+
+
+def _columns(state: State, offer: Offer) -> "Columns":
+    """The artifacts of a version as `where` sees them; made when it asks."""
+
+    @cache
+    def columns() -> "Columns":
+        from onnxreg.schema.query.expression import fields
+
+        version, entry, summary = offer
+        channels = [tag for tag, channel in state.channels.items() if channel.version == version]
+        newest = state.newest_release() == version
+        standing = fields.standing(state.name, version, entry, channels, newest)
+        return fields.columns(standing, summary)
+
+    return lambda name: columns()(name)

@@ -1,0 +1,1 @@
+"""Benchmarks against peers or physical limits, as ratios in one run: `make bench`."""

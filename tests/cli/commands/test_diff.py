@@ -1,0 +1,241 @@
+"""`reg diff` for people, programs, pages and gates, here and elsewhere."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import parser
+
+from onnxreg.converters.importers.add_files import adopt
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.compare.manifests import SEVERITIES, diff
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+Reg = Callable[..., Any]
+HOSTILE = "<script>alert(1)</script> | \x1b[2J `x` [a](javascript:b)"
+GRAPH = """<ir_version: 10, opset_import: ["" : 18]> g (float[n, 4] x) => (float[n, 2] y)
+<float[4, 2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}> { h = MatMul(x, w) y = Tanh(h) }"""
+
+
+def checked(root: Path, seed: str, recall: dict[str, float], **fields: Any) -> Draft:
+    root.mkdir(parents=True)
+    (root / "m.onnx").write_bytes(seed.encode())
+    checks = [
+        {"name": f"character_recall/{label}", "metric": "character_recall", "value": value, "verdict": "pass"}
+        for label, value in recall.items()
+    ]
+    return Draft(
+        "acme/pii", root, (DraftArtifact("onnx", "float32", "m.onnx", fields={"checks": checks}),), (), fields
+    )
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """1.0.0; 1.1.0 with a worse recall; 2.0.0 with its labels in another order; 2.1.0 hostile."""
+    monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
+    made = Registry(tmp_path / "home")
+    labels = ["O", "NAME", "DATE"]
+    made.add(checked(tmp_path / "1", "a", {"NAME": 0.99, "DATE": 0.97}, labels=labels), "1.0.0")
+    made.add(checked(tmp_path / "2", "b", {"NAME": 0.95, "DATE": 0.98}, labels=labels), "1.1.0")
+    made.add(checked(tmp_path / "3", "b", {"NAME": 0.95, "DATE": 0.98}, labels=labels[::-1]), "2.0.0")
+    made.add(checked(tmp_path / "4", "c", {HOSTILE: 0.5}, labels=[HOSTILE], license=HOSTILE), "2.1.0")
+    return made
+
+
+def model(folder: Path, text: str = GRAPH, producer: str = "", external: bool = False) -> Path:
+    folder.mkdir(parents=True)
+    made = parser.parse_model(text)
+    made.producer_name = producer
+    for tensor in made.graph.initializer:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name))
+    options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0} if external else {}
+    onnx.save(made, folder / "model.onnx", **options)
+    return folder / "model.onnx"
+
+
+@pytest.fixture
+def models(tmp_path: Path, registry: Registry) -> Registry:
+    """`m` in four versions: as it is, by another producer, with other weights, with another node."""
+    for version, options in {
+        "1.0.0": {},
+        "1.0.1": {"producer": "another"},
+        "1.1.0": {"text": GRAPH.replace("8.0", "6.0")},
+        "1.2.0": {"text": GRAPH.replace("Tanh", "Sigmoid")},
+        "1.3.0": {"external": True},
+    }.items():
+        with registry.workspace() as workspace:
+            registry.add(adopt([model(tmp_path / version, **options)], workspace, name="m"), version)  # type: ignore[arg-type]
+    return registry
+
+
+def test_fail_on_names_the_first_changes(reg: Reg, registry: Registry) -> None:
+    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--fail-on", "breaking,degrading")
+    assert done.status == 8
+    assert "1 change that --fail-on breaking,degrading refuses: check value changed\n" in done.err
+    assert done.out.startswith("An app that runs the old version can run the new one unchanged, with worse")
+    done = reg("diff", "acme/pii:1.0.0", "acme/pii:2.0.0", "--fail-on", "breaking", "--json")
+    assert (done.status, done.error["family"]) == (8, "gate")
+    assert "label reordered" in done.error["message"]
+    assert done.json["compatible"] is False
+
+
+@pytest.mark.parametrize("gate", [*SEVERITIES, ",".join(SEVERITIES)])
+def test_fail_on_holds_exactly_where_a_change_has_it(gate: str, reg: Reg, registry: Registry) -> None:
+    for one in ("1.0.0", "1.1.0", "2.0.0"):
+        for other in ("1.0.0", "1.1.0", "2.0.0"):
+            found = diff(*(registry.get(f"acme/pii:{version}").manifest for version in (one, other)))
+            refused = any(change.severity in gate.split(",") for change in found.changes)
+            done = reg("--quiet", "diff", f"acme/pii:{one}", f"acme/pii:{other}", "--fail-on", gate)
+            assert done.status == (8 if refused else 0)
+
+
+@pytest.mark.parametrize("gate", ["bad", "", "breaking,", "Breaking"])
+def test_fail_on_an_unknown_severity(gate: str, reg: Reg, registry: Registry) -> None:
+    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--fail-on", gate)
+    assert (done.status, done.out) == (2, "")
+    assert "breaking, degrading, notable, cosmetic" in done.err
+
+
+def test_markdown(reg: Reg, registry: Registry) -> None:
+    shown = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--markdown").out
+    assert shown.startswith("### acme/pii:1.0.0 → acme/pii:1.1.0\n\n**An app that runs")
+    assert "| NAME | 0.9900 | 0.9500 | -0.0400 |\n| DATE | 0.9700 | 0.9800 | +0.0100 |" in shown
+    assert "\n#### 1 degrading\n\n- check value changed" in shown
+    assert "<details><summary>2 notable</summary>" in shown
+
+
+def test_markdown_of_hostile_words_is_text(reg: Reg, registry: Registry) -> None:
+    shown = reg("diff", "acme/pii:2.0.0", "acme/pii:2.1.0", "--markdown").out
+    assert "\x1b" not in shown
+    assert not re.search(r"(?<!\\)(<script|</script|\]\(javascript|`x)", shown)
+    assert r"\<script\>" in shown
+
+
+def test_html_is_one_page_and_says_what_the_diff_says(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    done = reg("diff", "acme/pii:1.0.0", "acme/pii:2.0.0", "--html", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert done.err == "written to page.html\n"
+    found = diff(*(registry.get(f"acme/pii:{version}").manifest for version in ("1.0.0", "2.0.0")))
+    assert f"<strong>{found.summary}</strong>" in page
+    assert page.count('class="bar ') == 4
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert page.index("1 breaking change<") < page.index("1 degrading change<")
+    assert str(tmp_path) not in page
+
+
+def test_html_says_that_it_replaced_a_file(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    words = ("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html")
+    (tmp_path / "page.html").write_text("mine")
+    assert reg(*words, "page.html").err == "written to page.html in place of an earlier file\n"
+    assert reg(*words, "nowhere/page.html").status == 2
+    assert reg(*words, tmp_path).status == 2
+    assert reg(*words, tmp_path / "home" / "page.html").status == 2
+
+
+def test_html_on_stdout(reg: Reg, registry: Registry) -> None:
+    done = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html", "-")
+    assert done.out.startswith("<!doctype html>") and done.out.rstrip().endswith("</html>")
+    assert reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--html", "-", "--json").status == 2
+    assert reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--markdown", "--json").status == 2
+
+
+def test_hostile_words_in_the_page_are_text(reg: Reg, registry: Registry) -> None:
+    page = reg("diff", "acme/pii:2.0.0", "acme/pii:2.1.0", "--html", "-").out
+    assert "<script" not in page and "\x1b" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_without_jinja_the_extra_is_named(registry: Registry, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['jinja2'] = None;"
+        "from onnxreg.cli.main import main;"
+        "sys.exit(main(['diff', 'acme/pii:1.0.0', 'acme/pii:1.1.0', '--html', 'page.html']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 9 and "onnxreg[serve]" in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_versions_of_two_registries(reg: Reg, registry: Registry, tmp_path: Path) -> None:
+    there = str(tmp_path / "there")
+    registry.push("acme/pii:1.0.0", there)
+    expected = reg("diff", "acme/pii:1.0.0", "acme/pii:1.1.0", "--json").json
+    assert reg("diff", "acme/pii", "acme/pii:1.1.0", "--from", there, "--json").json == expected
+    assert reg("diff", "acme/pii:1.1.0", "acme/pii:1.1.0", "--from", there).status == 3
+    same = reg("diff", "acme/pii", "acme/pii:1.0.0", "--remote", there)
+    assert same.out == "The two versions do not differ.\n"
+    assert reg("diff", "acme/pii:1.1.0", "acme/pii:1.1.0", "--remote", there).status == 3
+    back = reg("diff", "acme/pii:1.1.0", "acme/pii", "--from", tmp_path / "home", "--remote", there, "--json")
+    assert back.json["changes"] == reg("diff", "acme/pii:1.1.0", "acme/pii:1.0.0", "--json").json["changes"]
+
+
+def test_same_weights_other_producer(reg: Reg, models: Registry) -> None:
+    shown = reg("diff", "m:1.0.0", "m:1.0.1").out
+    assert "(same graph and weights, other producer)" in shown
+    assert "cosmetic" in shown.splitlines()[0] + shown
+    assert "same graph, other weights" in reg("diff", "m:1.0.0", "m:1.1.0").out
+    assert "same weights, other graph" in reg("diff", "m:1.0.0", "m:1.2.0").out
+
+
+def opened(reg: Reg, *words: str) -> Any:
+    return reg("diff", *words, "--deep", "--json").json["deep"]
+
+
+def test_deep(reg: Reg, models: Registry) -> None:
+    (pair,) = opened(reg, "m:1.0.0", "m:1.1.0")
+    (tensor,) = pair["graph"]["tensors"]
+    assert (tensor["new"]["name"], tensor["max_abs"]) == ("w", 2.0)
+    assert tensor["relative_l2"] == pytest.approx(2 / 204**0.5)
+    assert (pair["graph"]["equal_nodes"], pair["graph"]["nodes"]) == (2, [])
+    (pair,) = opened(reg, "m:1.0.0", "m:1.2.0")
+    assert [node["what"] for node in pair["graph"]["nodes"]] == [["operator"]]
+    shown = reg("diff", "m:1.0.0", "m:1.2.0", "--deep").out
+    assert "inside onnx/float32/model.onnx\n  equal: 1 tensor, 1 node\n" in shown
+    assert re.search(r"node changed +Sigmoid +y +operator", shown)
+    assert "inside the files" in reg("diff", "m:1.0.0", "m:1.2.0", "--deep", "--markdown").out
+    assert "Sigmoid" in reg("diff", "m:1.0.0", "m:1.2.0", "--deep", "--html", "-").out
+
+
+def test_deep_of_what_cannot_be_opened(reg: Reg, registry: Registry) -> None:
+    (pair,) = opened(reg, "acme/pii:1.0.0", "acme/pii:1.1.0")
+    assert pair["graph"] is None and "is not an ONNX file" in pair["why_not"]
+    assert opened(reg, "acme/pii:1.1.0", "acme/pii:2.0.0") == []
+
+
+def test_deep_fetches_only_what_it_needs(
+    reg: Reg, models: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = str(tmp_path / "there")
+    for version in ("1.0.0", "1.0.1", "1.1.0", "1.3.0"):
+        models.push(f"m:{version}", there)
+    read: list[Digest] = []
+    real = DirectoryRegistry.open_blob
+
+    def open_blob(self: DirectoryRegistry, digest: Digest, start: int = 0) -> Any:
+        read.append(digest)
+        return real(self, digest, start)
+
+    monkeypatch.setattr(DirectoryRegistry, "open_blob", open_blob)
+
+    def files_read(one: str, other: str) -> tuple[Any, set[str]]:
+        read.clear()
+        pairs = opened(reg, f"m:{one}", f"m:{other}", "--remote", there)
+        known = {
+            file.digest: file.path for v in (one, other) for file in models.get(f"m:{v}").manifest.all_files()
+        }
+        return pairs, {known[digest] for digest in read if digest in known}
+
+    assert files_read("1.0.0", "1.0.0") == ([], set())
+    (pair,), files = files_read("1.0.0", "1.0.1")
+    assert (pair["graph"], files) == (None, set()) and "semantic digests are equal" in pair["why_not"]
+    assert files_read("1.0.0", "1.1.0")[1] == {"model.onnx"}
+    assert files_read("1.1.0", "1.3.0")[1] == {"model.onnx", "w.bin"}
+    assert json.dumps(pair)

@@ -1,0 +1,354 @@
+"""The android profile end to end, on tiny checkpoints of each family."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from onnxreg.converters.android import AndroidOptions, export_android
+from onnxreg.converters.engine import measure
+from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS
+from onnxreg.converters.passes.tools import torch_model
+from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.tools.torch_model import TorchModel
+from onnxreg.converters.runtime.run import self_test
+from onnxreg.converters.tasks.checkpoints import token_sample
+from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
+from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+from onnxreg.converters.tasks.task import Sample
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import Manifest
+
+Make = Callable[..., Path]
+FAMILIES = ("bert", "distilbert", "roberta", "electra", "xlm-roberta")
+FILES = [
+    "config.json",
+    "id2label.json",
+    "model.onnx",
+    "model.onnx.golden.json",
+    "model.ort",
+    "model.ort.golden.json",
+    "model.required_operators_and_types.config",
+    "model_fp16.onnx",
+    "model_fp16.onnx.golden.json",
+    "model_int8.onnx",
+    "model_int8.onnx.golden.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
+
+
+def export(source: Path, workspace: Path, **options: Any) -> Draft:
+    workspace.mkdir()
+    return export_android(str(source), workspace, name="acme/x", options=AndroidOptions(**options))
+
+
+def manifest(draft: Draft) -> Manifest:
+    measured = {}
+    for path in draft.paths():
+        data = (draft.root / path).read_bytes()
+        measured[path] = Descriptor("application/octet-stream", Digest.of(data), len(data))
+    return draft.manifest(measured)
+
+
+def by_path(draft: Draft) -> dict[str, DraftArtifact]:
+    return {artifact.path: artifact for artifact in draft.artifacts}
+
+
+@pytest.fixture(scope="module")
+def draft(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Draft:
+    """One export that several tests read."""
+    return export(bert, tmp_path_factory.mktemp("export") / "workspace")
+
+
+def test_files_and_artifacts(draft: Draft) -> None:
+    assert sorted(path.name for path in draft.root.iterdir()) == FILES == sorted(draft.paths())
+    found = [(a.format, a.precision, a.path, a.parent) for a in draft.artifacts]
+    assert found == [
+        ("onnx-android", "float32", "model.onnx", None),
+        ("onnx-android", "float16", "model_fp16.onnx", "model.onnx"),
+        ("onnx-int8", "int8", "model_int8.onnx", "model.onnx"),
+        ("ort-android", "float32", "model.ort", "model.onnx"),
+    ]
+    assert manifest(draft).formats == ("onnx-android", "onnx-int8", "ort-android")
+
+
+def test_version_1_fields(draft: Draft) -> None:
+    fields = draft.fields
+    assert (fields["task"], fields["family"], fields["source_model_id"]) == (
+        "token-classification",
+        "bert",
+        "acme/x",
+    )
+    assert (fields["config_path"], fields["label_map_path"]) == ("config.json", "id2label.json")
+    assert (fields["minimum_opset"], fields["max_sequence_length"]) == (18, 40)
+    assert fields["dynamic_shapes"]["shape_buckets"]["buckets"] == [8, 16, 32, 40]
+    assert fields["tokenizer"] == {"path": ".", "files": ["tokenizer.json", "tokenizer_config.json"]}
+    assert not {"certified", "quantization", "quant_recall_delta"} & fields.keys()
+    metadata = by_path(draft)["model_int8.onnx"].fields["metadata"]
+    assert metadata["quantization"]["op_types"] == ["MatMul", "Gemm"]
+    assert (metadata["profile"], metadata["opset"]) == ("android", 18)
+    assert metadata["execution_providers"] == ["NNAPI", "XNNPACK"]
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "model_fp16.onnx", "model_int8.onnx", "model.ort"])
+def test_tensor_contract(draft: Draft, path: str) -> None:
+    metadata = by_path(draft)[path].fields["metadata"]
+    batch, sequence = ({"kind": "dynamic", "name": name} for name in ("batch", "sequence"))
+    assert [spec["name"] for spec in metadata["inputs"]] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert {spec["dtype"] for spec in metadata["inputs"]} == {"int64"}
+    assert all(spec["shape"] == [batch, sequence] for spec in metadata["inputs"])
+    (logits,) = metadata["outputs"]
+    assert (logits["name"], logits["dtype"]) == ("logits", "float32")
+    assert logits["shape"] == [batch, sequence, {"kind": "static", "value": 5}]
+
+
+def test_what_was_asked_and_what_was_got(draft: Draft) -> None:
+    quantization = by_path(draft)["model_int8.onnx"].fields["quantization"]
+    assert quantization["requested"]["per_channel"] is True
+    measured = quantization["measured"]
+    assert 0 < measured["weights_quantized"] < measured["weights_total"]
+    steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
+    assert [steps[name].get("input") for name in ("fp32", "mobile-safe", "fp16", "int8", "ort")] == [
+        None,
+        "fp32",
+        *["mobile-safe"] * 3,
+    ]
+    assert steps["mobile-safe"]["result"]["operators_before"].keys() - MOBILE_SAFE_OPS
+    assert not steps["mobile-safe"]["result"]["operators_after"].keys() - MOBILE_SAFE_OPS
+    assert draft.fields["recipe"]["tools"].keys() >= {"isa", "onnx", "onnxruntime", "torch", "transformers"}
+    assert draft.fields["recipe"]["parameters"]["got"] == {"max_seq_length": 40}
+
+
+def test_parity_is_measured_for_every_artifact(draft: Draft) -> None:
+    for artifact in draft.artifacts:
+        checks = {check["metric"]: check for check in artifact.fields["checks"]}
+        assert checks.keys() == {"max_abs_diff", "min_cosine", "argmax_agreement"}
+        assert all(
+            check["samples"] > 0 and check["dataset"].startswith("sha256:") for check in checks.values()
+        )
+        exact = artifact.path in ("model.onnx", "model.ort")
+        assert checks["max_abs_diff"]["verdict"] == ("pass" if exact else "info")
+        assert (checks["max_abs_diff"]["value"] < 1e-5) is exact
+
+
+def test_golden_vectors_of_every_artifact(draft: Draft) -> None:
+    steps = {step["name"]: step for step in draft.fields["recipe"]["steps"]}
+    for artifact in draft.artifacts:
+        path = draft.root / f"{artifact.path}.golden.json"
+        assert artifact.sidecars[-1] == DraftFile("golden", path.name)
+        assert path.stat().st_size < 64_000
+        compared = self_test(draft.root / artifact.path, path.read_bytes(), path.name)
+        assert [each.case for each in compared] == ["row", "padded"]
+        assert all(each.passed and each.max_abs_error < each.tolerance.atol / 50 for each in compared)
+        parity_error = artifact.fields["checks"][0]["value"]
+        assert all(each.tolerance.atol >= 0.98 * parity_error for each in compared)
+    assert steps["golden-int8"]["input"] == "int8"
+    assert steps["golden-ort"]["result"]["values"] == (13 + 2 * 16) * 5
+
+
+def test_the_vectors_of_one_model_do_not_fit_another(
+    draft: Draft, make_checkpoint: Make, tmp_path: Path
+) -> None:
+    other = export(make_checkpoint("bert", seed=1), tmp_path / "w", int8=False)
+    vectors = (draft.root / "model.onnx.golden.json").read_bytes()
+    assert not any(each.passed for each in self_test(other.root / "model.onnx", vectors, "vectors"))
+
+
+def test_companions(draft: Draft, bert: Path) -> None:
+    config = json.loads((draft.root / "config.json").read_text())
+    assert config["_name_or_path"] == "acme/x"
+    assert config["max_sequence_length"] == 40
+    labels = json.loads((draft.root / "id2label.json").read_text())
+    assert list(labels.items()) == [
+        ("0", "O"),
+        ("1", "B-NAME"),
+        ("2", "I-NAME"),
+        ("3", "B-DATE"),
+        ("4", "I-DATE"),
+    ]
+    assert config["id2label"] == labels
+    before = json.loads((bert / "tokenizer.json").read_text())
+    tokenizer = json.loads((draft.root / "tokenizer.json").read_text())
+    assert before["padding"] and before["truncation"]
+    assert tokenizer["padding"] is None and tokenizer["truncation"] is None
+    tokenizer_config = json.loads((draft.root / "tokenizer_config.json").read_text())
+    assert not {"is_local", "local_files_only", "name_or_path"} & tokenizer_config.keys()
+
+
+def test_no_published_byte_names_a_path(draft: Draft, bert: Path) -> None:
+    for text in (str(bert), bert.name, str(draft.root), str(Path.home()), sys.prefix):
+        for path in draft.paths():
+            assert text.encode() not in (draft.root / path).read_bytes(), (text, path)
+        assert text.encode() not in manifest(draft).encode()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(
+    family: str, make_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = make_checkpoint(family)
+    rewritten = export(source, tmp_path / "rewritten", int8=False)
+    kept = export(source, tmp_path / "kept", int8=False, rewrite=False)
+    for path in ("model.onnx", "model_fp16.onnx"):
+        assert by_path(rewritten)[path].fields["metadata"]["unsupported_ops"] == []
+        assert by_path(rewritten)[path].fields["metadata"]["warnings"] == []
+        assert len(by_path(kept)[path].fields["metadata"]["warnings"]) > 0
+    steps = ["fp32", "fp16", "ort", "golden-fp32", "golden-fp16", "golden-ort"]
+    assert [step["name"] for step in kept.fields["recipe"]["steps"]] == steps
+    feeds = batches(source)
+    before = measure.run(kept.root / "model.onnx", feeds)
+    after = measure.run(rewritten.root / "model.onnx", feeds)
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old["logits"], new["logits"])
+    module = TorchModel(load_checkpoint(str(source), "x", TOKENS).model, dict(feeds[0]))
+    sample = Sample(feeds, torch_model.run(module, feeds), frozenset({"logits"}))
+    expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
+    assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
+
+
+def batches(source: Path) -> list[Feed]:
+    """Padded and unpadded batches of one and of three, from one token to as many as the model takes."""
+    checkpoint = load_checkpoint(str(source), "x", TOKENS)
+    longest = token_sample.longest(512, checkpoint.model)
+    draw = np.random.default_rng(1)
+    feeds = []
+    for lengths in ([1], [2, 1, 2], [longest], [longest, 3, 17], [5, 5, 5]):
+        feed = {
+            name: np.zeros((len(lengths), max(lengths)), np.int64)
+            for name in token_sample.input_names(checkpoint)
+        }
+        feed["input_ids"][:] = 1 if "roberta" in source.name else 0
+        for row, length in enumerate(lengths):
+            feed["input_ids"][row, :length] = draw.integers(5, 64, length)
+            feed["attention_mask"][row, :length] = 1
+        feeds.append(feed)
+    return feeds
+
+
+def test_int8_embeddings_are_smaller_and_checked(bert: Path, draft: Draft, tmp_path: Path) -> None:
+    quantized = by_path(export(bert, tmp_path / "w", int8_embeddings=True))["model_int8.onnx"]
+    check = next(check for check in quantized.fields["checks"] if check["name"] == "embeddings")
+    assert 0.9 < check["value"] < 1 and check["samples"] == 3
+    measured = quantized.fields["quantization"]["measured"]
+    assert measured["weights_quantized"] == measured["weights_total"]
+    assert (tmp_path / "w" / "model_int8.onnx").stat().st_size < (
+        draft.root / "model_int8.onnx"
+    ).stat().st_size
+
+
+def test_missing_ort_tools_are_recorded_by_name(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime.tools.ort_format_model", None)
+    found = export(bert, tmp_path / "w", int8=False)
+    assert sorted(by_path(found)) == ["model.onnx", "model_fp16.onnx"]
+    (step,) = [step for step in found.fields["recipe"]["steps"] if step["name"] == "ort"]
+    assert step["skipped"] == "missing dependency: onnxruntime"
+    assert manifest(found).formats == ("onnx-android",)
+
+
+def test_a_conversion_that_fails_is_a_conversion_error(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxreg.converters.passes.ort_format import OrtFormat
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("secret text")
+
+    monkeypatch.setattr(OrtFormat, "_convert", fail)
+    with pytest.raises(ConversionError) as caught:
+        export(bert, tmp_path / "w")
+    assert caught.value.message == "ONNX Runtime could not write ORT format: RuntimeError"
+
+
+def test_weights_that_are_not_numbers_are_refused(make_checkpoint: Make, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    source = make_checkpoint("bert")
+    tensors = load_file(source / "model.safetensors")
+    tensors["classifier.bias"][0] = torch.nan
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConversionError, match="the source itself gives NaN"):
+        export(source, tmp_path / "w")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"opset": 17}, "the android profile has opset 18; 17 was asked for"),
+        ({"max_seq_length": 0}, "at least 1"),
+        ({"int8": False, "int8_embeddings": True}, "contradict"),
+        ({"int8": False, "eval_suite": Path("suite.jsonl")}, "judges the INT8 file"),
+    ],
+    ids=["opset", "length", "embeddings", "suite"],
+)
+def test_options_that_the_profile_does_not_have(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        export(tmp_path / "never-read", tmp_path / "w", **options)
+    assert list((tmp_path / "w").iterdir()) == []
+
+
+def test_names(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model name of its own") as caught:
+        export_android(str(bert), tmp_path)
+    assert caught.value.hint == "pass --name NAME"
+    with pytest.raises(InputError, match="not a model name"):
+        export_android(str(bert), tmp_path, name="Not A Name")
+    with pytest.raises(NotFoundError):
+        export_android(str(tmp_path / "nowhere"), tmp_path, name="x")
+
+
+def test_local_paths_in_the_config_are_replaced_and_recorded(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = make_checkpoint("distilbert")
+    config = json.loads((source / "config.json").read_text())
+    config["best_checkpoint"] = "/home/jane/runs/7"
+    config["note"] = f"trained in {source}/part"
+    config["paths"] = {"/home/jane/data": 1}
+    config["_name_or_path"] = "/home/jane/base"
+    (source / "config.json").write_text(json.dumps(config))
+    found = export(source, tmp_path / "w", int8=False)
+    written = json.loads((found.root / "config.json").read_text())
+    assert (written["note"], written["paths"]) == ("trained in part", {"data": 1})
+    assert b"/home/jane" not in (found.root / "config.json").read_bytes()
+    assert found.fields["recipe"]["parameters"]["got"]["scrubbed"] == [
+        "config.json:best_checkpoint",
+        "config.json:note",
+        "config.json:paths.data",
+    ]
+
+
+def test_licence_of_the_model_card(make_checkpoint: Make, tmp_path: Path) -> None:
+    source = make_checkpoint("distilbert")
+    (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Model\n")
+    assert export(source, tmp_path / "w", int8=False).fields["license"] == "apache-2.0"
+
+
+def test_nothing_is_written_elsewhere(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cwd", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    before = sorted(bert.iterdir())
+    steps: list[str] = []
+    (tmp_path / "w").mkdir()
+    export_android(str(bert), tmp_path / "w", name="x", report=steps.append)
+    assert list((tmp_path / "cwd").iterdir()) == list((tmp_path / "tmp").iterdir()) == []
+    assert sorted(bert.iterdir()) == before
+    assert steps[0] == "loading the source" and len(steps) >= 3
+
+
+def test_graphs_pass_the_full_checker(draft: Draft) -> None:
+    for name in ("model.onnx", "model_fp16.onnx", "model_int8.onnx"):
+        onnx.checker.check_model(str(draft.root / name), full_check=True)

@@ -1,0 +1,102 @@
+"""How far outputs are from what they were made from, and the sample this is measured on."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.converters.engine import measure, output_checks
+from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.tasks.checkpoints import token_sample
+from onnxreg.converters.tasks.task import Sample
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.inputs.recipe_file import AskedCheck
+
+
+def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreement:
+    feeds = [{"attention_mask": np.array(mask, np.int64)}]
+    sample = Sample(feeds, [{"logits": expected}], frozenset({"logits"}))
+    sides = [measure.counting([{"logits": side}], sample) for side in (expected, got)]
+    return measure.agreement(*sides, "logits")
+
+
+def test_padding_does_not_count() -> None:
+    expected = np.array([[[3.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [5.0, 5.0]]], np.float32)
+    got = expected.copy()
+    got[1, 1] = np.nan
+    got[0, 1] = [0.5, 0.25]
+    found = agreement(expected, got, [[1, 1], [1, 0]])
+    assert (found.positions, found.max_abs_diff) == (3, 1.75)
+    assert found.argmax_agreement == pytest.approx(2 / 3)
+    assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
+
+
+def test_logits_of_zero_agree_with_each_other() -> None:
+    zeros = np.zeros((1, 1, 2), np.float32)
+    assert agreement(zeros, zeros, [[1]]).min_cosine == 1
+
+
+def test_numbers_of_tokens_are_compared_together() -> None:
+    """A question's start logits: which token is the largest is what counts, and padding is no token."""
+    expected = np.array([[1.0, 5.0, 9.0]], np.float32)
+    for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
+        found = agreement(expected, np.array(got, np.float32), [[1, 1, 0]])
+        assert (found.positions, found.argmax_agreement) == (1, same)
+        assert found.min_cosine < 1
+
+
+def test_what_is_not_per_token_counts_whole() -> None:
+    feeds = [{"attention_mask": np.array([[1, 0], [1, 1]])}]
+    pooled = np.ones((2, 2), np.float32)
+    sample = Sample(feeds, [{"embeddings": pooled}])
+    assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
+
+
+def check(value: dict[str, float], **asked: Any) -> dict[str, Any]:
+    found = measure.Agreement(
+        7, **({"max_abs_diff": 0.0, "min_cosine": 1.0, "argmax_agreement": 1.0} | value), scale=10.0
+    )
+    limits = {asked["metric"]: AskedCheck(**asked)} if asked else {}
+    checks = output_checks.parity_checks({"logits": found}, Digest.of(b"x"), limits, "model.onnx")
+    return {each["metric"]: each for each in checks}
+
+
+def test_a_limit_gives_a_verdict_and_figures_are_rounded() -> None:
+    found = check({"max_abs_diff": 0.123456789}, metric="max_abs_diff", max=0.2)
+    assert (found["max_abs_diff"]["value"], found["max_abs_diff"]["limit"]) == (0.123457, 0.2)
+    assert [each["verdict"] for each in found.values()] == ["pass", "info", "info"]
+    assert "limit" not in found["min_cosine"]
+
+
+@pytest.mark.parametrize(
+    ("value", "asked"),
+    [
+        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "max": 0.2}),
+        ({"max_abs_diff": 0.3}, {"metric": "max_abs_diff", "share": 0.02}),
+        ({"max_abs_diff": float("nan")}, {"metric": "max_abs_diff", "max": 0.2}),
+        ({"min_cosine": 0.4}, {"metric": "min_cosine", "min": 0.5}),
+        ({"min_cosine": float("nan")}, {"metric": "min_cosine", "min": 0.5}),
+        ({"argmax_agreement": 0.2}, {"metric": "argmax_agreement", "min": 0.5}),
+    ],
+)
+def test_what_is_beyond_a_limit_is_refused(value: dict[str, float], asked: dict[str, Any]) -> None:
+    with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
+        check(value, **asked)
+
+
+@pytest.mark.parametrize("longest", [1, 5, 40, 512])
+def test_sample_covers_padding_and_the_longest_row(bert: Any, longest: int) -> None:
+    from onnxreg.converters.tasks.checkpoints.checkpoint import load_checkpoint
+    from onnxreg.converters.tasks.checkpoints.task_heads import TOKENS
+
+    tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    feeds = token_sample.sample_feeds(tokenizer, inputs, longest)
+    assert [tuple(feed) for feed in feeds] == [inputs] * 3
+    assert feeds[2]["input_ids"].shape == (1, longest)
+    assert feeds[1]["input_ids"].shape == (3, min(48, longest))
+    lengths = feeds[1]["attention_mask"].sum(axis=1).tolist()
+    assert lengths == [min(length, longest) for length in (48, 31, 7)]
+    assert feeds[1]["input_ids"].max() < len(tokenizer)
+    assert samples.digest(feeds) == samples.digest(token_sample.sample_feeds(tokenizer, inputs, longest))

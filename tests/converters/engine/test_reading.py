@@ -1,0 +1,119 @@
+"""Reading recipe files: YAML that is safe, and nothing that stands twice."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.converters.engine.read_recipe import MAX_BYTES, read_document, read_recipe, without_comments
+from onnxreg.schema.core.errors import InputError, NotFoundError
+
+RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
+
+
+COMMENTED = """// As a page prints it
+{
+  "task": "onnx", // which is "known"
+  /* two
+     lines */
+  "source": "https://example.org//model.onnx",
+  "steps": [{"name": "half", "pass": "OnnxFloatToFloat16"}] // the last
+}
+"""
+
+
+def test_json_may_have_comments(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(COMMENTED)
+    recipe = read_recipe(tmp_path / "r.json")
+    assert (recipe.source, recipe.steps[0].name) == ("https://example.org//model.onnx", "half")
+    (tmp_path / "r.json").write_text(COMMENTED.replace('"pass"', '"pas"'))
+    with pytest.raises(InputError, match="line 7"):
+        read_recipe(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["source: //host/share/m.onnx", "{source: https://x//y, steps: //z}", "# // no\na: //b"]
+)
+def test_slashes_of_yaml_are_no_comments(text: str) -> None:
+    assert without_comments(text) == text
+
+
+@pytest.mark.parametrize("text", ["/" * 200_000, '{"' + '\\"' * 200_000, '{"a": ' + " /*" * 100_000])
+def test_a_long_line_of_slashes_is_read_in_one_go(text: str) -> None:
+    assert len(without_comments(text)) == len(text)
+
+
+def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(RECIPE)
+    (tmp_path / "a.json").write_text(
+        '{"task": "onnx", "steps": [{"name": "int8", "pass": "OnnxDynamicQuantization"}]}'
+    )
+    assert read_recipe(tmp_path / "a.yaml") == read_recipe(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "twice": (RECIPE + "task: onnx\n", "the key 'task' stands twice"),
+        "twice, where": ("a: 1\nb: 2\na: 3\n", r"a\.yaml, line 3, column 1, is .*: the key 'a' stands twice"),
+        "alias": ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
+        "code": ("a: !!python/object/apply:os.system [id]\n", "neither YAML nor JSON"),
+        "syntax": ("a: [1,\n", "neither YAML nor JSON"),
+        "deep": ("[" * 5000, "neither YAML nor JSON"),
+        "two documents": ("a: 1\n---\nb: 2\n", "neither YAML nor JSON"),
+    }.values(),
+)
+def test_what_is_no_safe_document(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_document(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "task: onnx\nversion: 1.0\nsteps: [{name: a, pass: b}]\n",
+            "line 2, is not valid at version: there is",
+        ),
+        (
+            "task: onnx\nsteps:\n  - {name: a, pass: b}\n  - {name: c}\n",
+            r"line 4, is not valid at steps\[c\].pass",
+        ),
+        (
+            "task: 1\nsteps: [{name: a, pass: b}]\n",
+            "line 1, is not valid at task: it is no text: write it in quotes",
+        ),
+        ("task: onnx\n", "is not valid at steps: it is missing"),
+    ],
+)
+def test_what_is_not_valid_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match=rf"^a\.yaml(, )?.*{told}"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+def test_broken_yaml_is_told_with_its_line_and_what_to_look_for(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("task: onnx\nsteps:\n\t- {name: a}\n")
+    with pytest.raises(
+        InputError, match=r"^a\.yaml, line 3, column 1, is neither YAML nor JSON: found"
+    ) as caught:
+        read_recipe(tmp_path / "a.yaml")
+    assert "tabs" in caught.value.hint
+
+
+@pytest.mark.parametrize("claim", ["profile: android", "profile_version: 2", "translation: []"])
+def test_no_file_says_what_the_program_alone_says(tmp_path: Path, claim: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"{RECIPE}{claim}\n")
+    with pytest.raises(InputError, match=rf"a\.yaml: {claim.partition(':')[0]} is not for a recipe to say"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no recipe at"):
+        read_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is no text"):
+        read_recipe(tmp_path / "b.yaml")
+    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_BYTES + 1))
+    with pytest.raises(InputError, match="too large"):
+        read_recipe(tmp_path / "c.yaml")

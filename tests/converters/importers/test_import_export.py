@@ -1,0 +1,136 @@
+"""What `pull --output` wrote can be taken in again: `reg import DIRECTORY`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.converters.importers.openmed.openmed import import_openmed
+from onnxreg.registry import Registry
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.manifest.manifest import FILENAME
+
+Reg = Callable[..., Any]
+BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
+BACK = ("--registry", "other", "import", "out", "--name", "acme/bert")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A registry with one version, which lies in the directory `out` beside it, and its manifest's digest."""
+    root = tmp_path_factory.mktemp("written")
+    (root / "workspace").mkdir()
+    registry = Registry(root / "r")
+    published = registry.add(import_openmed(BERT, root / "workspace", name="acme/bert")[0])
+    registry.write_out(Ref("acme/bert", digest=published.digest), root / "out")
+    return root, str(published.digest)
+
+
+@pytest.fixture
+def digest(written: tuple[Path, str], tmp_path: Path) -> str:
+    root, found = written
+    shutil.copytree(root / "out", tmp_path / "out")
+    shutil.copytree(root / "r", tmp_path / "r")
+    return found
+
+
+def test_the_same_files_give_the_same_digest(reg: Reg, digest: str) -> None:
+    done = reg(*BACK, "--version", "1.0.0", "--json").json
+    assert done["digest"] == digest
+    assert done["ref"] == "acme/bert:1.0.0"
+    assert done["differences"] == []
+    assert reg("--registry", "other", "verify").status == 0
+    assert "nothing new" in reg(*BACK).out
+    assert "nothing new" in reg("--registry", "r", "import", "out", "--name", "acme/bert").out
+
+
+def test_add_says_how(reg: Reg, digest: str) -> None:
+    del digest
+    done = reg("--registry", "other", "add", "out", "--name", "acme/bert")
+    assert done.status == 2
+    assert "reg import out --name NAME" in done.err
+    done = reg("--registry", "other", "add", "out/model.onnx", f"out/{FILENAME}", "--name", "acme/bert")
+    assert done.status == 2
+    assert "reg import DIRECTORY --name NAME" in done.err
+
+
+def edit(change: Callable[[Any], None], canonical: bool = True) -> Callable[[Path], None]:
+    def write(directory: Path) -> None:
+        path = directory / FILENAME
+        value = json.loads(path.read_bytes())
+        change(value)
+        style: dict[str, Any] = {"separators": (",", ":"), "sort_keys": True} if canonical else {"indent": 2}
+        path.write_text(json.dumps(value, ensure_ascii=False, **style))
+
+    return write
+
+
+def append(path: str) -> Callable[[Path], None]:
+    def write(directory: Path) -> None:
+        with (directory / path).open("ab") as file:
+            file.write(b" ")
+
+    return write
+
+
+def link_out(directory: Path) -> None:
+    (directory / "config.json").rename(directory.parent / "elsewhere.json")
+    (directory / "config.json").symlink_to("../elsewhere.json")
+
+
+def rename_operators(value: Any) -> None:
+    value["artifacts"][0]["metadata"]["operators"] = ["Add"]
+
+
+def rename_inputs(value: Any) -> None:
+    value["artifacts"][0]["metadata"]["inputs"][0]["name"] = "words"
+
+
+def move_outside(value: Any) -> None:
+    value["artifacts"][0]["path"] = "../model.onnx"
+
+
+SPOILED: dict[str, tuple[Callable[[Path], None], int, str]] = {
+    "a companion that was edited": (append("config.json"), 4, "config.json is not the file that"),
+    "weights that were replaced": (
+        lambda directory: shutil.copy(directory / "model.onnx", directory / "model_fp16.onnx") and None,
+        4,
+        "model_fp16.onnx is not the file that",
+    ),
+    "a model that was cut": (
+        lambda directory: (directory / "model.onnx").write_bytes(b"\x08\x09") and None,
+        2,
+        "model.onnx is not an ONNX file",
+    ),
+    "a file that is missing": (lambda directory: (directory / "model.ort").unlink(), 2, "which is missing"),
+    "a manifest of another layout": (edit(lambda value: None, canonical=False), 2, "not canonical"),
+    "a manifest that is none": (
+        lambda directory: (directory / FILENAME).write_text("{") and None,
+        2,
+        FILENAME,
+    ),
+    "another name": (edit(lambda value: value.update(name="acme/other")), 2, "use --name acme/other"),
+    "other operators": (edit(rename_operators), 2, "states other operators of model.onnx"),
+    "other inputs": (edit(rename_inputs), 2, "states other inputs of model.onnx"),
+    "a path outside": (edit(move_outside), 2, "path"),
+    "a link out of the directory": (link_out, 2, "a link that leads out of the directory"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_what_was_changed_is_refused(reg: Reg, digest: str, case: str) -> None:
+    del digest
+    spoil, status, message = SPOILED[case]
+    spoil(Path("out"))
+    done = reg(*BACK)
+    assert (done.status, message in done.err) == (status, True), done.err
+
+
+def test_a_file_that_the_manifest_does_not_name_is_left_out(reg: Reg, digest: str) -> None:
+    Path("out/notes.txt").write_text("mine")
+    done = reg(*BACK, "--json").json
+    assert done["digest"] == digest
+    assert [item["path"] for item in done["differences"]] == ["notes.txt"]

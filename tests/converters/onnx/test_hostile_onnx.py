@@ -1,0 +1,182 @@
+"""ONNX files that are made to harm: each is one clear error that names the file, soon and in little memory."""
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxreg.converters.onnx.facts import inspect_onnx
+from onnxreg.schema.core.errors import InputError
+
+DEFAULT, LOCAL = helper.make_opsetid("", 18), helper.make_opsetid("local", 1)
+
+
+def value(name: str, dims: tuple[int, ...] = (1, 4)) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+
+def model_of(nodes: list[Any], tensors: tuple[Any, ...] = (), functions: tuple[Any, ...] = ()) -> Any:
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], tensors)
+    return helper.make_model(graph, opset_imports=[DEFAULT, LOCAL], functions=functions, ir_version=10)
+
+
+def function(name: str, nodes: list[Any]) -> Any:
+    return helper.make_function("local", name, ["a"], ["c"], nodes, [DEFAULT, LOCAL])
+
+
+def caller(name: str, called: str, times: int) -> Any:
+    """A function that calls another one a few times."""
+    names = [f"b{index}" for index in range(times)]
+    nodes = [helper.make_node(called, ["a"], [name], domain="local") for name in names]
+    return function(name, [*nodes, helper.make_node("Sum", names, ["c"])])
+
+
+def chain(length: int, times: int) -> Any:
+    """Functions each of which calls the next one; the last computes."""
+    functions = [caller(f"f{index}", f"f{index + 1}", times) for index in range(length)]
+    last = function(f"f{length}", [helper.make_node("Relu", ["a"], ["c"])])
+    return model_of([helper.make_node("f0", ["x"], ["y"], domain="local")], (), (*functions, last))
+
+
+def recursion_in_a_branch() -> Any:
+    calls = helper.make_graph([helper.make_node("f", ["a"], ["t"], domain="local")], "t", [], [value("t")])
+    other = helper.make_graph([helper.make_node("Identity", ["a"], ["e"])], "e", [], [value("e")])
+    branch = helper.make_node("If", ["k"], ["c"], then_branch=calls, else_branch=other)
+    yes = helper.make_node("Constant", [], ["k"], value=helper.make_tensor("k", TensorProto.BOOL, [], [True]))
+    return model_of(
+        [helper.make_node("f", ["x"], ["y"], domain="local")], (), (function("f", [yes, branch]),)
+    )
+
+
+def much_text() -> Any:
+    """A function with a megabyte of text that is called a thousand times."""
+    text = helper.make_node("Constant", [], ["k"], value_string=b"x" * 2**20)
+    big = function("f", [text, helper.make_node("Identity", ["a"], ["c"])])
+    names = ["x", *(f"v{index}" for index in range(999)), "y"]
+    calls = [helper.make_node("f", [a], [b], domain="local") for a, b in pairwise(names)]
+    return model_of(calls, (), (big,))
+
+
+def two_of_one_name() -> Any:
+    one = function("f", [helper.make_node("Relu", ["a"], ["c"])])
+    return model_of([helper.make_node("f", ["x"], ["y"], domain="local")], (), (one, one))
+
+
+def many_branches() -> Any:
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "b", [], [value("o")])
+    branches = [
+        helper.make_node("If", ["k"], [f"v{index}"], then_branch=graph, else_branch=graph)
+        for index in range(6000)
+    ]
+    yes = helper.make_tensor("k", TensorProto.BOOL, [], [True])
+    return model_of([*branches, helper.make_node("Relu", ["x"], ["y"])], (yes,))
+
+
+def stored(dims: tuple[int, ...], data: bytes = bytes(16)) -> Any:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, raw_data=data)
+    tensor.dims.extend(dims)
+    return model_of([helper.make_node("Add", ["x", "w"], ["y"])], (tensor,))
+
+
+def external(dims: tuple[int, ...] = (4,), **entries: str) -> Any:
+    model = stored(dims)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in ({"location": "w.bin"} | entries).items():
+        tensor.external_data.add(key=key, value=text)
+    return model
+
+
+def versions(version: int) -> Any:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])])
+    model.opset_import[0].version = version
+    return model
+
+
+def nested(depth: int) -> bytes:
+    """Subgraphs in each other, deeper than any library would write them."""
+    suffix, heads, size = (
+        b"\x12\x01g",
+        list[bytes](),
+        3,
+    )  # the name of each graph, its field numbers and lengths
+    for _ in range(depth):
+        head = b""
+        for number, before in ((6, b"\x0a\x0bthen_branch"), (5, b"\x22\x02If"), (1, b"")):
+            head = before + bytes([number << 3 | 2]) + varint(size + len(head)) + head
+        heads.append(head)
+        size += len(head) + len(suffix)
+    graph = b"".join(reversed(heads)) + suffix * (depth + 1)
+    whole: bytes = model_of([helper.make_node("Relu", ["x"], ["y"])]).SerializeToString()
+    return whole + bytes([7 << 3 | 2]) + varint(len(graph)) + graph
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
+    "functions that call each other twice": (
+        lambda: chain(60, 2),
+        "more than 250,000 nodes once its local functions",
+    ),
+    "functions in a long row": (lambda: chain(500, 1), "call each other more than 200 deep"),
+    "a function that calls itself in a branch": (recursion_in_a_branch, "a local function calls itself"),
+    "a function that calls itself": (
+        lambda: model_of([helper.make_node("f", ["x"], ["y"], domain="local")], (), (caller("f", "f", 1),)),
+        "a local function calls itself",
+    ),
+    "two functions of one name": (two_of_one_name, "two local functions have one name"),
+    "a long text in a function that is called often": (much_text, "more than 512 MiB of nodes once"),
+    "many branches": (many_branches, "more than 10,000 subgraphs"),
+    "10 MB of branches in each other": (lambda: nested(250_000), "is not an ONNX file"),
+    "a negative dimension": (lambda: stored((-1,)), "a negative dimension"),
+    "two negative dimensions": (lambda: stored((-1, -4)), "a negative dimension"),
+    "the least dimension": (lambda: stored((-(2**63),)), "a negative dimension"),
+    "a negative dimension of external data": (lambda: external((-4,)), "a negative dimension"),
+    "more elements than there can be": (lambda: stored((2**62, 4)), "out of range"),
+    "more external elements than there can be": (
+        lambda: external((2**40, 2**20)),
+        "ends before the tensor does",
+    ),
+    "an offset of 5000 digits": (lambda: external(offset="9" * 5000), "is not a number of bytes"),
+    "a length of 5000 digits": (lambda: external(length="9" * 5000), "is not a number of bytes"),
+    "an offset of 19 digits": (lambda: external(offset="9" * 19), "is not a number of bytes"),
+    "an offset in Arabic digits": (lambda: external(offset="٣"), "is not a number of bytes"),
+    "a length that is too short": (
+        lambda: external((8,), length="16"),
+        "needs 32 bytes of w.bin, it names 16",
+    ),
+    "a pipe as external data": (lambda: external(location="pipe"), "which is missing"),
+    "a device as external data": (lambda: external(location="zeros"), "a link that leads out of its folder"),
+    "an operator set of version 2**62": (lambda: versions(2**62), "which no operator set has"),
+    "an operator set of version -5": (lambda: versions(-5), "which no operator set has"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_each_is_one_error_that_names_the_file(case: str, tmp_path: Path) -> None:
+    make, message = HOSTILE[case]
+    made = make()
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    path = tmp_path / "hostile.onnx"
+    path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+    with pytest.raises(InputError) as caught:
+        inspect_onnx(path)
+    assert "hostile.onnx" in caught.value.message
+    assert message in caught.value.message
+
+
+def test_functions_that_are_called_often_are_read(tmp_path: Path) -> None:
+    onnx.save(chain(10, 2), tmp_path / "m.onnx")
+    facts = inspect_onnx(tmp_path / "m.onnx")
+    assert facts.operator_names == ("Relu", "Sum")

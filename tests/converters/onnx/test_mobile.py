@@ -1,0 +1,26 @@
+"""OpenMed's mobile-safe set and its sentences."""
+
+import json
+from pathlib import Path
+
+from onnxreg.converters.onnx.mobile_operators import MOBILE_SAFE_OPS, android_warnings
+
+BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
+
+
+def test_the_set() -> None:
+    assert len(MOBILE_SAFE_OPS) == 45
+    assert {"Gelu", "LayerNormalization", "Where"} <= MOBILE_SAFE_OPS
+    assert not {"GreaterOrEqual", "IsNaN", "MatMulInteger"} & MOBILE_SAFE_OPS
+
+
+def test_the_sentences_are_those_of_the_real_tool() -> None:
+    artifacts = json.loads((BERT / "openmed-onnx.json").read_text())["artifacts"]
+    for metadata in (artifact["metadata"] for artifact in artifacts[:2]):
+        unsupported, warnings = android_warnings(metadata["operators"])
+        assert list(unsupported) == metadata["unsupported_ops"]
+        assert list(warnings) == metadata["warnings"]
+
+
+def test_a_domain_is_never_safe() -> None:
+    assert android_warnings(["Add", "com.microsoft:Add"])[0] == ("com.microsoft:Add",)

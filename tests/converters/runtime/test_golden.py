@@ -1,0 +1,216 @@
+"""Golden vectors: what is written is read back, small differences pass, others do not."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.golden_vectors import GoldenVectors, Outputs
+from onnxreg.converters.runtime import golden
+from onnxreg.converters.runtime.golden import GoldenCase, Tolerance
+from onnxreg.converters.runtime.run import Runnable, self_test
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError
+
+LABELS = 5
+TABLE = np.random.default_rng(0).normal(scale=3, size=(64, LABELS)).astype(np.float32)
+
+
+def write_graph(path: Path, table: Any = TABLE) -> Path:
+    """Logits are rows of a table; the mask is taken, and does nothing."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask)"
+        " => (float[batch, sequence, 5] logits) { logits = Gather(table, input_ids) }"
+    )
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    onnx.save(graph, path)
+    return path
+
+
+def sample(width: int = 48) -> list[golden.Tensors]:
+    draw = np.random.default_rng(1)
+    rows = [draw.integers(0, 64, (1, 13)), draw.integers(0, 64, (3, width)), draw.integers(0, 64, (1, 99))]
+    return [{"input_ids": ids, "attention_mask": np.ones_like(ids)} for ids in rows]
+
+
+def write_vectors(graph: Path, tolerance: float = 1e-3) -> Path:
+    feeds = golden.feeds_of(sample(), LABELS)
+    runnable = Runnable(graph)
+    outputs = {case: runnable.run(feed) for case, feed in feeds.items()}
+    return run("golden", GoldenVectors(tolerance=tolerance), Outputs(graph, feeds, outputs))[0].path
+
+
+@pytest.mark.parametrize("labels", [2, 17, 130, 1000])
+@pytest.mark.parametrize("width", [1, 9, 48])
+def test_a_file_stays_below_64_kb(labels: int, width: int) -> None:
+    feeds = golden.feeds_of(sample(width), labels)
+    assert [feed["input_ids"].shape[0] for feed in feeds.values()] == [1, 2]
+    draw = np.random.default_rng(2)
+    cases = []
+    for name, feed in feeds.items():
+        logits = draw.normal(scale=5, size=(*feed["input_ids"].shape, labels)).astype(np.float32)
+        cases.append(
+            GoldenCase(name, feed, {"logits": logits}, {"logits": golden.tolerance_of([logits], 1e-3)})
+        )
+    assert len(golden.encode(cases)) < 64_000
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    graph = write_graph(tmp_path / "model.onnx")
+    path = write_vectors(graph)
+    assert path.name == "model.onnx.golden.json"
+    row, padded = golden.decode(path.read_bytes(), path.name)
+    assert row.name == "row" and padded.inputs["input_ids"].shape == (2, 16)
+    assert row.inputs["input_ids"].dtype == np.int64 and row.outputs["logits"].dtype == np.float32
+    assert np.abs(row.outputs["logits"] - TABLE[row.inputs["input_ids"]]).max() < 1e-4
+    assert padded.tolerances["logits"] == Tolerance(float(f"{1e-3 * np.abs(TABLE).max():.2g}"), 1e-3)
+    before = path.read_bytes()
+    assert write_vectors(graph).read_bytes() == before
+
+
+def test_the_step_is_recorded(tmp_path: Path) -> None:
+    graph = write_graph(tmp_path / "model.onnx")
+    feeds = golden.feeds_of(sample(), LABELS)
+    outputs = {case: Runnable(graph).run(feed) for case, feed in feeds.items()}
+    _, step = run("golden-fp32", GoldenVectors(tolerance=0.01), Outputs(graph, feeds, outputs), "fp32")
+    assert (step.pass_, step.version, step.input) == ("golden-vectors", 1, "fp32")
+    assert step.params["tolerance"] == 0.01
+    assert (step.result["cases"], step.result["values"]) == (2, (13 + 32) * LABELS)
+
+
+@pytest.mark.parametrize(("error", "passed"), [(0.0, True), (5e-4, True), (0.02, False), (math.nan, False)])
+def test_a_runtime_that_computes_something_else(tmp_path: Path, error: float, passed: bool) -> None:
+    vectors = write_vectors(write_graph(tmp_path / "model.onnx")).read_bytes()
+    other = write_graph(tmp_path / "other.onnx", (TABLE + np.float32(error)).astype(np.float32))
+    compared = self_test(other, vectors, "vectors")
+    assert [each.case for each in compared] == ["row", "padded"]
+    assert all(each.passed is passed for each in compared)
+    assert all((each.beyond > 0) is not passed for each in compared)
+    if math.isnan(error):
+        assert compared[0].max_abs_error == math.inf
+        assert compared[0].to_json()["max_abs_error"] is None
+
+
+def test_no_test_is_stricter_than_the_artifact_is_right() -> None:
+    arrays = [np.array([2.0, -15.0])]
+    assert golden.tolerance_of(arrays, 0.05) == Tolerance(0.75, 0.05)
+    assert golden.tolerance_of(arrays, 0.05, least=0.5) == Tolerance(0.75, 0.05)
+    assert golden.tolerance_of(arrays, 0.05, least=3.879) == Tolerance(3.9, 0.05)
+    assert golden.tolerance_of([np.array([0.01])], 1e-3) == Tolerance(1e-3, 1e-3)
+
+
+def test_one_wrong_value_is_enough() -> None:
+    expected = np.zeros((2, 3), np.float32)
+    case = GoldenCase("x", {}, {"y": expected}, {"y": Tolerance(0.1, 0.0)})
+    got = expected.copy()
+    got[1, 2] = 0.2
+    (each,) = golden.compare(case, {"y": got})
+    assert (each.beyond, each.passed, round(each.max_abs_error, 6)) == (1, False, 0.2)
+
+
+@pytest.mark.parametrize("got", [{}, {"y": np.zeros((3, 2))}, {"z": np.zeros((2, 3))}])
+def test_an_output_that_is_missing_or_of_another_shape(got: dict[str, Any]) -> None:
+    case = GoldenCase("x", {}, {"y": np.zeros((2, 3))}, {"y": Tolerance(1.0, 0.0)})
+    (each,) = golden.compare(case, got)
+    assert (each.passed, each.max_abs_error) == (False, math.inf)
+
+
+def test_rounding_takes_nothing_from_a_test() -> None:
+    array = np.array([1234.56789, -0.000123456, 0.0], np.float32)
+    tolerance = golden.tolerance_of([array], 1e-3)
+    case = GoldenCase("x", {}, {"y": array}, {"y": tolerance})
+    (read,) = golden.decode(golden.encode([case]), "vectors")
+    assert np.abs(read.outputs["y"].astype(np.float64) - array).max() < tolerance.atol / 100
+
+
+def changed(value: Any, *path: Any, to: Any) -> bytes:
+    holder = value
+    for key in path[:-1]:
+        holder = holder[key]
+    if to is ...:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = to
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "message"),
+    [
+        (["format"], "other", "holds no golden vectors"),
+        (["format_version"], 2, "unknown format_version"),
+        (["cases"], [], "nothing to compare"),
+        (["cases", 0, "outputs"], {}, "nothing to compare"),
+        (["cases", 0, "name"], ..., "name is missing"),
+        (["cases", 0, "inputs", "a", "dtype"], "object", "not a type of tensors"),
+        (["cases", 0, "inputs", "a", "shape"], [3], "as many values"),
+        (["cases", 0, "inputs", "a", "shape"], [-1], "size of an axis"),
+        (["cases", 0, "inputs", "a", "data"], ["x", "y"], "what is no int64"),
+        (["cases", 0, "inputs", "a", "data"], [[1], 2], "what is no int64"),
+        (["cases", 0, "outputs", "y", "atol"], -1, "below zero"),
+    ],
+)
+def test_malformed_vectors(path: list[Any], to: Any, message: str) -> None:
+    case = GoldenCase("x", {"a": np.array([1, 2])}, {"y": np.array([0.5])}, {"y": Tolerance(0.1, 0.1)})
+    value = json.loads(golden.encode([case]))
+    with pytest.raises(InputError, match=message) as caught:
+        golden.decode(changed(value, *path, to=to), "the vectors")
+    assert "the vectors" in caught.value.message
+
+
+def test_a_graph_that_does_not_load_or_run(tmp_path: Path) -> None:
+    vectors = write_vectors(write_graph(tmp_path / "model.onnx")).read_bytes()
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(HostError, match=r"cannot load broken\.onnx") as caught:
+        self_test(tmp_path / "broken.onnx", vectors, "vectors")
+    assert "ONNX Runtime here is" in caught.value.hint
+    small = write_graph(tmp_path / "small.onnx", TABLE[:2])
+    assert not any(each.passed for each in self_test(small, vectors, "vectors"))
+
+
+def test_what_was_written_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = write_graph(tmp_path / "model.onnx")
+    monkeypatch.setattr("builtins.round", lambda value, digits: 0.0)
+    with pytest.raises(ConversionError, match="does not hold what the graph gave"):
+        write_vectors(graph)
+
+
+def test_inputs_from_files(tmp_path: Path) -> None:
+    graph = Runnable(write_graph(tmp_path / "model.onnx"))
+    ids, mask = [[1, 2, 3]], [[1, 1, 1]]
+    np.savez(tmp_path / "feeds.npz", input_ids=np.array(ids), attention_mask=np.array(mask, np.int32))
+    tensor = {"dtype": "int64", "shape": [1, 3], "data": mask[0]}
+    (tmp_path / "feeds.json").write_text(json.dumps({"input_ids": ids, "attention_mask": tensor}))
+    for name in ("feeds.npz", "feeds.json"):
+        got = graph.run(graph.read(tmp_path / name))
+        np.testing.assert_array_equal(got["logits"], TABLE[ids])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "no JSON object"),
+        ("{", "not valid JSON"),
+        ('{"input_ids": [[1]]}', "takes input_ids, attention_mask; given were input_ids"),
+        ('{"input_ids": [["x"]], "attention_mask": [[1]]}', "input_ids is no array of int64"),
+        ('{"input_ids": [[1], [1, 2]], "attention_mask": [[1]]}', "input_ids is no array of int64"),
+    ],
+)
+def test_inputs_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "feeds.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        Runnable(write_graph(tmp_path / "model.onnx")).read(tmp_path / "feeds.json")
+    (tmp_path / "feeds.npz").write_bytes(b"no zip")
+    with pytest.raises(InputError, match=r"no \.npz file"):
+        Runnable(tmp_path / "model.onnx").read(tmp_path / "feeds.npz")
+
+
+def test_inputs_that_do_not_run(tmp_path: Path) -> None:
+    graph = Runnable(write_graph(tmp_path / "model.onnx"))
+    with pytest.raises(InputError, match=r"model\.onnx does not run on these inputs"):
+        graph.run({"input_ids": np.array([1]), "attention_mask": np.array([1])})

@@ -1,0 +1,84 @@
+"""Spans of a text: the windows are those of the evaluation, and so is the decoding."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from onnxreg.converters.evaluation.tag_text import TaggedSpan, _windows, tag
+from onnxreg.converters.evaluation.windows import windows
+from onnxreg.schema.core.errors import ConversionError, InputError
+
+WORDS = ["[UNK]", "[CLS]", "[SEP]", "Anna", "Keller", "met", "Bob"]
+LABELS = ("O", "B-NAME", "I-NAME")
+TAGS = [0, 0, 0, 1, 2, 0, 1]
+TEXTS = ["", "Anna", "met", "Anna Keller met Bob", "Bob met Anna Keller , Bob met Anna Keller . " * 4]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    made: Any = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    made.enable_padding(length=20)
+    made.enable_truncation(3)
+    made.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (int64[batch, sequence] input_ids)'
+        " => (float[batch, sequence, 3] logits) { logits = Gather(table, input_ids) }"
+    )
+    table = np.eye(len(LABELS), dtype=np.float32)[TAGS]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    onnx.save(model, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("size", [4, 7, 512])
+def test_windows_are_those_of_the_evaluation(tokenizer: Path, text: str, size: int) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), cls_token="[CLS]", sep_token="[SEP]")
+    ours, theirs = list(_windows(tokenizer, size, text)), windows(fast, size, [text])
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.inputs.keys() == other.inputs.keys()
+        for name in one.inputs:
+            np.testing.assert_array_equal(one.inputs[name], other.inputs[name])
+        np.testing.assert_array_equal(one.offsets, other.offsets)
+        np.testing.assert_array_equal(one.kept, other.kept)
+
+
+@pytest.mark.parametrize("size", [3, 5, 512])
+def test_spans(graph: Path, tokenizer: Path, size: int) -> None:
+    assert tag(graph, tokenizer, LABELS, size, "Anna Keller met Bob") == [
+        TaggedSpan(0, 11, "NAME", "Anna Keller"),
+        TaggedSpan(16, 19, "NAME", "Bob"),
+    ]
+    assert tag(graph, tokenizer, LABELS, size, "") == []
+
+
+def test_what_does_not_fit(graph: Path, tokenizer: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leaves no room for text"):
+        tag(graph, tokenizer, LABELS, 2, "Anna")
+    with pytest.raises(ConversionError, match="gives logits of shape"):
+        tag(graph, tokenizer, LABELS[:2], 512, "Anna")
+    (tmp_path / "broken.json").write_text("{}")
+    with pytest.raises(InputError, match=r"broken\.json is no tokenizer"):
+        tag(graph, tmp_path / "broken.json", LABELS, 512, "Anna")
+    text = tokenizer.read_text().replace('"Bob":6', '"Bob":60').replace('"Bob": 6', '"Bob": 60')
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ConversionError, match="does not run on that text"):
+        tag(graph, tmp_path / "other.json", LABELS, 512, "Bob")

@@ -1,0 +1,82 @@
+"""Tool facts: what shapes bytes, and nothing of one machine."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.converters.source import toolchain
+from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.schema.core.errors import HostError
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu sse2 avx avx2 avx512f avx512_vnni", "x86_64+avx512_vnni"),
+        ("fpu sse2 avx avx2 avx_vnni", "x86_64+avx_vnni"),
+        ("fpu sse2 avx avx2", "x86_64+avx2"),
+        ("fpu sse2", "x86_64"),
+    ],
+)
+def test_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, expected: str) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "AMD64")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: {flags}\n")
+    assert toolchain.instruction_set(cpuinfo) == expected
+    assert toolchain.instruction_set(tmp_path / "absent") == "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [("fp asimd asimddp sve i8mm", "arm64+i8mm"), ("fp asimd aes", "arm64+asimd"), ("fp", "arm64")],
+)
+def test_instruction_set_of_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: str, expected: str
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: {features}\n")
+    assert toolchain.instruction_set(cpuinfo) == expected
+
+
+def test_versions_have_no_local_part() -> None:
+    found = toolchain.tool_versions()
+    assert found.keys() >= {"torch", "transformers", "onnx", "onnxruntime", "isa"}
+    assert not [name for name, version in found.items() if name != "isa" and "+" in version]
+
+
+def test_a_tool_that_is_missing_is_named_with_the_extra() -> None:
+    toolchain.require("json", "onnx")
+    with pytest.raises(HostError, match="needs no_such_tool, which is not installed") as caught:
+        toolchain.require("json", "no_such_tool")
+    assert caught.value.hint == "pip install 'onnxreg[export]'"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ModuleNotFoundError("No module", name="onnx_ir.passes"),
+            ("x needs onnx_ir, which is not installed", "pip install 'onnxreg[export]'"),
+        ),
+        (
+            ModuleNotFoundError("No module", name="einops"),
+            ("x needs einops, which is not installed", "pip install einops"),
+        ),
+        (
+            ImportError("T requires the SentencePiece library"),
+            ("x needs a package: T requires the SentencePiece library", "install the package that it names"),
+        ),
+    ],
+)
+def test_a_missing_package_is_named_however_deep_it_is(error: Exception, told: tuple[str, str]) -> None:
+    wrapped = RuntimeError("wrapped")
+    wrapped.__cause__ = error
+    with pytest.raises(HostError) as caught:
+        refuse_missing(wrapped, "x")
+    assert (caught.value.message, caught.value.hint) == told
+
+
+def test_other_errors_are_left_to_their_caller() -> None:
+    refuse_missing(ValueError("no"), "x")
+    refuse_missing(ImportError("cannot import name", name="torch"), "x")

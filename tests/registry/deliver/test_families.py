@@ -1,0 +1,159 @@
+"""A family in a registry: one head is pulled, one head is updated, and the index stays small."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.registries.family_drafts import NAME, write_family
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.manifest.draft import Draft
+
+ONE = f"{NAME}:1.0.0"
+
+
+def index_bytes(registry: Registry) -> bytes:
+    index = registry.store.read_index(NAME)
+    assert index is not None
+    return index.data
+
+
+@pytest.fixture
+def crops(registry: Registry, tmp_path: Path) -> Registry:
+    registry.add(write_family(tmp_path / "draft", 3), "1.0.0")
+    return registry
+
+
+def test_one_member_is_pulled(crops: Registry, other: Registry, tmp_path: Path) -> None:
+    wanted = Selection(members=("head:species001",))
+    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    paths = ("heads/species001-fp16.onnx", "heads/species001-int8.onnx", "heads/species001.onnx")
+    assert done.held == {Version(1, 0, 0): paths}
+    other.write_out(f"{NAME}:1.0.0", tmp_path / "out")
+    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.onnx")}
+    assert found == set(paths)
+    assert not verify(other.store).damages
+
+
+def test_members_and_formats_narrow_each_other(crops: Registry, other: Registry) -> None:
+    wanted = Selection(("onnx-int8",), members=("backbone", "head:species001"))
+    done = other.pull(ONE, str(crops.store.root), selection=wanted)
+    assert done.held == {Version(1, 0, 0): ("heads/species001-int8.onnx", "swin-int8.onnx")}
+
+
+def test_a_member_without_what_is_asked_for_is_named(
+    crops: Registry, other: Registry, tmp_path: Path
+) -> None:
+    """And comes along by a pull of its own, beside what is here."""
+    draft = write_family(tmp_path / "plain", 2)
+    plain = only(draft, "head:species001", "heads/species001.onnx")
+    crops.add(plain, "2.0.0")
+    newest, url = f"{NAME}:2.0.0", str(crops.store.root)
+    both = Selection(("onnx-int8",), members=("backbone", "head:species001"))
+    with pytest.raises(NotFoundError, match=f"head:species001 of {newest} has no onnx-int8") as caught:
+        other.pull(newest, url, selection=both)
+    assert caught.value.hint == "it has onnx (float32)"
+    other.pull(newest, url, selection=replace(both, members=("backbone",)))
+    done = other.pull(newest, url, selection=Selection(members=("head:species001",)))
+    assert done.held == {Version(2, 0, 0): ("heads/species001.onnx", "swin-int8.onnx")}
+
+
+@pytest.mark.parametrize(
+    ("held", "options"),
+    [
+        (Selection(members=("head:species001",)), "--member head:species001"),
+        (
+            Selection(("onnx-int8",), members=("backbone", "head:species001")),
+            "--member backbone --member head:species001 --format onnx-int8 --precision int8",
+        ),
+    ],
+    ids=["a whole member", "one format of two"],
+)
+def test_who_holds_a_part_says_what_can_be_pulled_of_it(
+    crops: Registry, other: Registry, tmp_path: Path, held: Selection, options: str
+) -> None:
+    other.pull(ONE, str(crops.store.root), selection=held)
+    third, url = Registry(tmp_path / "third"), str(other.store.root)
+    with pytest.raises(NotFoundError) as caught:
+        third.pull(ONE, url)
+    assert caught.value.hint.endswith(f": reg pull {ONE} {options}")
+    words = options.split()
+    given = [(key, value) for key, value in zip(words[::2], words[1::2], strict=True)]
+    members = tuple(value for key, value in given if key == "--member")
+    formats = tuple(value for key, value in given if key == "--format")
+    precision = dict(given).get("--precision")
+    assert third.pull(ONE, url, selection=Selection(formats, precision, members=members)).held
+
+
+def only(draft: Draft, member: str, path: str) -> Draft:
+    """With one artifact of a member alone."""
+    family = copy.deepcopy(dict(draft.fields["model_family"]))
+    (entry,) = (each for each in family["members"] if each["name"] == member)
+    gone, entry["artifacts"] = {*entry["artifacts"]} - {path}, [path]
+    kept = tuple(item for item in draft.artifacts if item.path not in gone)
+    return replace(draft, artifacts=kept, fields={**draft.fields, "model_family": family})
+
+
+def test_the_files_of_metadata_come_with_every_pull(crops: Registry, other: Registry) -> None:
+    with pytest.raises(NotFoundError, match=r"layout of .* its files come with every pull"):
+        other.pull(ONE, str(crops.store.root), selection=Selection(members=("layout",)))
+
+
+def test_a_member_that_is_not_there_is_named(crops: Registry, other: Registry) -> None:
+    with pytest.raises(NotFoundError, match="has no member head:species01") as caught:
+        other.pull(ONE, str(crops.store.root), selection=Selection(members=("head:species01",)))
+    assert "head:species001" in caught.value.hint
+
+
+def test_updating_one_head_sends_its_files_and_a_manifest(
+    crops: Registry, other: Registry, tmp_path: Path
+) -> None:
+    crops.push(ONE, str(other.store.root))
+    crops.add(write_family(tmp_path / "next", 3, {"species001": "b"}), "1.1.0")
+    done = crops.push(f"{NAME}:1.1.0", str(other.store.root))
+    variants = 3
+    assert done.blobs == variants + 1
+    before, after = (crops.get(f"{NAME}:{tag}").manifest for tag in ("1.0.0", "1.1.0"))
+    fresh = {file.path for file in after.all_files()} - {
+        file.path for file in before.all_files() if file in set(after.all_files())
+    }
+    assert fresh == {f"heads/species001{suffix}.onnx" for suffix in ("", "-fp16", "-int8")}
+
+
+def test_more_artifacts_than_an_event_can_name_are_refused_before_any_is_fetched(
+    registry: Registry, other: Registry, tmp_path: Path
+) -> None:
+    """Six hundred characters a path; the whole version is told without naming them."""
+    draft = write_family(tmp_path / "draft", 120, folder="/".join(["h" * 200] * 3))
+    registry.add(draft, "1.0.0")
+    with pytest.raises(InputError, match="the hold event on acme/crops would have") as caught:
+        other.pull(ONE, str(registry.store.root), selection=Selection(("onnx-int8",)))
+    assert "take the whole version, or fewer artifacts" in caught.value.hint
+    assert not list((other.store.root / "blobs").rglob("*/*"))
+    members = ("backbone", "head:species001")
+    assert other.pull(ONE, str(registry.store.root), selection=Selection(members=members)).held
+    assert other.pull(ONE, str(registry.store.root)).held == {Version(1, 0, 0): None}
+
+
+def test_a_manifest_that_nobody_would_read_is_not_published(registry: Registry, tmp_path: Path) -> None:
+    draft = write_family(tmp_path / "draft", 1)
+    large = replace(draft, fields={**draft.fields, "notes": "n" * canonical.MAX_BYTES})
+    with pytest.raises(InputError, match="the manifest of acme/crops is too large"):
+        registry.add(large, "1.0.0")
+    assert registry.store.read_index(NAME) is None
+    assert not list((registry.store.root / "blobs").rglob("*/*"))
+
+
+def test_hundreds_of_heads_leave_the_index_as_it_is(registry: Registry, tmp_path: Path) -> None:
+    sizes = []
+    for version, heads in (("1.0.0", 2), ("1.1.0", 320)):
+        registry.add(write_family(tmp_path / version, heads), version)
+        sizes.append(len(index_bytes(registry)))
+    assert sizes[1] < 3 * sizes[0]
+    assert registry.resolve(f"{NAME}:1.1.0") is not None

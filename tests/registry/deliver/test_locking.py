@@ -1,0 +1,192 @@
+"""A lock is kept: exactly its bytes, from whoever has them, and nothing from those who have others."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.lockfile import FetchedEntry, folders, lock, lock_again, pull_locked, write_locked
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.read.resolution import NoAnswerError
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import FILENAME
+from onnxreg.schema.query.request import ResolveRequest
+from onnxreg.schema.query.requirements import Query
+
+NAME = "acme/pii"
+ONE = f"{NAME}:1.0.0"
+FULL, HALF, INT8 = "model.onnx", "model_fp16.onnx", "model_int8.onnx"
+SIDECAR = "model_int8.onnx.data"
+COMPANIONS = ["config.json", "labels.json"]
+
+
+def draft(root: Path, seed: str = "a") -> Draft:
+    """Two artifacts of one format, an int8 one with a sidecar, and two companions."""
+    root.mkdir()
+    for path in (FULL, HALF, INT8, SIDECAR, *COMPANIONS):
+        (root / path).write_bytes(f"{path} {seed} ".encode() * 20)
+    sidecar = DraftFile("external-data", SIDECAR)
+    artifacts = (
+        DraftArtifact("onnx-android", "float32", FULL),
+        DraftArtifact("onnx-android", "float16", HALF, parent=FULL),
+        DraftArtifact("onnx-int8", "int8", INT8, sidecars=(sidecar,), parent=FULL),
+    )
+    companions = (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
+    return Draft(NAME, root, artifacts, companions)
+
+
+@pytest.fixture
+def whole(registry: Registry, tmp_path: Path) -> Registry:
+    """Where everything is: version 1.0.0."""
+    registry.add(draft(tmp_path / "draft"), "1.0.0")
+    return registry
+
+
+def locked(registry: Registry, ref: str = NAME, *formats: str) -> LockedArtifact:
+    (found,) = lock(registry.store, [ResolveRequest(Ref.parse(ref), Query(formats))])
+    return found
+
+
+def pull(other: Registry, entry: LockedArtifact, source: Registry) -> FetchedEntry:
+    (kept,) = pull_locked(other, Lockfile.of([entry]), str(source.store.root))
+    return kept
+
+
+def held(registry: Registry) -> object:
+    return registry.find(ONE).entry.held
+
+
+def test_an_entry_names_every_file(whole: Registry) -> None:
+    entry = locked(whole)
+    assert (str(entry), entry.format, entry.registry) == (f"1.0.0 {INT8}", "onnx-int8", whole.id)
+    assert entry.manifest == whole.find(ONE).entry.manifest
+    assert [file.path for file in entry.files] == sorted([INT8, SIDECAR, *COMPANIONS])
+    for file in entry.files:
+        with whole.store.open_blob(file.digest) as blob:
+            assert len(blob.read()) == file.size
+
+
+def test_the_same_answers_give_the_same_bytes(whole: Registry, other: Registry) -> None:
+    first = Lockfile.of([locked(whole)])
+    assert Lockfile.of(lock_again(whole.store, first)) == first
+    assert Lockfile.of(lock_again(whole.store, first)).encode() == first.encode()
+    text = first.encode().decode()
+    assert str(whole.store.root) not in text and "time" not in json.loads(text)["models"][0]
+
+
+def test_asking_again_finds_what_is_new(whole: Registry, tmp_path: Path) -> None:
+    first = Lockfile.of([locked(whole)])
+    whole.add(draft(tmp_path / "newer", "b"), "1.1.0")
+    (change,) = first.with_entries(lock_again(whole.store, first, [NAME])).changes(first)
+    assert str(change) == f"{NAME}: 1.0.0 {INT8} -> 1.1.0 {INT8}"
+    with pytest.raises(NotFoundError, match="acme/other is not in the lock"):
+        lock_again(whole.store, first, ["acme/other"])
+
+
+def test_no_answer_is_not_locked(whole: Registry) -> None:
+    with pytest.raises(NoAnswerError):
+        locked(whole, NAME, "webgpu")
+
+
+def test_an_index_that_lies_is_not_locked(whole: Registry) -> None:
+    path = whole.store.root / "index" / "acme" / "pii.jsonl"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'"onnx-int8"', b'"onnx-int4"', 1))
+    with pytest.raises(IntegrityError, match="says other things of manifest"):
+        locked(whole, NAME, "onnx-int4")
+
+
+def test_exactly_the_locked_artifact_is_fetched(whole: Registry, other: Registry, tmp_path: Path) -> None:
+    """Two artifacts have one format here: a path is told apart where a format would not be."""
+    entry = locked(whole, NAME, "onnx-android")
+    kept = pull(other, entry, whole)
+    assert held(other) == (entry.path,) and entry.path in (FULL, HALF)
+    assert kept.done.blobs == 1 + len(entry.files) and not kept.yanked
+    assert not verify(other.store).damages
+    write_locked(other, [kept], tmp_path / "app")
+    written = {path.name: path.read_bytes() for path in (tmp_path / "app" / NAME).iterdir()}
+    assert written.keys() == {FILENAME, *(file.path for file in entry.files)}
+    assert all(Digest.of(written[file.path]) == file.digest for file in entry.files)
+    assert pull(other, entry, whole).done.blobs == 0
+
+
+def test_files_are_the_locked_ones_where_more_is_held(
+    whole: Registry, tmp_path: Path, other: Registry
+) -> None:
+    entry = locked(whole)
+    other.pull(ONE, str(whole.store.root))
+    write_locked(other, [pull(other, entry, whole)], tmp_path / "app")
+    assert {path.name for path in (tmp_path / "app" / NAME).iterdir()} == {
+        FILENAME,
+        *(file.path for file in entry.files),
+    }
+    assert held(other) is None
+
+
+def test_a_yanked_version_is_fetched_and_said(whole: Registry, other: Registry) -> None:
+    entry = locked(whole)
+    whole.yank(ONE, "leaks names")
+    assert pull(other, entry, whole).yanked
+    with pytest.raises(NotFoundError, match="yanked"):
+        other.find(ONE)
+
+
+def test_another_manifest_under_the_version(whole: Registry, other: Registry, tmp_path: Path) -> None:
+    entry = locked(whole)
+    imposter = Registry(tmp_path / "imposter")
+    imposter.add(draft(tmp_path / "other-draft", "b"), "1.0.0")
+    with pytest.raises(IntegrityError, match=r"acme/pii:1\.0\.0 is [0-9a-f]{12}\.\.\., not "):
+        pull(other, entry, imposter)
+    assert other.names() == []
+    other.add(draft(tmp_path / "own-draft", "c"), "1.0.0")
+    with pytest.raises(ConflictError, match="exists there with manifest"):
+        pull(other, entry, whole)
+
+
+def test_any_registry_that_has_the_manifest_serves_it(
+    whole: Registry, other: Registry, tmp_path: Path
+) -> None:
+    entry, third = locked(whole), Registry(tmp_path / "third")
+    pull(other, entry, whole)
+    assert pull(third, entry, other).published.digest == entry.manifest
+
+
+def test_what_is_not_there(whole: Registry, other: Registry, tmp_path: Path) -> None:
+    entry = locked(whole)
+    empty = Registry(tmp_path / "empty")
+    with pytest.raises(NotFoundError, match="there is no model"):
+        pull(other, entry, empty)
+    whole.purge(ONE, "leaked")
+    with pytest.raises(NotFoundError, match="is purged"):
+        pull(other, entry, whole)
+
+
+def test_a_lock_that_contradicts_its_manifest(whole: Registry, other: Registry) -> None:
+    entry = locked(whole)
+    for wrong in (
+        replace(entry, files=entry.files[1:]),
+        replace(entry, precision="int4"),
+        replace(entry, files=(entry.files[0]._replace(size=1), *entry.files[1:])),
+    ):
+        with pytest.raises(IntegrityError, match="the lock says other things"):
+            pull(other, wrong, whole)
+    with pytest.raises(NotFoundError, match=r"has no artifact nowhere\.onnx"):
+        pull(other, replace(entry, path="nowhere.onnx"), whole)
+
+
+def test_files_of_others_are_left_alone(whole: Registry, other: Registry, tmp_path: Path) -> None:
+    kept = pull(other, locked(whole), whole)
+    place = tmp_path / "app" / NAME
+    place.mkdir(parents=True)
+    (place / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds mine\.txt"):
+        write_locked(other, [kept], tmp_path / "app")
+    inside = Lockfile.of([kept.entry, replace(kept.entry, asked=ResolveRequest(Ref("acme"), Query()))])
+    with pytest.raises(InputError, match="the files of acme/pii would lie among those of acme"):
+        folders(inside, tmp_path / "elsewhere", other.store.root)

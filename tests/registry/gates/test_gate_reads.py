@@ -1,0 +1,128 @@
+"""What a governed channel costs a reader at a remote: each file is asked for once, and what passed is remembered."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.registries.gated import LAX, NAME, POLICY, Attacker, filled, refusal
+from support.servers import static
+from support.servers.faults import Proxy, proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.signing.crypto import generate
+from onnxreg.registry.store.layout import index_path
+from onnxreg.schema.gates.policy import read_policy
+
+STABLE = f"{NAME}:stable"
+INDEX, POLICIES = ("GET", f"/{index_path(NAME)}"), ("GET", "/policy.jsonl")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = filled(tmp_path)
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What serves the registry's directory, behind a proxy that counts."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    return Registry(tmp_path / "reader").store.root
+
+
+def resolve(reader: Path, site: Proxy, *words: str) -> int:
+    site.seen.clear()
+    site.answers.clear()
+    return main(["--registry", str(reader), "--quiet", "resolve", STABLE, "--remote", site.url, *words])
+
+
+def test_each_file_is_asked_for_once(reader: Path, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    assert site.seen[:3] == [("GET", "/registry.json"), INDEX, POLICIES]
+    documents = site.seen[3:]
+    assert len(documents) == len(set(documents)) == 2
+    assert all(path.startswith("/blobs/") for _, path in documents)
+
+
+def test_what_passed_is_not_looked_at_again(reader: Path, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    for _ in range(2):
+        assert resolve(reader, site) == 0
+        assert (site.seen, site.answers) == ([INDEX, POLICIES], [304, 304])
+
+
+def test_a_pull_of_what_is_here_asks_for_two_files(reader: Path, site: Proxy) -> None:
+    words = ["--registry", str(reader), "--quiet", "pull", STABLE, site.url]
+    assert main(words) == 0
+    site.seen.clear()
+    assert main(words) == 0
+    assert site.seen == [INDEX, POLICIES]
+
+
+def test_another_policy_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    registry.set_policy(read_policy(LAX, "policy"))
+    assert resolve(reader, site) == 0
+    assert len(site.seen) > 2
+    registry.set_policy(read_policy(POLICY.replace(b"Apache-2.0", b"MIT"), "policy"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+
+
+def test_another_index_is_looked_at(registry: Registry, reader: Path, site: Proxy) -> None:
+    assert resolve(reader, site) == 0
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    for _ in range(2):
+        assert resolve(reader, site) == 8
+    Attacker(registry).append(Attacker(registry).move("1.1.0"))
+    assert resolve(reader, site) == 8
+
+
+def test_another_trust_file_is_looked_at(
+    registry: Registry, reader: Path, site: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who trusts the key no more is refused what passed while it was trusted."""
+    release, other = generate("ed25519"), generate("ed25519")
+    trust = tmp_path / "trust.toml"
+    monkeypatch.setenv("ONNXREG_TRUST", str(trust))
+    trust.write_text(f'[keys.release]\nkey = "{release.public}"\n')
+    registry.sign(f"{NAME}:1.0.0", release)
+    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy"))
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    assert [resolve(reader, site) for _ in range(2)] == [0, 0]
+    assert site.seen == [INDEX, POLICIES]
+    trust.write_text(f'[keys.release]\nkey = "{other.public}"\n')
+    assert [resolve(reader, site) for _ in range(2)] == [8, 8]
+
+
+def test_what_passed_in_one_channel_says_nothing_of_another(
+    registry: Registry, reader: Path, site: Proxy
+) -> None:
+    registry.tag(f"{NAME}:1.2.0", "beta")
+    registry.set_policy(read_policy(POLICY + POLICY.replace(b"stable", b"beta"), "policy"))
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    assert resolve(reader, site) == 0
+    words = ["--registry", str(reader), "resolve", f"{NAME}:beta", "--remote", site.url]
+    assert [main(words) for _ in range(2)] == [8, 8]
+    assert resolve(reader, site) == 0
+    assert site.seen == [INDEX, POLICIES]
+
+
+def test_nothing_heavy_is_imported_for_what_passed(reader: Path, site: Proxy, tmp_path: Path) -> None:
+    assert resolve(reader, site) == 0
+    script = (
+        "import sys\nfrom onnxreg.cli.main import main\n"
+        f"assert main({['--registry', str(reader), '--quiet', 'resolve', STABLE, '--remote', site.url]!r}) == 0\n"
+        "assert 'onnxreg.registry.gates.enforce' not in sys.modules, 'it was looked at again'\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

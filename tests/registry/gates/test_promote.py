@@ -1,0 +1,292 @@
+"""Policies in force, promotion, later evaluations, and how they travel."""
+
+from pathlib import Path
+
+import pytest
+from support.registries.gated import LAX, NAME, POLICY, Attacker, draft, filled, refusal
+
+from onnxreg.registry import Registry
+from onnxreg.registry.gates.policy_log import copy_policies, read_policies, set_policy
+from onnxreg.registry.gates.promotion_evidence import PromotionEvidence
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, ForkError, GateError, InputError, IntegrityError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.gates.policy import Policy, read_policy
+from onnxreg.schema.log.events import Attest
+
+STABLE = f"{NAME}:stable"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return filled(tmp_path)
+
+
+def test_a_version_that_meets_the_policy_is_promoted(registry: Registry) -> None:
+    done = registry.promote(f"{NAME}:1.0.0", "stable")
+    assert (done.moved, done.holds, done.before) == (True, True, None)
+    assert registry.resolve(STABLE).found.version == Version(1, 0, 0)
+    assert not registry.verify().damages
+
+
+def test_the_event_names_policy_and_evidence(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable", reason="release 1")
+    held = registry.state(NAME).channels["stable"]
+    assert held.policy == registry.policies().head and held.evidence is not None
+    with registry.store.open_blob(held.evidence) as stream:
+        found = PromotionEvidence.decode(stream.read())
+    assert (found.version, found.channel, found.before) == (Version(1, 0, 0), "stable", None)
+    assert {each.verdict for each in found.findings} == {"pass"}
+    assert PromotionEvidence.decode(found.encode()) == found
+
+
+def test_what_fails_moves_nothing(registry: Registry) -> None:
+    done = registry.promote(f"{NAME}:1.2.0", "stable")
+    assert not done.holds and not done.moved
+    assert "certified" in done.refuse().message
+    assert not registry.state(NAME).channels
+
+
+def test_a_dry_run_moves_nothing(registry: Registry) -> None:
+    done = registry.promote(f"{NAME}:1.0.0", "stable", dry_run=True)
+    assert done.holds and not done.moved and not registry.state(NAME).channels
+
+
+def test_twice_is_as_good_as_once_under_one_policy(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    assert not registry.promote(f"{NAME}:1.0.0", "stable").moved
+    registry.set_policy(read_policy(LAX, "policy"))
+    assert registry.promote(f"{NAME}:1.0.0", "stable").moved
+
+
+def test_breaking_changes_are_looked_for_against_the_holder(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    assert registry.promote(f"{NAME}:1.1.0", "stable").moved
+    assert [
+        each.requirement
+        for each in registry.promote(f"{NAME}:1.3.0", "stable").findings
+        if each.verdict == "fail"
+    ] == ["breaking"]
+
+
+def test_taking_the_channel_away_hides_no_breaking_change(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.untag(NAME, "stable")
+    assert not registry.promote(f"{NAME}:1.3.0", "stable").holds
+
+
+def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="governs"):
+        registry.tag(f"{NAME}:1.0.0", "stable")
+    free = Registry(tmp_path / "free")
+    free.pull(f"{NAME}:1.0.0", str(registry.store.root))
+    free.tag(f"{NAME}:1.0.0", "stable")
+    with pytest.raises(GateError, match="governs"):
+        free.push(f"{NAME}:1.0.0", str(registry.store.root), channels=["stable"])
+    with pytest.raises(GateError, match="governs"):
+        registry.pull(f"{NAME}:1.0.0", str(free.store.root), channels=["stable"])
+    assert not registry.state(NAME).channels
+
+
+def test_other_channels_stay_free(registry: Registry) -> None:
+    registry.tag(f"{NAME}:1.2.0", "beta")
+    assert registry.resolve(f"{NAME}:beta").found.version == Version(1, 2, 0)
+    with pytest.raises(InputError, match="no policy governs"):
+        registry.promote(f"{NAME}:1.0.0", "beta")
+
+
+def test_what_a_channel_holds_must_meet_the_newest_policy(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]', "policy"))
+    with pytest.raises(GateError, match="licenses"):
+        registry.resolve(STABLE)
+    registry.set_policy(Policy())
+    assert registry.resolve(STABLE).found.version == Version(1, 0, 0)
+
+
+def test_a_channel_that_was_moved_before_the_policy_must_be_promoted(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "home")
+    registry.add(draft(tmp_path / "a", "a"), "1.0.0")
+    registry.tag(f"{NAME}:1.0.0", "stable")
+    registry.set_policy(read_policy(POLICY, "policy"))
+    with pytest.raises(GateError, match="without a promotion"):
+        registry.resolve(STABLE)
+    assert registry.promote(f"{NAME}:1.0.0", "stable").moved
+    registry.resolve(STABLE)
+
+
+def test_a_refusal_after_the_fact_stops_the_channel(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.1.0", "stable")
+    done = registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    assert (done.stated, done.found.state) == ("certified", "refused")
+    with pytest.raises(GateError, match="a later evaluation says refused"):
+        registry.resolve(STABLE)
+    assert {damage.kind for damage in registry.verify().damages} == {"gate"}
+
+
+def test_a_refusal_wins_in_resolve(registry: Registry) -> None:
+    before = registry.resolve(f"{NAME}:1.1.0").artifact
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    after = registry.resolve(f"{NAME}:1.1.0", None).outcome.looked_at[0][0].summary.artifacts[1]
+    assert (before.state, after.state, after.stated) == ("certified", "refused", "certified")
+    assert [line.event.artifact for line in registry.log(NAME) if isinstance(line.event, Attest)].count(
+        after.digest
+    ) == 1
+
+
+def test_a_report_about_other_bytes_is_refused(registry: Registry) -> None:
+    with pytest.raises(InputError, match="no artifact of"):
+        registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.1.0"))
+
+
+def test_a_report_against_another_parent_is_refused(registry: Registry) -> None:
+    import json
+
+    value = json.loads(refusal(registry, "1.0.0")) | {"parent": str(Digest.of(b"another"))}
+    with pytest.raises(InputError, match="made from"):
+        registry.attest(f"{NAME}:1.0.0", json.dumps(value).encode())
+
+
+def test_a_refused_version_is_not_dropped(registry: Registry) -> None:
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    with pytest.raises(ConflictError, match="on record"):
+        registry.drop(f"{NAME}:1.1.0")
+
+
+def test_the_state_follows_from_the_log_when_lines_are_sealed(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    for number in range(40):
+        registry.pin(f"{NAME}:1.0.0", undo=bool(number % 2))
+        registry.tag(f"{NAME}:1.{number % 2}.0", "beta")
+    assert not registry.verify().damages
+    assert registry.state(NAME).versions[Version(1, 1, 0)].attested
+    registry.resolve(STABLE)
+
+
+def test_refusals_travel_with_a_version_and_policies_do_not(registry: Registry, tmp_path: Path) -> None:
+    registry.attest(f"{NAME}:1.1.0", refusal(registry, "1.1.0"))
+    other = Registry(tmp_path / "other")
+    other.pull(f"{NAME}:1.1.0", str(registry.store.root))
+    assert other.state(NAME).versions[Version(1, 1, 0)].attested
+    assert not other.policies().lines and not other.verify().damages
+
+
+def test_a_mirror_has_the_policies_and_the_evidence(registry: Registry, tmp_path: Path) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    copy = memory_remote(registry.id, mirror=True)
+    mirror(registry.store, copy)
+    assert read_policies(copy) == registry.policies()
+    assert Registry(tmp_path / "reader").resolve(STABLE, remote=copy).found.version == Version(1, 0, 0)
+    with pytest.raises(ConflictError, match="mirror"):
+        set_policy(copy, Policy())
+
+
+def test_a_mirror_with_other_policies_is_a_fork(registry: Registry) -> None:
+    copy = memory_remote(registry.id)
+    set_policy(copy, read_policy(LAX, "policy"))
+    with pytest.raises(ForkError):
+        copy_policies(registry.store, copy)
+
+
+def test_setting_the_same_policy_does_nothing(registry: Registry) -> None:
+    assert registry.set_policy(read_policy(POLICY, "policy")) is None
+    line = registry.set_policy(Policy(), "free again")
+    assert line is not None and (line.seq, line.event.reason) == (2, "free again")
+    assert registry.policies().policy == Policy()
+
+
+def test_collection_keeps_the_evidence(registry: Registry) -> None:
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    registry.promote(f"{NAME}:1.1.0", "stable")
+    registry.gc()
+    registry.resolve(STABLE)
+    assert not registry.verify().damages
+
+
+def test_a_remote_without_a_policy_costs_one_request(registry: Registry, tmp_path: Path) -> None:
+    """Where none was ever seen and the channel names none, the policy is not asked for."""
+    far = memory_remote()
+    reader = Registry(tmp_path / "reader")
+    source = Registry(tmp_path / "source")
+    source.add(draft(tmp_path / "x", "x"), "1.0.0")
+    source.tag(f"{NAME}:1.0.0", "stable")
+    from onnxreg.registry.log.channels import Channels
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    copy(source.store, far, TransferRequest(NAME, [Version(1, 0, 0)], channels=Channels(["stable"])))
+    asked: list[str] = []
+    get = far.store.get
+    far.store.get = lambda key, known=None: (asked.append(key), get(key, known))[1]  # type: ignore[method-assign]
+    reader.resolve(STABLE, remote=far)
+    assert [key for key in asked if key != "registry.json"] == [f"index/{NAME}.jsonl"]
+
+
+def test_promotion_in_a_remote(registry: Registry, tmp_path: Path) -> None:
+    far = memory_remote(registry.id)
+    mirror(registry.store, far)
+    done = registry.promote(f"{NAME}:1.0.0", "stable", remote=far)
+    assert done.moved
+    registry.heads.reset(registry.id)
+    with pytest.raises(GateError):
+        Attacker(registry).append(Attacker(registry).move("1.2.0"))
+        registry.resolve(STABLE)
+
+
+def test_a_policy_log_with_a_broken_chain_is_refused(registry: Registry) -> None:
+    path = registry.store.root / "policy.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"0.005", b"0.905"))
+    with pytest.raises(IntegrityError):
+        registry.set_policy(read_policy(LAX, "policy"))
+
+
+def republished(registry: Registry, tmp_path: Path, version: str) -> None:
+    """The bytes of 1.0.0 under another manifest."""
+    registry.add(draft(tmp_path / version, "a", license="MIT"), version)
+
+
+@pytest.mark.parametrize("first", ["published", "refused"])
+def test_a_refusal_is_one_of_the_bytes(registry: Registry, tmp_path: Path, first: str) -> None:
+    """To publish refused bytes with another licence is no way out, before the refusal or after it."""
+    registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    steps = [
+        lambda: republished(registry, tmp_path, "1.9.0"),
+        lambda: registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0")),
+    ]
+    for step in steps if first == "published" else reversed(steps):
+        step()
+    found = registry.resolve(f"{NAME}:1.9.0").outcome.looked_at[0][0].summary.artifacts[1]
+    assert (found.state, found.stated) == ("refused", "certified")
+    assert registry.get(f"{NAME}:1.9.0").attested == {found.digest: "refused"}
+    assert not registry.promote(f"{NAME}:1.9.0", "stable").holds
+    assert found.digest in registry.state(NAME).refused
+    assert not registry.verify().damages
+
+
+def test_a_refusal_travels_with_a_later_pull(registry: Registry, tmp_path: Path) -> None:
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.0.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert other.state(NAME).versions[Version(1, 0, 0)].attested
+    assert not other.verify().damages
+    other.pull(f"{NAME}:1.4.0", place)
+    refused = registry.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    assert [line.event.artifact for line in other.log(NAME) if isinstance(line.event, Attest)].count(
+        refused
+    ) == 1
+
+
+def test_a_refusal_reaches_the_same_bytes_under_another_manifest(registry: Registry, tmp_path: Path) -> None:
+    """The destination has the bytes of 1.0.0 as 1.9.0, and not 1.0.0."""
+    republished(registry, tmp_path, "1.9.0")
+    other, place = Registry(tmp_path / "other"), str(registry.store.root)
+    other.pull(f"{NAME}:1.9.0", place)
+    registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
+    other.pull(f"{NAME}:1.3.0", place)
+    assert "refused" in other.get(f"{NAME}:1.9.0").attested.values()
+    assert not other.verify().damages

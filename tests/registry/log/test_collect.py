@@ -1,0 +1,337 @@
+"""Collection: what nothing refers to goes, everything else stays; pins, channels and policies decide what expires."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """acme/pii 0.1.0 to 0.1.4; each has weights of its own and shares the companions."""
+    for seed in "abcde":
+        registry.add(make_draft(seed=seed))
+    return registry
+
+
+def stray(remote: RegistryStore, data: bytes = b"nobody wants me") -> Digest:
+    """A whole blob that no log refers to, as a failed push leaves it."""
+    with remote.push() as push:
+        push.put(BytesIO(data))
+        push.publish("temp", b"{}\n", None)
+    path = remote.root / "index" / "temp.jsonl" if isinstance(remote, DirectoryRegistry) else None
+    if path is not None:
+        path.unlink()
+    else:
+        remote.store.delete(["index/temp.jsonl"])  # type: ignore[attr-defined]
+    return Digest.of(data)
+
+
+def test_where_the_registry_is_gone_nothing_is_collected() -> None:
+    """A bucket that is being restored has its blobs first; its id is taken on trust by whoever saw it before."""
+    remote = memory_remote()
+    digest = stray(remote)
+    known = ObjectRegistry(remote.store, remote.registry_id)
+    remote.store.delete(["registry.json"])
+    with pytest.raises(NotFoundError, match="there is no registry"):
+        collect(known)
+    assert remote.has([digest])
+
+
+def versions(registry: Registry, name: str = "acme/pii") -> list[str]:
+    """Those whose files are here."""
+    entries = registry.state(name).versions
+    return [str(version) for version, entry in sorted(entries.items()) if entry.gone is None]
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_only_what_nothing_refers_to_is_deleted(kind: str, filled: Registry, tmp_path: Path) -> None:
+    remote: RegistryStore = (
+        memory_remote() if kind == "memory" else DirectoryRegistry.create(tmp_path / "there")
+    )
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    state = filled.state("acme/pii")
+    copy(filled.store, remote, TransferRequest("acme/pii", state.versions))
+    before = blob_keys(remote)
+    gone = stray(remote)
+    collected = collect(remote)
+    assert set(collected.freed) == {BlobKey(gone)} and collected.size == len(b"nobody wants me")
+    assert blob_keys(remote) == before
+    assert remote.notes("condemned") == remote.notes("intents") == {}
+
+
+def test_a_second_collection_frees_nothing(filled: Registry) -> None:
+    stray(filled.store)
+    assert filled.gc()[1].freed
+    assert not filled.gc()[1].freed
+    assert not filled.verify().damages
+
+
+def test_versions_expire_by_number_on_record(filled: Registry) -> None:
+    expired, collected = filled.gc(RetentionPolicy(versions=2))
+    assert [ref.tag for ref in expired] == ["0.1.0", "0.1.1", "0.1.2"]
+    assert versions(filled) == ["0.1.3", "0.1.4"]
+    assert len(collected.freed) == 6, "two artifacts of each of three versions; manifests and companions stay"
+    assert not filled.verify().damages
+    kinds = [line.event.kind for line in filled.log("acme/pii")]
+    assert kinds.count("expire") == 3
+    with pytest.raises(NotFoundError, match="expired"):
+        filled.resolve("acme/pii:0.1.0")
+    assert filled.diff("acme/pii:0.1.0", "acme/pii:0.1.4").changes, "manifests stay, for the auditor"
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(filled: Registry) -> None:
+    before = filled.log("acme/pii"), blob_keys(filled.store)
+    would, survey = filled.gc(RetentionPolicy(versions=2), dry_run=True)
+    assert (filled.log("acme/pii"), blob_keys(filled.store)) == before
+    did, collected = filled.gc(RetentionPolicy(versions=2))
+    assert (would, survey.freed) == (did, collected.freed)
+
+
+def test_channels_and_pins_hold(filled: Registry) -> None:
+    filled.tag("acme/pii:0.1.0", "stable")
+    filled.pin("acme/pii:0.1.1", reason="in the field")
+    filled.gc(RetentionPolicy(versions=1))
+    assert versions(filled) == ["0.1.0", "0.1.1", "0.1.4"]
+    filled.pin("acme/pii:0.1.1", undo=True)
+    filled.untag("acme/pii", "stable")
+    filled.gc(RetentionPolicy(versions=1))
+    assert versions(filled) == ["0.1.4"]
+
+
+def test_days_keep_what_is_young_and_the_newest_always(filled: Registry) -> None:
+    ledger, _ = load(filled.store, "acme/pii")
+    now = datetime.now(UTC)
+    assert RetentionPolicy(days=1).expiring(ledger, now) == []
+    later = RetentionPolicy(days=1).expiring(ledger, now + timedelta(days=3))
+    assert [str(version) for version in later] == ["0.1.0", "0.1.1", "0.1.2", "0.1.3"]
+    assert RetentionPolicy(versions=4, days=1).expiring(ledger, now + timedelta(days=3)) == later[:1]
+
+
+@pytest.mark.parametrize("numbers", [{"versions": 0}, {"days": -1}])
+def test_a_policy_that_keeps_nothing_is_refused(numbers: dict[str, int]) -> None:
+    with pytest.raises(InputError):
+        RetentionPolicy(**numbers)
+
+
+def test_a_yanked_version_takes_no_place_and_is_kept_beside(filled: Registry) -> None:
+    filled.yank("acme/pii:0.1.4")
+    filled.yank("acme/pii:0.1.0")
+    filled.gc(RetentionPolicy(versions=1))
+    assert versions(filled) == ["0.1.3", "0.1.4"]
+
+
+def test_nothing_is_deleted_where_a_model_hides_behind_a_link(filled: Registry, tmp_path: Path) -> None:
+    gone = stray(filled.store)
+    path = filled.store.root / "index" / "acme" / "pii.jsonl"
+    path.rename(tmp_path / "pii.jsonl")
+    path.symlink_to(tmp_path / "pii.jsonl")
+    for dry_run in (True, False):
+        with pytest.raises(IntegrityError, match=r"nothing was deleted|not a regular file"):
+            filled.gc(dry_run=dry_run)
+    assert filled.store.has([gone])
+
+
+def test_an_expired_version_is_not_added_again_by_accident(filled: Registry, make_draft: MakeDraft) -> None:
+    filled.gc(RetentionPolicy(versions=1))
+    with pytest.raises(ConflictError, match="expired"):
+        filled.add(make_draft(seed="a"), "0.1.0")
+
+
+def test_a_dropped_version_can_be_pulled_back(filled: Registry, other: Registry) -> None:
+    other.pull("acme/pii:0.1.4", str(filled.store.root))
+    filled.drop("acme/pii:0.1.4")
+    filled.pull("acme/pii:0.1.4", str(other.store.root))
+    assert "0.1.4" in versions(filled)
+    assert not filled.verify().damages
+
+
+def test_bytes_that_were_taken_down_are_not_even_sent(filled: Registry, make_draft: MakeDraft) -> None:
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    remote = memory_remote()
+    copy(filled.store, remote, TransferRequest("acme/pii", [filled.find("acme/pii:0.1.2").version]))
+    weights = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
+    Decisions(remote).purge(Ref.parse("acme/pii:0.1.2"), "leak")
+    collect(remote)
+    filled.add(make_draft(seed="c"), "9.0.0")
+    with pytest.raises(ConflictError, match="taken down"):
+        copy(filled.store, remote, TransferRequest("acme/pii", [filled.find("acme/pii:9.0.0").version]))
+    assert not remote.has([weights])
+
+
+def test_an_expired_version_comes_back_only_when_asked(filled: Registry, other: Registry) -> None:
+    filled.push("acme/pii:0.1.0", str(other.store.root))
+    filled.push("acme/pii:0.1.1", str(other.store.root))
+    other.gc(RetentionPolicy(versions=1))
+    with pytest.raises(ConflictError, match="expired there"):
+        filled.push("acme/pii:0.1.0", str(other.store.root))
+    filled.push("acme/pii:0.1.0", str(other.store.root), restore=True)
+    assert versions(other) == ["0.1.0", "0.1.1"]
+    assert not other.verify().damages
+    assert filled.push("acme/pii:0.1.0", str(other.store.root)).events == 0
+
+
+def test_drop_frees_the_number_of_a_version_that_never_left(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    filled.drop("acme/pii:0.1.4")
+    again = filled.add(make_draft(seed="other"), "0.1.4")
+    assert filled.get("acme/pii:0.1.4").digest == again.digest
+    assert not filled.verify().damages
+    filled.push("acme/pii:0.1.4", str(other.store.root))
+    with pytest.raises(ConflictError, match="known to other registries"):
+        filled.drop("acme/pii:0.1.4")
+    with pytest.raises(ConflictError, match="known to other registries"):
+        other.drop("acme/pii:0.1.4")
+    assert other.get("acme/pii:0.1.4").digest == again.digest
+
+
+def test_a_dropped_version_stays_dropped_behind_a_sealing(registry: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    for number in range(70):
+        registry.add(make_draft(seed="a"), f"0.0.{number}")
+    registry.drop("acme/pii:1.0.0")
+    with pytest.raises(NotFoundError):
+        registry.find("acme/pii:1.0.0")
+    for number in range(70, 140):
+        registry.add(make_draft(seed="a"), f"0.0.{number}")
+    with pytest.raises(NotFoundError):
+        registry.find("acme/pii:1.0.0")
+    registry.gc()
+    assert not registry.verify().damages
+
+
+def test_purge_takes_the_bytes_at_once_and_for_good(filled: Registry, make_draft: MakeDraft) -> None:
+    bad = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
+    done = filled.purge("acme/pii:0.1.2", "weights were leaked")
+    assert bad in done.blobs and BlobKey(bad) in done.collected.freed
+    assert bad not in filled.store.has([bad])
+    assert not filled.verify().damages
+    with pytest.raises(NotFoundError, match="purged"):
+        filled.resolve("acme/pii:0.1.2")
+    with pytest.raises(ConflictError, match="taken down"):
+        filled.add(make_draft(seed="c"))
+
+
+def test_purge_of_shared_bytes_needs_a_word(filled: Registry) -> None:
+    with pytest.raises(ConflictError, match="same bytes"):
+        filled.purge("acme/pii:0.1.2", "no licence", ["tokenizer.json"])
+    assert versions(filled) == ["0.1.0", "0.1.1", "0.1.2", "0.1.3", "0.1.4"]
+    filled.purge("acme/pii:0.1.2", "no licence", ["tokenizer.json"], everywhere=True)
+    assert versions(filled) == []
+    assert not filled.verify().damages
+
+
+def test_a_channel_holder_is_not_purged_by_surprise(filled: Registry) -> None:
+    filled.tag("acme/pii:0.1.2", "stable")
+    with pytest.raises(ConflictError, match="stable"):
+        filled.purge("acme/pii:0.1.2", "leak")
+    assert "0.1.2" in versions(filled)
+
+
+def test_nothing_is_deleted_where_a_manifest_cannot_be_read(filled: Registry) -> None:
+    gone = stray(filled.store)
+    path = filled.store.root / BlobKey(filled.get("acme/pii:0.1.0").digest).path
+    path.chmod(0o644)
+    path.write_bytes(b"damaged")
+    with pytest.raises(IntegrityError):
+        filled.gc()
+    assert filled.store.has([gone])
+
+
+def test_a_condemned_blob_goes_up_under_a_generation_key(filled: Registry, tmp_path: Path) -> None:
+    """A collector that never ended had condemned what a push needs."""
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    remote = memory_remote()
+    stalled = "0123456789abcdef"
+    weights = filled.get("acme/pii:0.1.0").manifest.artifacts[0].digest
+    with remote.push() as push, filled.store.open_blob(weights) as stream:
+        push.put(stream)
+    remote.add_note("condemned", stalled, BlobKey(weights).path.encode())
+    copy(filled.store, remote, TransferRequest("acme/pii", [filled.find("acme/pii:0.1.0").version]))
+    assert BlobKey(weights, 1) in blob_keys(remote)
+    remote.delete([BlobKey(weights)])
+    assert remote.has([weights]) and remote.open_blob(weights).read()
+    other = Registry(tmp_path / "reader")
+    copy(remote, other.store, TransferRequest("acme/pii", [filled.find("acme/pii:0.1.0").version]))
+    assert not other.verify().damages
+    assert not collect(remote).freed, "a stalled collector's entry stays, and so does what is referred to"
+    assert stalled in remote.notes("condemned")
+
+
+def test_a_collector_waits_for_a_running_push(filled: Registry) -> None:
+    """A push that announced itself before the condemnation ends first: its blobs stay."""
+    store = filled.store
+    gone = stray(store, b"wanted after all")
+    secured, go_on = threading.Event(), threading.Event()
+
+    def slow(ledger: Ledger) -> set[Digest]:
+        return {gone}
+
+    def push_slowly() -> None:
+        with store.push() as push:
+            publish = push.publish
+
+            def wait(*arguments: object) -> None:
+                secured.set()
+                assert go_on.wait(30)
+                publish(*arguments)  # type: ignore[arg-type]
+
+            push.publish = wait  # type: ignore[method-assign, assignment]
+            commit(store, push, "acme/pii", slow)
+
+    pusher = threading.Thread(target=push_slowly)
+    pusher.start()
+    assert secured.wait(30)
+    collector = threading.Thread(target=filled.gc)
+    collector.start()
+    time.sleep(0.2)
+    assert store.has([gone]) and collector.is_alive()
+    go_on.set()
+    pusher.join(30)
+    collector.join(30)
+    assert not store.has([gone]), "the push did not refer to it in the end"
+
+
+def test_a_push_that_outlasts_patience_starts_over(filled: Registry, make_draft: MakeDraft) -> None:
+    """On a place that cannot tell who is alive, a stalled intent is fenced; the stalled push then fails or retries."""
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    remote = memory_remote()
+    version = filled.find("acme/pii:0.1.0").version
+    copy(filled.store, remote, TransferRequest("acme/pii", [version]))
+    remote.add_note("intents", "0123456789abcdef-0123456789abcdef", b'{"name":"acme/pii"}')
+    stray(remote)
+    assert collect(remote, patience=0).fenced == 1
+    assert remote.notes("intents") == {}
+    ledger, _ = load(remote, "acme/pii")
+    assert [line.event.kind for line in ledger.lines()] == ["publish", "fence"]

@@ -1,0 +1,468 @@
+"""A registry that holds only some artifacts of a version: on record, and everybody who asks keeps to it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import blob_keys
+from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.maintain.disk_usage import usage
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.registry.store.hub import repo_card
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Event, Hold, Purge
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.manifest import FILENAME, Manifest
+from onnxreg.schema.query.requirements import Query
+
+NAME = "acme/pii"
+ONE = f"{NAME}:1.0.0"
+FULL, HALF, INT8 = "model.onnx", "model_fp16.onnx", "model_int8.onnx"
+SIDECAR = "model_int8.onnx.data"
+COMPANIONS = ["config.json", "labels.json"]
+V1 = Version(1, 0, 0)
+
+Pull = Callable[..., object]
+
+
+def draft(root: Path, seed: str = "a") -> Draft:
+    """Two android artifacts of one format, an int8 one with a sidecar, and two companions."""
+    root.mkdir(parents=True)
+    for path in (FULL, HALF, INT8, SIDECAR):
+        (root / path).write_bytes(f"{path} {seed} ".encode() * 20)
+    for path in COMPANIONS:
+        (root / path).write_bytes(f"{path} of all".encode())
+
+    def operators(name: str) -> dict[str, object]:
+        return {"operators": [{"domain": "ai.onnx", "name": name, "opset": 13}]}
+
+    artifacts = (
+        DraftArtifact("onnx-android", "float32", FULL, fields=operators("MatMul")),
+        DraftArtifact("onnx-android", "float16", HALF, parent=FULL, fields=operators("MatMul")),
+        DraftArtifact(
+            "onnx-int8",
+            "int8",
+            INT8,
+            sidecars=(DraftFile("external-data", SIDECAR),),
+            parent=FULL,
+            fields=operators("MatMulInteger"),
+        ),
+    )
+    return Draft(
+        NAME, root, artifacts, (DraftFile("config", COMPANIONS[0]), DraftFile("labels", COMPANIONS[1]))
+    )
+
+
+@pytest.fixture
+def whole(registry: Registry, tmp_path: Path) -> Registry:
+    """Where everything is: version 1.0.0."""
+    registry.add(draft(tmp_path / "draft"), "1.0.0")
+    return registry
+
+
+@pytest.fixture
+def pull(whole: Registry, other: Registry) -> Pull:
+    """Pull formats of 1.0.0 from where everything is."""
+
+    def run(
+        *formats: str, precision: str | None = None, restore: bool = False, to: Registry = other
+    ) -> object:
+        selection = Selection(formats, precision)
+        return to.pull(ONE, str(whole.store.root), restore=restore, selection=selection)
+
+    return run
+
+
+def held(registry: Registry) -> tuple[str, ...] | None:
+    return registry.find(ONE).entry.held
+
+
+def paths_there(registry: Registry, manifest: Manifest) -> set[str]:
+    """The files of a manifest whose blobs lie in a registry."""
+    here = {key.digest for key in blob_keys(registry.store)}
+    return {file.path for file in manifest.all_files() if file.digest in here}
+
+
+def manifest_of(registry: Registry) -> Manifest:
+    return registry.get(ONE).manifest
+
+
+def kinds(registry: Registry) -> list[str]:
+    return [line.event.kind for line in registry.log(NAME)]
+
+
+def say(remote: RegistryStore, *events: Event) -> None:
+    def change(ledger: Ledger) -> set[Digest]:
+        for event in events:
+            ledger.append(event)
+        return set()
+
+    with remote.push() as push:
+        commit(remote, push, NAME, change)
+
+
+def hold(remote: RegistryStore, *paths: str) -> None:
+    entry = load(remote, NAME)[0].entries[V1]
+    say(remote, Hold(**stamp(NAME), version=V1, manifest=entry.manifest, paths=paths or None))
+
+
+def test_one_format_comes_with_its_companions_and_is_on_record(
+    whole: Registry, other: Registry, pull: Pull
+) -> None:
+    done = other.pull(ONE, str(whole.store.root), selection=Selection(("onnx-int8",)))
+    assert done.events == 2 and kinds(other) == ["publish", "hold"]
+    assert done.held == {V1: (INT8,)} and held(other) == (INT8,)
+    assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
+    assert done.blobs == 6
+    assert other.find(ONE).entry.status == "partial"
+    assert other.get(ONE).data == whole.get(ONE).data
+    assert verify(other.store).damages == [] and verify(other.store).unreferenced == 0
+
+
+def test_what_is_here_already_is_not_fetched_again(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    again = pull("onnx-int8")
+    assert (again.events, again.blobs) == (0, 0)  # type: ignore[attr-defined]
+    more = pull("onnx-android", precision="float16")
+    assert (more.events, more.blobs) == (1, 2)  # type: ignore[attr-defined]
+    assert held(other) == (HALF, INT8)
+    assert not verify(other.store).damages
+
+
+def test_the_last_artifact_makes_it_whole(whole: Registry, other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    pull("onnx-android")
+    assert held(other) is None and other.find(ONE).entry.status == ""
+    assert kinds(other) == ["publish", "hold", "hold"]
+    assert other.log(NAME)[-1].event.to_json().keys().isdisjoint({"paths"})
+    assert other.find(ONE).entry.to_json().keys() == whole.find(ONE).entry.to_json().keys()
+    assert not verify(other.store).damages
+
+
+def test_a_pull_without_a_format_fetches_the_rest(whole: Registry, other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    rest = pull()
+    assert (rest.events, rest.blobs) == (1, 3)  # type: ignore[attr-defined]
+    assert held(other) is None
+    assert paths_there(other, manifest_of(whole)) == {file.path for file in manifest_of(whole).all_files()}
+    narrower = pull("onnx-int8")
+    assert narrower.events == 0 and held(other) is None  # type: ignore[attr-defined]
+
+
+def test_every_format_at_once_is_a_pull_like_any_other(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8", "onnx-android")
+    assert kinds(other) == ["publish"] and held(other) is None
+
+
+@pytest.mark.parametrize(
+    ("formats", "precision", "expected"),
+    [
+        (("onnx-android",), None, (FULL, HALF)),
+        (("onnx-android",), "float16", (HALF,)),
+        ((), "float32", (FULL,)),
+    ],
+)
+def test_what_is_chosen(
+    formats: tuple[str, ...], precision: str | None, expected: tuple[str, ...], other: Registry, pull: Pull
+) -> None:
+    pull(*formats, precision=precision)
+    assert held(other) == expected
+    assert not verify(other.store).damages
+
+
+@pytest.mark.parametrize(
+    ("formats", "precision", "message"),
+    [
+        (("onnx-int4",), None, r"has no onnx-int4$"),
+        (("onnx-int8", "webgpu"), None, r"has no webgpu$"),
+        (("onnx-int8",), "float16", "has no onnx-int8 of precision float16"),
+        ((), "int4", "has no artifact of precision int4"),
+    ],
+)
+def test_what_there_is_not(
+    formats: tuple[str, ...], precision: str | None, message: str, other: Registry, pull: Pull
+) -> None:
+    with pytest.raises(NotFoundError, match=message) as caught:
+        pull(*formats, precision=precision)
+    assert caught.value.hint == "it has onnx-android (float32), onnx-android (float16), onnx-int8 (int8)"
+    assert other.names() == []
+
+
+def test_resolve_and_search_keep_to_what_is_held(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    found = other.resolve(NAME)
+    assert found.artifact.path == INT8
+    assert {(each.artifact, each.code) for each in found.rejected} == {(FULL, "not-held"), (HALF, "not-held")}
+    with pytest.raises(NotFoundError) as caught:
+        other.resolve(NAME, Query(formats=("onnx-android",)))
+    assert f"{FULL} is not held here" in caught.value.hint
+    with SearchIndex(other.store) as index:
+        (match,) = index.matches(ArtifactKind())
+        assert [artifact.path for artifact in match.artifacts] == [INT8]
+        assert index.matches(ArtifactKind(("onnx-android",))) == []
+
+
+def test_a_repo_card_lists_what_is_held(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    index = other.store.read_index(NAME)
+    assert index is not None
+    card = repo_card.updated(None, NAME, index.data, "hf://acme/models") or ""
+    assert "| 1.0.0 (partial) | onnx-int8 | int8 |" in card and "onnx-android" not in card
+
+
+def test_files_are_written_out_as_far_as_they_are_held(
+    whole: Registry, other: Registry, pull: Pull, tmp_path: Path
+) -> None:
+    pull("onnx-int8")
+    target = tmp_path / "out"
+    other.write_out(ONE, target)
+    assert {path.name for path in target.iterdir()} == {INT8, SIDECAR, *COMPANIONS, FILENAME}
+    assert (target / FILENAME).read_bytes() == whole.get(ONE).data
+    pull()
+    other.write_out(ONE, target)
+    assert {FULL, HALF, INT8} < {path.name for path in target.iterdir()}
+
+
+def test_a_collection_keeps_what_is_held_and_frees_what_no_longer_is(
+    whole: Registry, other: Registry, pull: Pull
+) -> None:
+    pull("onnx-int8")
+    assert not other.gc()[1].freed
+    (model,) = usage(other.store).models
+    assert (model.versions, model.blobs) == (1, 6)
+    pull()
+    hold(other.store, INT8)
+    _, collected = other.gc()
+    assert len(collected.freed) == 3
+    assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
+    assert not verify(other.store).damages
+    assert pull().blobs == 3  # type: ignore[attr-defined]
+
+
+def test_a_lost_blob_is_damage_and_is_repaired(whole: Registry, other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    lost = next(file for file in manifest_of(whole).all_files() if file.path == SIDECAR)
+    (other.store.root / blob_path(lost.digest)).unlink()
+    assert [damage.kind for damage in verify(other.store).damages] == ["missing"]
+    repaired = other.repair(source=str(whole.store.root))
+    assert len(repaired.done) == 1 and not repaired.report.damages
+    assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
+
+
+def test_a_state_line_that_lost_what_is_held_is_repaired(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    path = other.store.root / "index" / "acme" / "pii.jsonl"
+    good = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(good.replace(f'"held":["{INT8}"],'.encode(), b"", 1))
+    assert {damage.kind for damage in verify(other.store).damages} == {"state", "missing"}
+    assert not other.repair().report.damages
+    assert path.read_bytes() == good
+
+
+def test_a_verbatim_mirror_follows(whole: Registry, other: Registry, pull: Pull) -> None:
+    copied = memory_remote(other.id, mirror=True)
+    pull("onnx-int8")
+    assert mirror(other.store, copied).blobs == 6
+    assert not verify(copied).damages
+    pull("onnx-android", precision="float32")
+    assert mirror(other.store, copied).blobs == 2
+    pull()
+    assert mirror(other.store, copied).blobs == 1
+    assert not verify(copied).damages
+    hold(other.store, INT8)
+    assert len(mirror(other.store, copied).freed.freed) == 3
+    assert copied.read_index(NAME).data == other.store.read_index(NAME).data  # type: ignore[union-attr]
+    assert not verify(copied).damages
+
+
+def test_a_copy_of_one_registry_takes_no_part_of_a_version(whole: Registry, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    identity = (whole.store.root / "registry.json").read_bytes()
+    (tmp_path / "copy" / "registry.json").write_bytes(identity)
+    with pytest.raises(ConflictError, match="two copies of one registry"):
+        Registry(tmp_path / "copy").pull(ONE, str(whole.store.root), selection=Selection(("onnx-int8",)))
+
+
+def test_a_push_of_a_part_is_refused(other: Registry, pull: Pull, tmp_path: Path) -> None:
+    pull("onnx-int8")
+    there = Registry(tmp_path / "there")
+    with pytest.raises(NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0") as caught:
+        other.push(ONE, str(there.store.root))
+    assert "reg pull acme/pii:1.0.0 there fetches the rest" in caught.value.hint
+    assert there.names() == []
+
+
+def test_a_push_to_where_it_is_held_in_part_makes_it_whole_there(
+    whole: Registry, other: Registry, pull: Pull
+) -> None:
+    pull("onnx-int8")
+    done = whole.push(ONE, str(other.store.root))
+    assert (done.events, done.blobs) == (1, 3)
+    assert held(other) is None and not verify(other.store).damages
+    assert whole.push(ONE, str(other.store.root)).events == 0
+
+
+def test_a_part_is_nothing_to_do_where_everything_is(whole: Registry, other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    done = other.push(ONE, str(whole.store.root))
+    assert (done.events, done.blobs) == (0, 0)
+    assert held(whole) is None
+
+
+def test_a_mirror_with_an_id_of_its_own_lists_it(whole: Registry, other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    there = memory_remote()
+    done = mirror(other.store, there)
+    (skipped,) = done.skipped
+    assert (skipped.name, skipped.tag, skipped.error) == (NAME, "1.0.0", None)
+    assert "only onnx-int8" in skipped.reason
+    assert list(there.names()) == []
+    mirror(whole.store, other.store)
+    assert held(other) is None and not verify(other.store).damages
+
+
+def test_pulling_from_where_only_a_part_is(other: Registry, pull: Pull, tmp_path: Path) -> None:
+    pull("onnx-int8")
+    source, third = str(other.store.root), Registry(tmp_path / "third")
+    for selection in (Selection(("onnx-android",)), Selection()):
+        with pytest.raises(
+            NotFoundError, match=r"only onnx-int8 \(int8\) of acme/pii:1.0.0 is held"
+        ) as caught:
+            third.pull(ONE, source, selection=selection)
+        assert f"reg pull {ONE} --format onnx-int8" in caught.value.hint
+    assert third.names() == []
+    third.pull(ONE, source, selection=Selection(("onnx-int8",)))
+    assert held(third) == (INT8,)
+    assert kinds(third) == ["publish", "hold"]
+    hold_event = third.log(NAME)[-1]
+    assert hold_event.via is None and hold_event.event.id != other.log(NAME)[-1].event.id
+    assert not verify(third.store).damages
+
+
+def test_two_parts_make_a_whole(whole: Registry, other: Registry, pull: Pull, tmp_path: Path) -> None:
+    third = Registry(tmp_path / "third")
+    pull("onnx-int8")
+    pull("onnx-android", to=third)
+    third.pull(ONE, str(other.store.root))
+    assert held(third) is None and not verify(third.store).damages
+
+
+class Meanwhile:
+    """A source beside which something else happens as soon as the first blob is read."""
+
+    def __init__(self, source: RegistryStore, act: Callable[[], object]) -> None:
+        self._source, self._acts = source, [act]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)
+
+    def open_blob(self, digest: Digest, start: int = 0) -> object:
+        if digest != load(self._source, NAME)[0].entries[V1].manifest:
+            with suppress(IndexError):
+                act = self._acts.pop()
+                act()
+        return self._source.open_blob(digest, start)
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"), [(("onnx-android",), None), (("onnx-int8",), (INT8,)), ((), None)]
+)
+def test_two_pulls_at_once_add_up(
+    then: tuple[str, ...], expected: tuple[str, ...] | None, whole: Registry, other: Registry
+) -> None:
+    def pull_too() -> None:
+        copy(whole.store, other.store, TransferRequest(NAME, [V1], Selection(then)))
+
+    source = cast(RegistryStore, Meanwhile(whole.store, pull_too))
+    done = copy(source, other.store, TransferRequest(NAME, [V1], Selection(("onnx-int8",))))
+    assert held(other) == expected == done.held[V1]
+    assert kinds(other).count("publish") == 1
+    assert not verify(other.store).damages
+
+
+def test_publishing_the_same_again_makes_it_whole(other: Registry, pull: Pull, tmp_path: Path) -> None:
+    pull("onnx-int8")
+    published = other.add(draft(tmp_path / "again"), "1.0.0")
+    assert not published.new
+    assert held(other) is None and not verify(other.store).damages
+
+
+def test_what_expired_is_restored_in_part(
+    whole: Registry, other: Registry, pull: Pull, tmp_path: Path
+) -> None:
+    pull("onnx-android")
+    other.add(draft(tmp_path / "newer", "b"), "2.0.0")
+    other.gc(RetentionPolicy(versions=1))
+    with pytest.raises(ConflictError, match="is expired there"):
+        pull("onnx-int8")
+    pull("onnx-int8", restore=True)
+    assert held(other) == (INT8,)
+    assert kinds(other) == ["publish", "hold", "publish", "expire", "restore", "hold"]
+    assert not verify(other.store).damages
+    pull()
+    assert held(other) is None and not verify(other.store).damages
+
+
+def test_bytes_taken_down_do_not_come_back_with_the_rest(
+    whole: Registry, other: Registry, pull: Pull
+) -> None:
+    pull("onnx-int8")
+    full = next(item for item in manifest_of(whole).artifacts if item.path == FULL)
+    other.purge(ONE, "leaked", [FULL])
+    assert full.digest in other.state(NAME).tombstones
+    with pytest.raises(ConflictError, match="is purged there"):
+        pull("onnx-int8", restore=True)
+
+
+def test_what_is_held_outlives_a_sealing(other: Registry, pull: Pull) -> None:
+    pull("onnx-int8")
+    for _ in range(33):
+        other.tag(ONE, "latest")
+        other.untag(NAME, "latest")
+    assert other.state(NAME).catalog is not None
+    assert held(other) == (INT8,) and not verify(other.store).damages
+
+
+def test_an_artifact_that_no_version_has_cannot_be_held(whole: Registry) -> None:
+    hold(whole.store, "elsewhere.onnx")
+    assert [damage.kind for damage in verify(whole.store).damages] == ["manifest"]
+    with pytest.raises(IntegrityError, match=r"holds elsewhere\.onnx, which is no artifact"):
+        whole.gc()
+    assert paths_there(whole, manifest_of(whole)) >= {FULL, HALF, INT8}
+
+
+def test_what_is_gone_is_not_held(whole: Registry) -> None:
+    entry = whole.find(ONE).entry
+    say(whole.store, Purge(**stamp(NAME), version=V1, manifest=entry.manifest, blobs=()))
+    with pytest.raises(ConflictError, match="is purged"):
+        hold(whole.store, INT8)
+
+
+def test_a_source_that_lies_about_what_it_holds_is_found_out(other: Registry, pull: Pull) -> None:
+    """The log says everything, its state line less: a mirror would refer to what it did not bring."""
+    pull()
+    path = other.store.root / "index" / "acme" / "pii.jsonl"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'{"manifest"', f'{{"held":["{INT8}"],"manifest"'.encode(), 1))
+    assert held(other) == (INT8,)
+    copied = memory_remote(other.id, mirror=True)
+    assert [type(skipped.error) for skipped in mirror(other.store, copied).skipped] == [IntegrityError]
+    assert list(copied.names()) == []

@@ -1,0 +1,147 @@
+"""What a manifest refuses is refused for good: in every version of the model that has the same bytes, wherever it goes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries.gated import NAME, draft
+
+from onnxreg.registry import Registry
+from onnxreg.registry.gates.promotion import Promotion
+from onnxreg.registry.log import commit as committing
+from onnxreg.registry.store.blobs import read_blob
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
+from onnxreg.schema.gates.policy import read_policy
+from onnxreg.schema.log.events import Attest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.query.requirements import Query
+
+INT8 = Query(formats=("onnx-int8",))
+
+
+def promote(registry: Registry, version: str) -> Promotion:
+    return registry.promote(f"{NAME}:{version}", "stable")
+
+
+@pytest.fixture
+def home(nobody: None, tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "home")
+
+
+def refused_then_certified(registry: Registry, root: Path) -> None:
+    """The same bytes: 1.1.0 is refused, 1.2.0 certified."""
+    registry.add(draft(root / "refused", "a", "refused"), "1.1.0")
+    registry.add(draft(root / "certified", "a"), "1.2.0")
+
+
+def attests(registry: Registry) -> list[Attest]:
+    return [line.event for line in registry.log(NAME) if isinstance(line.event, Attest)]
+
+
+def test_a_refused_version_is_published_with_the_refusal_of_its_bytes(home: Registry, tmp_path: Path) -> None:
+    refused_then_certified(home, tmp_path)
+    (event,) = attests(home)
+    assert (event.state, event.media_type) == ("refused", EVALUATION)
+    assert json.loads(read_blob(home.store, event.statement))["suite"] == str(Digest.of(b"suite"))
+    assert home.resolve(NAME, INT8).artifact.state == "refused"
+    assert not home.verify().damages
+
+
+def test_the_refusal_travels_and_twice_is_as_good_as_once(home: Registry, tmp_path: Path) -> None:
+    refused_then_certified(home, tmp_path)
+    other = Registry(tmp_path / "other")
+    url = str(other.store.root)
+    home.push(f"{NAME}:1.2.0", url)
+    assert other.resolve(NAME, INT8).artifact.state == "refused"
+    assert home.push(f"{NAME}:1.1.0", url).events == 1
+    assert home.pull(f"{NAME}:1.1.0", url).events == home.push(f"{NAME}:1.1.0", url).events == 0
+    assert len(attests(other)) == len(attests(home)) == 1
+    assert not other.verify().damages
+
+
+def test_a_registry_from_before_gets_it_with_the_next_write(
+    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(committing, "record_refusals", lambda ledger, since: {})
+        refused_then_certified(home, tmp_path)
+    assert home.resolve(NAME, INT8).artifact.state == "certified"
+    home.pin(f"{NAME}:1.2.0")
+    assert home.resolve(NAME, INT8).artifact.state == "refused"
+    home.pin(f"{NAME}:1.2.0", undo=True)
+    assert len(attests(home)) == 1 and not home.verify().damages
+
+
+def test_two_registries_that_each_put_it_on_record_tell_each_other_nothing(
+    home: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(committing, "record_refusals", lambda ledger, since: {})
+        refused_then_certified(home, tmp_path)
+    other = Registry(tmp_path / "other")
+    home.push(f"{NAME}:1.1.0", str(other.store.root))
+    home.pin(f"{NAME}:1.2.0")
+    home.push(f"{NAME}:1.1.0", str(other.store.root))
+    assert len(attests(other)) == len(attests(home)) == 1
+
+
+def reported(root: Path, verdict_state: str, **changed: Any) -> Draft:
+    """A version with a report of ours, which may say other things than its verdict."""
+    root.mkdir()
+    (root / "model.onnx").write_bytes(b"int8")
+    value = {"artifact": {"int8_model_digest": str(Digest.of(b"int8"))}, "state": "refused"}
+    report = {**value, "suite_digest": str(Digest.of(b"suite")), **changed}
+    (root / "recall_delta.json").write_text(json.dumps(report))
+    verdict = Verdict(verdict_state, "G4/point", ("it loses",), Digest.of(b"suite"), "recall_delta.json")
+    return Draft(
+        NAME,
+        root,
+        (DraftArtifact("onnx-int8", "int8", "model.onnx", verdict=verdict),),
+        (DraftFile("report", "recall_delta.json"),),
+    )
+
+
+def test_the_report_is_the_statement(home: Registry, tmp_path: Path) -> None:
+    published = home.add(reported(tmp_path / "draft", "refused"))
+    (event,) = attests(home)
+    assert (event.media_type, event.statement) == (RECALL_DELTA, published.manifest.files[0].digest)
+
+
+def test_a_report_that_says_other_things_is_no_statement(home: Registry, tmp_path: Path) -> None:
+    home.add(reported(tmp_path / "draft", "refused", state="certified"))
+    (event,) = attests(home)
+    assert event.media_type == EVALUATION and not home.verify().damages
+
+
+def test_what_was_not_refused_is_not_on_record(home: Registry, tmp_path: Path) -> None:
+    home.add(reported(tmp_path / "draft", "unknown"))
+    assert not attests(home)
+
+
+@pytest.mark.parametrize("suite, passes", [(b"suite", True), (b"field", False)])
+def test_a_policy_names_the_suites_that_must_be_passed(
+    home: Registry, tmp_path: Path, suite: bytes, passes: bool
+) -> None:
+    home.add(draft(tmp_path / "a", "a"), "1.0.0")
+    rule = f'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\nsuites = ["{Digest.of(suite)}"]\n'
+    home.set_policy(read_policy(rule.encode(), "policy"))
+    (finding,) = [each for each in promote(home, "1.0.0").findings if each.requirement == "suites"]
+    if passes:
+        assert finding.verdict == "pass"
+        return
+    assert finding.detail == f"model_int8.onnx: suite {Digest.of(suite).short} never judged it"
+    artifact = home.get(f"{NAME}:1.0.0").manifest.artifacts[1].digest
+    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(artifact)}
+    report = json.dumps({**value, "suite": str(Digest.of(suite)), "state": "certified"}).encode()
+    home.attest(f"{NAME}:1.0.0", report)
+    assert promote(home, "1.0.0").moved
+
+
+def test_a_refusal_names_its_suite(home: Registry, tmp_path: Path) -> None:
+    refused_then_certified(home, tmp_path)
+    home.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    (finding,) = promote(home, "1.2.0").findings
+    assert finding.verdict == "fail"
+    assert finding.detail.endswith(f"a later evaluation says refused on suite {Digest.of(b'suite').short}")

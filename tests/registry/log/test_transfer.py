@@ -1,0 +1,314 @@
+"""Push, pull and the rule for two logs."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.memory import share
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Publish
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+def test_push_then_pull_elsewhere(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    published = registry.add(make_draft())
+    shared = str(tmp_path / "shared")
+    first = registry.push("acme/pii", shared)
+    assert (first.events, first.blobs) == (1, 6)
+    second = registry.push("acme/pii", shared)
+    assert (second.events, second.blobs, second.size) == (0, 0, 0)
+    other.pull("acme/pii", shared)
+    assert other.get("acme/pii").data == published.data
+    assert not other.verify().damages
+
+
+def test_lines_say_where_they_came_from(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    other.pull("acme/pii", str(registry.store.root))
+    ours, theirs = registry.log("acme/pii"), other.log("acme/pii")
+    assert theirs[0].event == ours[0].event
+    assert theirs[0].prev != ours[0].prev
+    via = theirs[0].via
+    assert via is not None and (via.registry, via.seq, via.head) == (registry.id, 1, ours[0].digest)
+
+
+def test_the_sources_lines_are_kept_as_a_tracking_copy(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    other.pull("acme/pii", str(registry.store.root))
+    kept = other.store.root / "local" / "tracking" / registry.id / "index" / "acme" / "pii.jsonl"
+    assert kept.read_bytes() == (registry.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
+
+
+def test_same_version_other_manifest_is_a_conflict(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    other.add(make_draft(seed="b"), "1.0.0")
+    before = (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes()
+    with pytest.raises(ConflictError, match=r"acme/pii:1\.0\.0 exists there"):
+        registry.push("acme/pii", str(other.store.root))
+    assert (other.store.root / "index" / "acme" / "pii.jsonl").read_bytes() == before
+
+
+def test_same_version_same_manifest_is_nothing_to_do(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(), "1.0.0")
+    other.add(make_draft(), "1.0.0")
+    assert registry.push("acme/pii", str(other.store.root)).events == 0
+
+
+def test_yanks_travel_with_the_versions_that_are_there(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="a"), "1.0.0")
+    registry.add(make_draft(seed="b"), "1.1.0")
+    other.pull("acme/pii:1.0.0", str(registry.store.root))
+    registry.yank("acme/pii:1.0.0", "leaks a name")
+    done = other.pull("acme/pii:1.1.0", str(registry.store.root))
+    assert done.events == 2
+    with pytest.raises(NotFoundError, match="is yanked"):
+        other.find("acme/pii:1.0.0")
+    assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "publish", "yank"]
+
+
+def test_channels_do_not_travel_unasked(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    registry.tag("acme/pii", "stable")
+    other.pull("acme/pii:stable", str(registry.store.root))
+    assert other.state("acme/pii").channels == {}
+
+
+def test_events_travel_through_a_third_registry_once(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    third = Registry(tmp_path / "third")
+    other.pull("acme/pii", str(registry.store.root))
+    third.pull("acme/pii", str(other.store.root))
+    assert third.pull("acme/pii", str(registry.store.root)).events == 0
+    assert len(third.log("acme/pii")) == 1
+
+
+def clone(registry: Registry, target: Path) -> DirectoryRegistry:
+    """A copy of the registry with the same id, without its models."""
+    target.mkdir()
+    (target / "registry.json").write_bytes((registry.store.root / "registry.json").read_bytes())
+    return DirectoryRegistry.open(target)
+
+
+def test_a_copy_with_the_same_id_gets_the_lines_verbatim(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    mirror = clone(registry, tmp_path / "mirror")
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+        copy(registry.store, mirror, TransferRequest("acme/pii", []))
+        name = Path("index/acme/pii.jsonl")
+        assert (mirror.root / name).read_bytes() == (registry.store.root / name).read_bytes()
+    assert copy(mirror, registry.store, TransferRequest("acme/pii", [])).events == 0
+
+
+def test_a_forked_copy_is_refused(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft(seed="a"))
+    twin = clone(registry, tmp_path / "twin")
+    copy(registry.store, twin, TransferRequest("acme/pii", []))
+    registry.add(make_draft(seed="b"))
+    forked = Registry(twin.root)
+    forked.add(make_draft(seed="c"))
+    with pytest.raises(IntegrityError, match="different histories"):
+        copy(registry.store, twin, TransferRequest("acme/pii", []))
+    assert len(forked.log("acme/pii")) == 2
+
+
+def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    published = registry.add(make_draft())
+    path = registry.store.root / blob_path(published.manifest.artifacts[0].digest)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(IntegrityError):
+        other.pull("acme/pii", str(registry.store.root))
+    assert other.names() == []
+    assert list((other.store.root / "local" / "tmp").iterdir()) == []
+    assert not (other.store.root / blob_path(Digest.of(path.read_bytes()))).exists()
+
+
+def test_another_registry_under_a_known_url_is_noticed(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "shared"))
+    identity = tmp_path / "shared" / "registry.json"
+    identity.write_text(re.sub(r'"id": "[0-9a-f]{32}"', f'"id": "{"0" * 32}"', identity.read_text()))
+    with pytest.raises(IntegrityError, match="another registry than before"):
+        registry.push("acme/pii", str(tmp_path / "shared"))
+
+
+def test_which_remote_is_meant(registry: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    registry.add(make_draft())
+    with pytest.raises(InputError, match="no remote is named"):
+        registry.push("acme/pii")
+    with pytest.raises(NotFoundError, match="no remote orign"):
+        registry.push("acme/pii", "orign")
+    registry.remotes.add("backup", str(tmp_path / "backup"))
+    assert registry.push("acme/pii").events == 1
+    registry.remotes.add("origin", (tmp_path / "o").as_uri())
+    assert registry.push("acme/pii").events == 1
+    assert sorted(registry.remotes.urls) == ["backup", "origin"]
+    with pytest.raises(ConflictError):
+        registry.push("acme/pii", str(registry.store.root))
+
+
+def test_memory_remotes(registry: Registry, other: Registry, make_draft: MakeDraft) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", share("memory:here"))
+    assert other.pull("acme/pii", "memory:here").events == 1
+
+
+@pytest.mark.parametrize("url", ["memory://a/b", "memory:x", "memory:///", "MEMORY://a"])
+def test_a_place_that_does_not_last_is_refused(
+    registry: Registry, make_draft: MakeDraft, capfd: pytest.CaptureFixture[str], url: str
+) -> None:
+    registry.add(make_draft())
+    home = ["--registry", str(registry.store.root)]
+    for words in (
+        ["push", "acme/pii", url],
+        ["remote", "add", "x", url],
+        ["mirror", str(registry.store.root), url],
+    ):
+        assert main([*home, *words]) == 2
+        assert "lost when the command ends" in capfd.readouterr().err
+    assert not registry.remotes.urls and url not in registry.remotes.pins
+
+
+def test_a_directory_that_is_something_else_is_refused(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match="not a registry and not empty"):
+        registry.push("acme/pii", str(tmp_path / "photos"))
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_many_versions_travel_one_by_one_past_a_sealing(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    for number in range(70):
+        registry.add(make_draft(seed=str(number)))
+    for number in (0, 3, 69):
+        other.pull(f"acme/pii:0.1.{number}", str(registry.store.root))
+    assert sorted(other.state("acme/pii").versions) == [Version(0, 1, number) for number in (0, 3, 69)]
+    assert registry.find("acme/pii:0.1.0").entry.seq == 1
+    assert not registry.verify().damages
+
+
+def test_pushing_again_brings_back_what_the_destination_lost(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    published = registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "shared"))
+    shared = Registry(tmp_path / "shared")
+    (shared.store.root / blob_path(published.manifest.artifacts[0].digest)).unlink()
+    assert shared.verify().damages
+    again = registry.push("acme/pii", str(tmp_path / "shared"))
+    assert (again.events, again.blobs) == (0, 1)
+    assert not shared.verify().damages
+
+
+def test_a_yank_is_taken_back_by_whoever_made_it(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    """Both yank, one takes its own back: whatever the order of copies, the other's yank holds in both."""
+    registry.add(make_draft(), "1.0.0")
+    other.pull("acme/pii", str(registry.store.root))
+    for place in (registry, other):
+        place.yank("acme/pii:1.0.0", "broken")
+    registry.yank("acme/pii:1.0.0", undo=True)
+    digest = registry.get(f"acme/pii@{registry.log('acme/pii')[0].event.manifest}").digest  # type: ignore[attr-defined]
+    registry.push(f"acme/pii@{digest}", str(other.store.root))
+    other.push(f"acme/pii@{digest}", str(registry.store.root))
+    ids = [{line.event.id for line in place.log("acme/pii")} for place in (registry, other)]
+    assert ids[0] == ids[1]
+    for place in (registry, other):
+        with pytest.raises(NotFoundError, match="is yanked"):
+            place.find("acme/pii:1.0.0")
+    other.yank("acme/pii:1.0.0", undo=True)
+    assert other.find("acme/pii").version == Version(1, 0, 0)
+
+
+def test_a_yank_of_other_bytes_does_not_stand_in_the_way(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft(seed="x"), "1.0.0")
+    registry.yank("acme/pii:1.0.0")
+    registry.add(make_draft(seed="y"), "1.1.0")
+    other.add(make_draft(seed="y"), "1.0.0")
+    other.add(make_draft(seed="x"), "1.2.0")
+    registry.push("acme/pii:1.1.0", str(other.store.root))
+    assert other.find("acme/pii:1.0.0").version == Version(1, 0, 0)
+
+
+def test_a_pinned_remote_that_is_gone_is_not_made_again(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", str(tmp_path / "share"))
+    shutil.rmtree(tmp_path / "share")
+    with pytest.raises(NotFoundError):
+        registry.push("acme/pii", str(tmp_path / "share"))
+    assert not (tmp_path / "share").exists()
+
+
+@pytest.mark.parametrize("url", ["file://tmp/x", "file:relative", "~nobody-of-that-name/x"])
+def test_places_that_cannot_be_meant(registry: Registry, make_draft: MakeDraft, url: str) -> None:
+    registry.add(make_draft())
+    with pytest.raises(InputError):
+        registry.push("acme/pii", url)
+
+
+def test_a_manifest_of_another_model_is_refused(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    evil = registry.add(make_draft(name="evil/name"))
+    with registry.store.push() as push:
+        ledger = Ledger.empty(registry.id, "acme/pii", lambda digest: evil.data)
+        ledger.summaries = {"1.0.0": {"manifest": str(evil.digest)}}
+        event = {"name": "acme/pii", "time": "2026-01-01T00:00:00Z", "nonce": "0" * 32}
+        ledger.append(Publish(**event, version=Version(1, 0, 0), manifest=evil.digest, size=len(evil.data)))
+        push.publish("acme/pii", ledger.encode(), None)
+    with pytest.raises(IntegrityError, match="is the manifest of evil/name"):
+        other.pull("acme/pii", str(registry.store.root))
+    assert other.names() == []
+
+
+def test_a_yanked_version_that_is_named_exactly_is_pushed_with_its_yank(
+    registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    one = registry.add(make_draft())
+    with pytest.raises(InputError, match="does not say which version"):
+        registry.yank("acme/pii")
+    registry.yank(one.ref)
+    registry.push(one.ref, str(other.store.root))
+    assert [line.event.kind for line in other.log("acme/pii")] == ["publish", "yank"]

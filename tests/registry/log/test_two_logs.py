@@ -1,0 +1,470 @@
+"""The rule for two logs of one model: as a table of cases, and as invariants under any order of verbs."""
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from onnxreg.registry.log.channels import Channels
+from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import commit, load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.log.references import refers_to
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.selection import EVERYTHING, Selection
+from onnxreg.registry.log.stamp import stamp
+from onnxreg.registry.log.transfer_rules import missing_lines
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.transfer.copy import TransferResult, copy
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.descriptor import Descriptor
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Drop, Expire, Publish
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+
+NAME = "acme/pii"
+WEIGHTS = (b"weights a", b"weights b", b"weights c")
+TOKENIZER = b"tokenizer"
+
+
+def publish(remote: RegistryStore, version: str, weights: bytes = WEIGHTS[0]) -> None:
+    """A version with two artifacts and a tokenizer, which all versions share."""
+    files = {"model.onnx": weights, "model_int8.onnx": b"int8 " + weights, "tokenizer.json": TOKENIZER}
+    kind = "application/octet-stream"
+    measured = {path: Descriptor(kind, Digest.of(data), len(data)) for path, data in files.items()}
+    artifacts = (
+        DraftArtifact("onnx", "float32", "model.onnx"),
+        DraftArtifact("onnx-int8", "int8", "model_int8.onnx"),
+    )
+    draft = Draft(NAME, Path(), artifacts, (DraftFile("tokenizer", "tokenizer.json"),))
+    manifest = draft.manifest(measured)
+    data = manifest.encode()
+    event = Publish(**stamp(NAME), version=Version.parse(version), manifest=Digest.of(data), size=len(data))
+
+    def change(ledger: Ledger) -> set[Digest]:
+        ledger.append(event)
+        return {Digest.of(data), *refers_to(manifest)}
+
+    with remote.push() as push:
+        for blob in (*files.values(), data):
+            push.put(BytesIO(blob))
+        commit(remote, push, NAME, change, _Held(data))
+
+
+class _Held:
+    """A manifest that no store has yet."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def has(self, digests: Any) -> set[Digest]:
+        return {digest for digest in digests if digest == Digest.of(self._data)}
+
+    def open_blob(self, digest: Digest) -> BytesIO:
+        if digest != Digest.of(self._data):
+            raise NotFoundError(f"blob {digest} is missing")
+        return BytesIO(self._data)
+
+
+def ledger_of(remote: RegistryStore) -> Ledger:
+    return load(remote, NAME)[0]
+
+
+def lines_of(remote: RegistryStore) -> list[LogLine]:
+    return list(ledger_of(remote).lines())
+
+
+def send(
+    source: RegistryStore,
+    destination: RegistryStore,
+    *versions: str,
+    restore: bool = False,
+    selection: Selection = EVERYTHING,
+) -> TransferResult:
+    chosen = [Version.parse(version) for version in versions]
+    bring_back = Decisions(destination).restore if restore else None
+    return copy(source, destination, TransferRequest(NAME, chosen, selection, restore=bring_back))
+
+
+Act = Callable[[RegistryStore], object]
+
+
+def add(version: str, weights: bytes = WEIGHTS[0]) -> Act:
+    return lambda remote: publish(remote, version, weights)
+
+
+def yank(version: str, undo: bool = False) -> Act:
+    return lambda remote: Decisions(remote).yank(Ref(NAME, version), undo=undo)
+
+
+def tag(version: str, channel: str = "stable") -> Act:
+    return lambda remote: Decisions(remote).tag(Ref(NAME, version), channel)
+
+
+def pin(version: str) -> Act:
+    return lambda remote: Decisions(remote).pin(Ref(NAME, version))
+
+
+def purge(version: str) -> Act:
+    return lambda remote: Decisions(remote).purge(Ref(NAME, version), "leaked", ["model.onnx"], True)
+
+
+def expire(remote: RegistryStore) -> object:
+    return Decisions(remote).expire(RetentionPolicy(versions=1))
+
+
+DIFFERENT: dict[str, tuple[Sequence[Act], Sequence[Act], str, list[str] | type[RegError]]] = {
+    "a version travels": ([add("1.0.0")], [], "1.0.0", ["publish"]),
+    "only the version asked for": ([add("1.0.0"), add("2.0.0")], [], "1.0.0", ["publish"]),
+    "a yank travels with its version": ([add("1.0.0"), yank("1.0.0")], [], "1.0.0", ["publish", "yank"]),
+    "so does its taking back": (
+        [add("1.0.0"), yank("1.0.0"), yank("1.0.0", undo=True)],
+        [],
+        "1.0.0",
+        ["publish", "yank", "unyank"],
+    ),
+    "a yank of a version that is held there": (
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [add("1.0.0")],
+        "2.0.0",
+        ["yank", "publish"],
+    ),
+    "no yank of a version that is not held there": (
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [],
+        "2.0.0",
+        ["publish"],
+    ),
+    "no yank of other bytes under the same number": (
+        [add("1.0.0"), yank("1.0.0"), add("2.0.0")],
+        [add("1.0.0", WEIGHTS[1])],
+        "2.0.0",
+        ["publish"],
+    ),
+    "channels stay": ([add("1.0.0"), tag("1.0.0")], [], "1.0.0", ["publish"]),
+    "pins stay": ([add("1.0.0"), pin("1.0.0")], [], "1.0.0", ["publish"]),
+    "expiry stays": ([add("1.0.0"), add("2.0.0"), expire], [], "2.0.0", ["publish"]),
+    "a takedown stays": ([add("1.0.0"), add("2.0.0", WEIGHTS[1]), purge("1.0.0")], [], "2.0.0", ["publish"]),
+    "the same manifest is nothing to do": ([add("1.0.0")], [add("1.0.0")], "1.0.0", []),
+    "another manifest is a conflict": ([add("1.0.0")], [add("1.0.0", WEIGHTS[1])], "1.0.0", ConflictError),
+    "what expired here is not to be had": ([add("1.0.0"), add("2.0.0"), expire], [], "1.0.0", NotFoundError),
+    "what expired there stays so": (
+        [add("1.0.0")],
+        [add("1.0.0"), add("2.0.0"), expire],
+        "1.0.0",
+        ConflictError,
+    ),
+    "what was taken down there stays so": (
+        [add("1.0.0")],
+        [add("1.0.0"), purge("1.0.0")],
+        "1.0.0",
+        ConflictError,
+    ),
+    "bytes that were taken down come under no number": (
+        [add("2.0.0")],
+        [add("1.0.0"), purge("1.0.0")],
+        "2.0.0",
+        ConflictError,
+    ),
+    "what is not here": ([add("1.0.0")], [], "3.0.0", NotFoundError),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_different_ids(case: str) -> None:
+    ours, theirs, version, expected = DIFFERENT[case]
+    source, destination = memory_remote(), memory_remote()
+    for remote, acts in ((source, ours), (destination, theirs)):
+        for act in acts:
+            act(remote)
+    before = lines_of(destination)
+    if isinstance(expected, list):
+        done = send(source, destination, version)
+        added = lines_of(destination)[len(before) :]
+        assert [line.event.kind for line in added] == expected and done.events == len(expected)
+        for line in added:
+            assert line.via is not None and line.via.registry == source.registry_id
+            original = lines_of(source)[line.via.seq - 1]
+            assert (original.event, original.digest) == (line.event, line.via.head)
+        assert send(source, destination, version).events == 0
+    else:
+        with pytest.raises(expected):
+            send(source, destination, version)
+        assert lines_of(destination) == before
+    assert not verify(destination).damages
+
+
+SAME: dict[str, tuple[Sequence[Act], Sequence[Act], Sequence[Act], int | None]] = {
+    "equal": ([add("1.0.0")], [], [], 0),
+    "empty": ([], [add("1.0.0"), tag("1.0.0")], [], 2),
+    "behind": ([add("1.0.0")], [yank("1.0.0"), add("2.0.0")], [], 2),
+    "ahead": ([add("1.0.0")], [], [yank("1.0.0")], 0),
+    "forked": ([add("1.0.0")], [yank("1.0.0")], [yank("1.0.0")], None),
+    "forked at the first line": ([], [add("1.0.0")], [add("1.0.0")], None),
+    "forked, and one is longer": ([add("1.0.0")], [yank("1.0.0"), add("2.0.0")], [tag("1.0.0")], None),
+    "everything travels": (
+        [add("1.0.0"), add("2.0.0", WEIGHTS[1])],
+        [tag("2.0.0"), pin("2.0.0"), purge("1.0.0")],
+        [],
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_same_id(case: str) -> None:
+    """Two copies of one registry, changed here and there; the copy there is brought up to date."""
+    common, ours, theirs, added = SAME[case]
+    source = memory_remote()
+    destination = memory_remote(source.registry_id)
+    for act in common:
+        act(source)
+    mirror(source, destination)
+    for remote, acts in ((source, ours), (destination, theirs)):
+        for act in acts:
+            act(remote)
+    before = lines_of(destination)
+    if added is None:
+        with pytest.raises(ForkError, match="different histories"):
+            mirror(source, destination)
+        assert lines_of(destination) == before
+    else:
+        assert mirror(source, destination).events == added
+        assert lines_of(destination) == (lines_of(source) if len(before) < len(lines_of(source)) else before)
+    assert not verify(destination).damages
+
+
+def test_a_copy_that_lost_a_version_too_does_not_restore_it() -> None:
+    original = memory_remote()
+    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), expire):
+        act(original)
+    collect(original)
+    copied = memory_remote(original.registry_id, mirror=True)
+    mirror(original, copied)
+    with pytest.raises(NotFoundError, match="is expired"):
+        send(copied, original, "1.0.0", restore=True)
+    assert not verify(original).damages
+
+
+@pytest.mark.parametrize("kind", [Expire, Drop])
+def test_what_is_given_up_while_a_channel_is_pushed_is_brought_again(
+    kind: type[Expire | Drop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that believes the log has looked for no file when it loses the race."""
+    source, destination = memory_remote(), memory_remote()
+    for act in (add("1.0.0"), add("2.0.0", WEIGHTS[1]), tag("1.0.0")):
+        act(source)
+    send(source, destination, "1.0.0", "2.0.0")
+    begin = destination.push
+
+    def late() -> Any:
+        monkeypatch.setattr(destination, "push", begin)
+        entry = ledger_of(destination).entries[Version.parse("1.0.0")]
+        event = kind(**stamp(NAME), version=Version.parse("1.0.0"), manifest=entry.manifest)
+
+        def give_up(ledger: Ledger) -> set[Digest]:
+            ledger.append(event)
+            return set()
+
+        with destination.push() as push:
+            commit(destination, push, NAME, give_up)
+        collect(destination)
+        return destination.push()
+
+    monkeypatch.setattr(destination, "push", late)
+    back = Decisions(destination).restore
+    wish = TransferRequest(NAME, [Version.parse("1.0.0")], EVERYTHING, Channels(["stable"]), back, heal=False)
+    done = copy(source, destination, wish)
+    assert str(done.ledger.channels["stable"].version) == "1.0.0"
+    assert not verify(destination).damages
+
+
+VERSIONS = ("1.0.0", "1.1.0", "2.0.0")
+OWN, COPIES = 3, 2
+
+
+class Registries(RuleBasedStateMachine):
+    """Three registries of their own and two mirrors of the first: any verb, in any order."""
+
+    own = st.integers(0, OWN - 1)
+    version = st.sampled_from(VERSIONS)
+
+    @initialize(first=st.lists(st.tuples(own, version, st.sampled_from(WEIGHTS)), min_size=4, max_size=9))
+    def found(self, first: list[tuple[int, str, bytes]]) -> None:
+        self.own_ones: list[RegistryStore] = [memory_remote(url=f"memory:{number}") for number in range(OWN)]
+        original = self.own_ones[0].registry_id
+        self.mirrors: list[RegistryStore] = [
+            memory_remote(original, f"memory:mirror{number}", mirror=True) for number in range(COPIES)
+        ]
+        for at, version, weights in first:
+            self.publish(at, version, weights)
+
+    def attempt(self, act: Callable[[], object]) -> None:
+        """A refusal changes nothing: no log, and no blob that was there."""
+        before = [self.content(remote) for remote in self.everyone]
+        try:
+            act()
+        except (ConflictError, NotFoundError):
+            assert [self.content(remote) for remote in self.everyone] == before
+
+    @property
+    def everyone(self) -> list[RegistryStore]:
+        return [*self.own_ones, *self.mirrors]
+
+    @staticmethod
+    def content(remote: RegistryStore) -> bytes:
+        index = remote.read_index(NAME)
+        return index.data if index else b""
+
+    @rule(at=own, version=version, weights=st.sampled_from(WEIGHTS))
+    def publish(self, at: int, version: str, weights: bytes) -> None:
+        self.attempt(lambda: publish(self.own_ones[at], version, weights))
+
+    @rule(at=own, version=version, undo=st.booleans())
+    def yank(self, at: int, version: str, undo: bool) -> None:
+        self.attempt(lambda: yank(version, undo)(self.own_ones[at]))
+
+    @rule(at=own, version=version)
+    def tag(self, at: int, version: str) -> None:
+        self.attempt(lambda: tag(version)(self.own_ones[at]))
+
+    @rule(at=own, version=version, undo=st.booleans())
+    def pin(self, at: int, version: str, undo: bool) -> None:
+        self.attempt(lambda: Decisions(self.own_ones[at]).pin(Ref(NAME, version), undo=undo))
+
+    @rule(at=own, collecting=st.booleans())
+    def expire(self, at: int, collecting: bool) -> None:
+        expire(self.own_ones[at])
+        if collecting:
+            collect(self.own_ones[at])
+
+    @rule(at=own, version=version)
+    def purge(self, at: int, version: str) -> None:
+        def act() -> None:
+            _, blobs, _ = Decisions(self.own_ones[at]).purge(Ref(NAME, version), "leaked")
+            collect(self.own_ones[at], only=blobs)
+
+        self.attempt(act)
+
+    @rule(source=st.integers(0, OWN + COPIES - 1), to=own, version=version, restore=st.booleans())
+    def push(self, source: int, to: int, version: str, restore: bool) -> None:
+        """Also a pull: one copy is both. Between copies of one registry it is never a fork, since only one is written."""
+        ours, theirs = self.everyone[source], self.own_ones[to]
+        if ours is not theirs:
+            self.attempt(lambda: send(ours, theirs, version, restore=restore))
+
+    @rule(
+        source=st.integers(0, OWN + COPIES - 1),
+        to=own,
+        version=version,
+        wanted=st.sampled_from(("onnx", "onnx-int8")),
+        restore=st.booleans(),
+    )
+    def pull_a_part(self, source: int, to: int, version: str, wanted: str, restore: bool) -> None:
+        """What was there stays; what is asked for comes, from wherever it is held."""
+        ours, theirs = self.everyone[source], self.own_ones[to]
+        if ours is not theirs:
+            selection = Selection((wanted,))
+            self.attempt(lambda: send(ours, theirs, version, restore=restore, selection=selection))
+
+    @rule(source=st.integers(0, COPIES), to=st.integers(0, COPIES - 1))
+    def mirror(self, source: int, to: int) -> None:
+        """From the original or another mirror, which may be behind."""
+        ours, theirs = [self.own_ones[0], *self.mirrors][source], self.mirrors[to]
+        if ours is not theirs:
+            before = lines_of(theirs)
+            done = mirror(ours, theirs)
+            assert not done.skipped
+            assert lines_of(theirs) == max(before, lines_of(ours), key=len)
+            assert mirror(ours, theirs).events == 0
+
+    @rule(source=own, to=own, channels=st.booleans())
+    def mirror_by_version(self, source: int, to: int, channels: bool) -> None:
+        if source != to:
+            mirror(self.own_ones[source], self.own_ones[to], channels)
+            ours, theirs = ledger_of(self.own_ones[source]), ledger_of(self.own_ones[to])
+            usable = {version for version, entry in ours.entries.items() if not entry.gone and not entry.held}
+            agreed = [each for each in usable if _agree(ours, theirs, each)]
+            assert missing_lines(ours, theirs, agreed) == []
+            assert not any(theirs.entries[each].held for each in agreed)
+
+    @rule(at=st.integers(0, OWN + COPIES - 1))
+    def collect(self, at: int) -> None:
+        collect(self.everyone[at])
+        assert not {key.digest for key in blob_keys(self.everyone[at])}.intersection(
+            ledger_of(self.everyone[at]).tombstones
+        )
+
+    @invariant()
+    def logs_with_one_id_are_prefixes(self) -> None:
+        ours = lines_of(self.own_ones[0])
+        for copied in self.mirrors:
+            theirs = lines_of(copied)
+            assert theirs == ours[: len(theirs)]
+
+    @invariant()
+    def everything_verifies(self) -> None:
+        for remote in self.everyone:
+            assert [damage.to_json() for damage in verify(remote).damages] == []
+
+    @invariant()
+    def no_event_is_there_twice(self) -> None:
+        for remote in self.everyone:
+            ids = [line.event.id for line in lines_of(remote)]
+            assert len(ids) == len(set(ids))
+
+    @invariant()
+    def a_via_can_be_proved(self) -> None:
+        logs = {remote.registry_id: lines_of(remote) for remote in self.own_ones}
+        for remote in self.everyone:
+            for line in lines_of(remote):
+                if line.via is not None:
+                    original = logs[line.via.registry][line.via.seq - 1]
+                    assert (original.digest, original.event) == (line.via.head, line.event)
+
+    @invariant()
+    def what_a_log_took_from_another_has_that_manifest(self) -> None:
+        """A version never changes: each registry's entry is of the first publish event that its log has of it."""
+        for remote in self.everyone:
+            first: dict[Version, Digest] = {}
+            for line in lines_of(remote):
+                if isinstance(line.event, Publish):
+                    assert first.setdefault(line.event.version, line.event.manifest) == line.event.manifest
+            assert {version: entry.manifest for version, entry in ledger_of(remote).entries.items()} == first
+
+    @invariant()
+    def registries_with_the_same_yanks_agree(self) -> None:
+        """What is yanked follows from the events that are there, in whatever order they came."""
+        for remote in self.everyone:
+            events = [line.event.to_json() for line in lines_of(remote)]
+            back = {event["yank"] for event in events if event["kind"] == "unyank"}
+            ids = {
+                (event.event.version, event.event.manifest): event.event.id  # type: ignore[attr-defined]
+                for event in lines_of(remote)
+                if event.event.kind == "yank" and str(event.event.id) not in back
+            }
+            for version, entry in ledger_of(remote).entries.items():
+                assert entry.yanked == ((version, entry.manifest) in ids)
+
+
+def _agree(ours: Ledger, theirs: Ledger, version: Version) -> bool:
+    """Whether both have a version, under the same manifest and with its files."""
+    held = theirs.entries.get(version)
+    return held is not None and held.gone is None and held.manifest == ours.entries[version].manifest
+
+
+TestRegistries = Registries.TestCase
+TestRegistries.settings = settings(max_examples=40, stateful_step_count=30)

@@ -1,0 +1,315 @@
+"""Repair: good copies come back verified, logs only from a copy of the same registry, no readable line is lost."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxreg.registry import Registry
+from onnxreg.registry.maintain.repair import RepairResult, gone_models, repair
+from onnxreg.registry.maintain.verification import VerifyReport, verify
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+MakeDraft = Callable[..., Draft]
+INDEX = Path("index/acme/pii.jsonl")
+
+
+def mend(registry: Registry, source: Registry | None = None) -> RepairResult:
+    place: RegistryStore | None = source.store if source else None
+
+    def check() -> VerifyReport:
+        report = verify(registry.store)
+        report.damages += gone_models(registry.store, place)
+        return report
+
+    return repair(registry.store, place, check)
+
+
+def mirror(registry: Registry, tmp_path: Path, name: str = "mirror") -> Registry:
+    return Registry(shutil.copytree(registry.store.root, tmp_path / name))
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+    registry.tag("acme/pii:0.1.1", "stable")
+    return registry
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "short": lambda path: overwrite(path, path.read_bytes()[:-1]),
+    "damaged": lambda path: overwrite(path, path.read_bytes()[:-1] + b"#"),
+    "link": lambda path: (path.unlink(), path.symlink_to("/dev/null"))[1],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("what", ["artifact", "companion", "manifest"])
+def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(
+    filled: Registry, other: Registry, kind: str, what: str
+) -> None:
+    for version in ("0.1.0", "0.1.1", "0.1.2"):
+        filled.push(f"acme/pii:{version}", str(other.store.root))
+    published = filled.get("acme/pii:0.1.1")
+    digests = {
+        "artifact": published.manifest.artifacts[0].digest,
+        "companion": published.manifest.files[0].digest,
+        "manifest": published.digest,
+    }
+    path = filled.store.root / blob_path(digests[what])
+    good = path.read_bytes()
+    DAMAGES[kind](path)
+    assert filled.verify().damages
+    done = mend(filled, other)
+    assert not done.report.damages
+    assert [damage.digest for damage in done.done] == [digests[what]]
+    assert path.read_bytes() == good and not path.is_symlink()
+
+
+def test_what_a_lost_manifest_names_is_repaired_too(filled: Registry, other: Registry) -> None:
+    filled.push("acme/pii:0.1.2", str(other.store.root))
+    published = filled.get("acme/pii:0.1.2")
+    lost = [published.digest, published.manifest.artifacts[0].digest]
+    for digest in lost:
+        (filled.store.root / blob_path(digest)).unlink()
+    done = mend(filled, other)
+    assert [damage.digest for damage in done.done] == lost
+    assert not done.report.damages
+
+
+def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled: Registry, other: Registry) -> None:
+    filled.push("acme/pii:0.1.2", str(other.store.root))
+    bad, good = (artifact.digest for artifact in filled.get("acme/pii:0.1.2").manifest.artifacts)
+    for digest in (bad, good):
+        overwrite(filled.store.root / blob_path(digest), b"rotten")
+    overwrite(other.store.root / blob_path(bad), b"rotten, too")
+    done = mend(filled, other)
+    assert [damage.digest for damage in done.done] == [good]
+    (left,) = done.report.damages
+    assert left.digest == bad and "has no good copy" in left.detail
+    assert (filled.store.root / blob_path(bad)).read_bytes() == b"rotten"
+
+
+def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled: Registry, other: Registry) -> None:
+    filled.push("acme/pii:0.1.2", str(other.store.root))
+    digest = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
+    plain, second = (filled.store.root / BlobKey(digest, generation).path for generation in (0, 1))
+    plain.rename(second)
+    overwrite(second, b"rotten")
+    done = mend(filled, other)
+    assert not done.report.damages
+    assert Digest.of(second.read_bytes()) == digest and not plain.exists()
+
+
+def test_a_bad_blob_that_nothing_refers_to_is_deleted(filled: Registry) -> None:
+    path = filled.store.root / blob_path(Digest.of(b"forgotten"))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"for")
+    done = mend(filled)
+    assert not done.report.damages and not path.exists()
+    assert "nothing refers to it" in done.done[0].detail
+
+
+def test_nothing_is_deleted_while_some_log_cannot_be_read(filled: Registry) -> None:
+    weights = filled.store.root / blob_path(filled.get("acme/pii").manifest.artifacts[0].digest)
+    overwrite(weights, b"rotten")
+    overwrite(filled.store.root / INDEX, b"rotten")
+    done = mend(filled)
+    assert done.done == []
+    assert weights.exists()
+    details = {damage.kind: damage.detail for damage in done.report.damages}
+    assert "not deleted" in details["damaged"] and "only a copy of this very registry" in details["index"]
+
+
+def test_a_wrong_state_line_is_made_again_from_the_log(filled: Registry) -> None:
+    path = filled.store.root / INDEX
+    good = path.read_bytes()
+    overwrite(path, good.replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
+    assert [damage.kind for damage in filled.verify().damages] == ["state"]
+    done = mend(filled)
+    assert not done.report.damages and len(done.done) == 1
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged"])
+def test_a_catalog_is_made_again_from_the_log(registry: Registry, make_draft: MakeDraft, kind: str) -> None:
+    for number in range(66):
+        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+    catalog = registry.state("acme/pii").catalog
+    assert catalog is not None
+    DAMAGES[kind](registry.store.root / blob_path(catalog))
+    assert registry.verify().damages
+    assert not mend(registry).report.damages
+
+
+def test_a_sealed_segment_comes_from_a_mirror_alone(
+    registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    for number in range(66):
+        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+    copied = mirror(registry, tmp_path)
+    registry.push("acme/pii", str(other.store.root))
+    (segment,) = registry.state("acme/pii").segments
+    overwrite(registry.store.root / blob_path(segment), b"rotten")
+    before = (registry.store.root / INDEX).read_bytes()
+    assert not mend(registry, other).done
+    assert not mend(registry, copied).report.damages
+    assert (registry.store.root / INDEX).read_bytes() == before
+
+
+def test_lines_that_the_mirror_lacks_stay(filled: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    copied = mirror(filled, tmp_path)
+    filled.add(make_draft(seed="d"))
+    path = filled.store.root / INDEX
+    good = path.read_bytes()
+    overwrite(path, b"#" + good[1:])
+    done = mend(filled, copied)
+    assert not done.report.damages
+    assert path.read_bytes() == good
+    assert "4 lines were taken" in done.done[0].detail and "1 were saved" in done.done[0].detail
+
+
+def test_a_rotten_line_comes_from_the_mirror(filled: Registry, tmp_path: Path) -> None:
+    copied = mirror(filled, tmp_path)
+    filled.yank("acme/pii:0.1.0")
+    path = filled.store.root / INDEX
+    good = path.read_bytes()
+    lines = good.split(b"\n")
+    lines[2] = lines[2].replace(b'"kind":"publish"', b'"kind":"publosh"')
+    overwrite(path, b"\n".join(lines))
+    assert not mend(filled, copied).report.damages
+    assert path.read_bytes() == good
+
+
+def test_lines_that_nothing_joins_are_named_and_the_file_is_kept(
+    filled: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    copied = mirror(filled, tmp_path)
+    filled.add(make_draft(seed="d"))
+    filled.add(make_draft(seed="e"))
+    path = filled.store.root / INDEX
+    lines = path.read_bytes().split(b"\n")
+    lines[5] = b"rotten"
+    overwrite(path, b"\n".join(lines))
+    (repaired,) = [
+        damage for damage in filled.repair(source=str(copied.store.root)).done if damage.digest is None
+    ]
+    assert "lines 5 to 6 could not be saved" in repaired.detail
+    (kept,) = (filled.store.root / "local/damaged/acme").iterdir()
+    assert kept.read_bytes() == b"\n".join(lines)
+    assert len(filled.log("acme/pii")) == 4
+    assert not filled.verify().damages
+
+
+def test_a_fork_is_not_repaired(filled: Registry, make_draft: MakeDraft, tmp_path: Path) -> None:
+    copied = mirror(filled, tmp_path)
+    for place in (filled, copied):
+        place.yank("acme/pii:0.1.0")
+    path = filled.store.root / INDEX
+    overwrite(path, b"#" + path.read_bytes()[1:])
+    before = path.read_bytes()
+    done = mend(filled, copied)
+    assert not done.done and "different histories" in done.report.damages[0].detail
+    assert path.read_bytes() == before
+
+
+def test_a_mirror_that_is_broken_itself_is_not_believed(filled: Registry, tmp_path: Path) -> None:
+    copied = mirror(filled, tmp_path)
+    for place in (filled, copied):
+        overwrite(place.store.root / INDEX, b"rotten")
+    assert not mend(filled, copied).done
+
+
+def test_another_registry_gives_no_log(filled: Registry, other: Registry) -> None:
+    filled.push("acme/pii", str(other.store.root))
+    overwrite(filled.store.root / INDEX, b"rotten")
+    done = mend(filled, other)
+    assert not done.done
+    assert "only a copy of this very registry" in done.report.damages[0].detail
+
+
+def test_a_model_that_is_gone_comes_back_from_a_mirror(filled: Registry, tmp_path: Path) -> None:
+    copied = mirror(filled, tmp_path)
+    good = (filled.store.root / INDEX).read_bytes()
+    (filled.store.root / INDEX).unlink()
+    assert not filled.verify().damages, "nothing here says that there was such a model"
+    assert not mend(filled, copied).report.damages
+    assert (filled.store.root / INDEX).read_bytes() == good
+
+
+def test_stray_files_are_left_alone(filled: Registry) -> None:
+    (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
+    done = mend(filled)
+    assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.done
+
+
+def test_a_registry_does_not_repair_itself_from_itself(filled: Registry) -> None:
+    with pytest.raises(ConflictError, match="this registry itself"):
+        filled.repair(source=str(filled.store.root))
+
+
+def test_without_a_remote_what_needs_none_is_repaired(filled: Registry) -> None:
+    path = filled.store.root / INDEX
+    overwrite(path, path.read_bytes().replace(b'"newest":["0.1.2",', b'"newest":["0.1.1",'))
+    (filled.store.root / blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest)).unlink()
+    done = filled.repair()
+    assert len(done.done) == 1
+    assert "no remote is named" in done.report.damages[0].detail
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A registry with six lines and its mirror of the first three."""
+    root = tmp_path_factory.mktemp("grown")
+    registry = Registry(root / "ours")
+    for number in range(6):
+        if number == 3:
+            shutil.copytree(root / "ours", root / "mirror")
+        workspace = root / f"workspace{number}"
+        workspace.mkdir()
+        (workspace / "model.onnx").write_bytes(b"weights %d" % number)
+        registry.add(Draft("acme/pii", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+    return root / "ours", root / "mirror"
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_whatever_happens_to_an_index_no_line_is_forged(
+    grown: tuple[Path, Path], data: st.DataObject
+) -> None:
+    """After any one damage the registry is clean, and its lines are those of the good log from the first one on."""
+    ours, copied = DirectoryRegistry.open(grown[0]), DirectoryRegistry.open(grown[1])
+    path = grown[0] / INDEX
+    good = path.read_bytes()
+    damaged = bytearray(good)
+    position = data.draw(st.integers(0, len(damaged) - 1))
+    match data.draw(st.sampled_from(["flip", "cut", "drop"])):
+        case "flip":
+            damaged[position] ^= 1 << data.draw(st.integers(0, 7))
+        case "cut":
+            del damaged[position:]
+        case "drop":
+            del damaged[position : position + data.draw(st.integers(1, 3000))]
+    try:
+        path.write_bytes(damaged)
+        assert not repair(ours, copied, lambda: verify(ours)).report.damages
+        kept = path.read_bytes().split(b"\n")[1:-1]
+        assert len(kept) >= 3
+        assert kept == good.split(b"\n")[1:-1][: len(kept)]
+    finally:
+        path.write_bytes(good)

@@ -1,0 +1,71 @@
+"""Space by model: what is shared, what is a model's own, what nothing refers to."""
+
+from collections.abc import Callable
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import blob_keys, survey
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.maintain.disk_usage import usage
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """Two models with the same companions; the weights of `small` are also those of a version of `acme/pii`."""
+    registry.add(make_draft(seed="a"))
+    registry.add(make_draft(seed="b", size=1000))
+    registry.add(make_draft(name="small", seed="a"))
+    return registry
+
+
+def test_the_parts_make_the_whole(filled: Registry) -> None:
+    found = usage(filled.store)
+    assert [(model.name, model.versions) for model in found.models] == [("acme/pii", 2), ("small", 1)]
+    large, small = found.models
+    assert large.shared == small.shared > 0
+    assert large.unique + small.unique + small.shared == found.total["bytes"]
+    assert found.total == {
+        "blobs": len(blob_keys(filled.store)),
+        "bytes": sum(blob_keys(filled.store).values()),
+    }
+    assert found.unreferenced == {"blobs": 0, "bytes": 0}
+
+
+def test_what_is_unique_is_what_is_freed_with_the_model(filled: Registry) -> None:
+    (small,) = usage(filled.store, ["small"]).models
+    (filled.store.root / "index" / "small.jsonl").unlink()
+    assert usage(filled.store).unreferenced["bytes"] == small.unique == filled.gc()[1].size
+
+
+def test_what_nothing_refers_to_is_what_a_collection_frees(filled: Registry) -> None:
+    filled.gc(RetentionPolicy(versions=1), dry_run=True)
+    filled.drop("acme/pii:0.1.1")
+    found, collected = usage(filled.store), survey(filled.store)
+    assert found.unreferenced == {"blobs": len(collected.freed), "bytes": collected.size}
+    assert collected.freed
+    assert found.models[0].versions == 1
+
+
+def test_a_blob_under_two_keys_counts_twice(filled: Registry) -> None:
+    digest = filled.get("small").digest
+    data = (filled.store.root / BlobKey(digest).path).read_bytes()
+    before = usage(filled.store, ["small"]).models[0].unique
+    (filled.store.root / BlobKey(digest, 1).path).write_bytes(data)
+    assert usage(filled.store, ["small"]).models[0].unique == before + len(data)
+
+
+def test_an_unknown_name_is_not_found(filled: Registry) -> None:
+    with pytest.raises(NotFoundError, match="there is no model smal"):
+        usage(filled.store, ["smal"])
+
+
+def test_a_log_that_cannot_be_read_makes_no_guess(filled: Registry) -> None:
+    (filled.store.root / "index" / "small.jsonl").write_bytes(b"rotten\n")
+    with pytest.raises(IntegrityError):
+        usage(filled.store, ["acme/pii"])

@@ -1,0 +1,374 @@
+"""What is remembered of remotes: fewer requests, and answers without them."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.servers import s3servers, static
+from support.servers.faults import Proxy, proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.read.tracking import TrackingCopies
+from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.net import retry
+from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What serves the registry's directory, behind a proxy that counts."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3servers.Server]:
+    with s3servers.ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(ministack: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Proxy]]:
+    """The URL of an empty prefix, and the proxy that its requests pass."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in ministack.environment.items():
+        monkeypatch.setenv(name, value)
+    with proxy(ministack.endpoint) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        yield ministack.fresh(), running
+
+
+def busy(registry: Registry, events: int) -> None:
+    """Move a channel to and fro until the log has so many events."""
+    for number in range(events - len(registry.log("acme/pii"))):
+        registry.tag(f"acme/pii:0.1.{number % 2}", "stable")
+
+
+@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+def test_a_pull_that_brings_nothing_is_one_conditional_request(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, events: int
+) -> None:
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    busy(registry, events)
+    for version in ("0.1.0", "0.1.1"):
+        other.pull(f"acme/pii:{version}", site.url)
+    for ref in ("acme/pii", "acme/pii:0.1.1", "acme/pii:stable"):
+        site.seen.clear()
+        done = other.pull(ref, site.url)
+        assert (done.events, done.blobs) == (0, 0)
+        assert site.seen == [("GET", f"/{index_path('acme/pii')}")]
+        assert site.answers[-1] == 304
+
+
+@pytest.mark.parametrize("events", [3, SEGMENT + 10])
+def test_requests_to_s3_where_nothing_is_to_do(
+    registry: Registry,
+    other: Registry,
+    bucket: tuple[str, Proxy],
+    make_draft: MakeDraft,
+    events: int,
+) -> None:
+    url, behind = bucket
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    registry.push("acme/pii:0.1.0", url)
+    there = Registry(registry.store.root.with_name("there"))
+    for version in ("0.1.0", "0.1.1"):
+        there.pull(f"acme/pii:{version}", str(registry.store.root))
+    busy(there, events)
+    registry.push("acme/pii:0.1.1", url)
+    behind.seen.clear()
+    assert registry.push("acme/pii:0.1.1", url).blobs == 0
+    assert len(behind.seen) <= 3, behind.seen
+    other.pull("acme/pii", url)
+    behind.seen.clear()
+    behind.answers.clear()
+    assert other.pull("acme/pii", url).blobs == 0
+    assert [method for method, _ in behind.seen] == ["GET"]
+    assert behind.answers == [304]
+
+
+def test_a_push_heals_where_it_is_asked_to(
+    registry: Registry, bucket: tuple[str, Proxy], ministack: s3servers.Server, make_draft: MakeDraft
+) -> None:
+    url, _ = bucket
+    made = registry.add(make_draft())
+    registry.push("acme/pii", url)
+    remote = registry.remotes.open(url)
+    weights = made.manifest.artifacts[0].digest
+    client = ministack.client()
+    prefix = url.rpartition("/")[2]
+    client.delete_object(
+        Bucket=s3servers.BUCKET, Key=f"{prefix}/blobs/sha256/{weights.hex[:2]}/{weights.hex}"
+    )
+    client.close()
+    assert registry.push("acme/pii", url).blobs == 0
+    assert not remote.has([weights])
+    assert registry.push("acme/pii", url, heal=True).blobs == 1
+    assert remote.has([weights])
+
+
+def test_a_log_of_many_segments_is_read_once(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+) -> None:
+    """A destination that lacks only the last event does not read the sealed part of the log again."""
+    for seed in "ab":
+        registry.add(make_draft(seed=seed))
+    busy(registry, SEGMENT + 10)
+    for version in ("0.1.0", "0.1.1"):
+        other.pull(f"acme/pii:{version}", site.url)
+    registry.yank("acme/pii:0.1.0")
+    site.seen.clear()
+    assert other.pull("acme/pii:0.1.1", site.url).events == 1
+    assert site.seen == [("GET", f"/{index_path('acme/pii')}")]
+
+
+class TestTokens:
+    def test_a_token_of_other_bytes_is_not_used(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        """A command that died between the two files must not make an old index count as the present one."""
+        registry.add(make_draft())
+        other.pull("acme/pii", site.url)
+        tracking = TrackingCopies(other.store, registry.id, site.url)
+        old = (tracking.store.root / index_path("acme/pii")).read_bytes()
+        registry.add(make_draft(seed="b"))
+        other.pull("acme/pii", site.url)
+        (tracking.store.root / index_path("acme/pii")).write_bytes(old)
+        seen = tracking.seen("acme/pii")
+        assert seen is not None and seen.token == ""
+        site.answers.clear()
+        assert str(other.pull("acme/pii", site.url).versions[0]) == "0.1.1"
+        assert site.answers == [200]
+
+    def test_a_damaged_token_is_not_used(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        registry.add(make_draft())
+        other.pull("acme/pii", site.url)
+        tracking = TrackingCopies(other.store, registry.id, site.url)
+        token = tracking.store.root / "local" / "tokens" / "acme" / "pii.json"
+        for data in (b"", b"{", b"[]", b'{"token": 3}', b"\xff"):
+            token.write_bytes(data)
+            site.answers.clear()
+            other.pull("acme/pii", site.url)
+            assert site.answers == [200]
+
+    def test_a_tracking_copy_that_cannot_be_kept_does_no_harm(
+        self, registry: Registry, site: Proxy, tmp_path: Path, make_draft: MakeDraft
+    ) -> None:
+        registry.add(make_draft())
+        home = tmp_path / "nowhere"
+        (home / "local").mkdir(parents=True)
+        (home / "local" / "tracking").write_bytes(b"")
+        assert main(["--registry", str(home), "resolve", "acme/pii", "--remote", site.url]) == 0
+
+    def test_a_damaged_tracking_copy_does_no_harm(
+        self, registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft
+    ) -> None:
+        """The registry itself has what is needed."""
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        busy(registry, SEGMENT + 5)
+        other.fetch_index(["acme/pii"], site.url)
+        kept = list((TrackingCopies(other.store, registry.id, site.url).store.root / "blobs").rglob("*/*/*"))
+        assert kept
+        for path in kept:
+            path.chmod(0o600)
+            path.write_bytes(b"rot")
+        assert other.pull("acme/pii:0.1.0", site.url).events == 1
+
+
+def test_another_registry_at_the_same_url_is_found_out(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """Though nobody asks for its identity any more."""
+    registry.add(make_draft())
+    other.pull("acme/pii", site.url)
+    stranger = Registry(tmp_path / "stranger")
+    stranger.add(make_draft(seed="evil"))
+    for path in ("registry.json", index_path("acme/pii")):
+        (registry.store.root / path).write_bytes((stranger.store.root / path).read_bytes())
+    for work in (lambda: other.pull("acme/pii", site.url), lambda: other.fetch_index(["acme/pii"], site.url)):
+        with pytest.raises(IntegrityError, match="holds another registry than before"):
+            work()
+
+
+@pytest.mark.parametrize("damage", ["cut", "swapped", "of another registry"])
+def test_what_is_no_index_of_the_model_is_not_remembered(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path, damage: str
+) -> None:
+    """Whoever works offline then still has what was seen before."""
+    registry.add(make_draft())
+    registry.add(make_draft("acme/ner"))
+    stranger = Registry(tmp_path / "stranger")
+    stranger.add(make_draft(seed="evil"))
+    other.fetch_index(["acme/pii"], site.url)
+    path = registry.store.root / index_path("acme/pii")
+    path.write_bytes(
+        {
+            "cut": path.read_bytes()[:300],
+            "swapped": (registry.store.root / index_path("acme/ner")).read_bytes(),
+            "of another registry": (stranger.store.root / index_path("acme/pii")).read_bytes(),
+        }[damage]
+    )
+    with pytest.raises(IntegrityError):
+        other.fetch_index(["acme/pii"], site.url)
+    offline = other.remotes.read(site.url, offline=True)
+    assert str(other.find("acme/pii", offline).version) == "0.1.0"
+
+
+def test_a_registry_that_cannot_be_written_may_ask_a_remote(
+    registry: Registry, other: Registry, site: Proxy, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    """Neither its pin nor its tracking copy can be kept: directories stand where their files would."""
+    registry.add(make_draft())
+    other.remotes.add("here", str(tmp_path))
+    locks = other.store.root / "local" / "locks"
+    (locks / "remotes.lock").unlink(missing_ok=True)
+    (locks / "remotes.lock").mkdir()
+    (other.store.root / "local" / "tracking").write_bytes(b"")
+    assert str(other.find("acme/pii", other.remotes.read(site.url)).version) == "0.1.0"
+    with pytest.raises(HostError, match=r"tracking.* failed"):
+        other.fetch_index(["acme/pii"], site.url)
+
+
+class TestOffline:
+    @pytest.fixture
+    def reg(self, other: Registry, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+        def run(*words: str, status: int = 0) -> Any:
+            capfd.readouterr()
+            assert main(["--registry", str(other.store.root), *words, "--json"]) == status
+            out, err = capfd.readouterr()
+            return json.loads(out or err.splitlines()[-1]), err
+
+        return run
+
+    @pytest.fixture
+    def gone(self, registry: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path) -> str:
+        """A remote that was seen once and cannot be reached any more."""
+        for seed in "ab":
+            registry.add(make_draft(seed=seed))
+        registry.add(make_draft("acme/ner"))
+        busy(registry, SEGMENT + 5)
+        place = registry.store.root
+        other.fetch_index([], str(place))
+        place.rename(place.with_name("elsewhere"))
+        return str(place)
+
+    def test_answers_what_an_index_file_answers(self, gone: str, reg: Callable[..., Any]) -> None:
+        listed, _ = reg("ls", "--remote", gone, "--offline")
+        assert [model["name"] for model in listed["models"]] == ["acme/ner", "acme/pii"]
+        versions, told = reg("ls", "acme/pii", "--remote", gone, "--offline")
+        assert [version["version"] for version in versions["versions"]] == ["0.1.1", "0.1.0"]
+        assert "offline: acme/pii as it was" in told
+        lines, _ = reg("log", "acme/pii", "--remote", gone, "--offline")
+        assert len(lines["lines"]) == SEGMENT + 5
+
+    def test_says_how_old_the_answer_is(self, gone: str, reg: Callable[..., Any], other: Registry) -> None:
+        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        then = time.time() - 3 * 3600 - 5
+        os.utime(token, (then, then))
+        assert (
+            "offline: acme/pii as it was 3 hours ago"
+            in reg("ls", "acme/pii", "--remote", gone, "--offline")[1]
+        )
+
+    @pytest.mark.parametrize("ago", [3 * 3600 + 5, -3 * 3600 - 60])
+    def test_refuses_an_answer_that_is_older_than_allowed(
+        self, gone: str, reg: Callable[..., Any], other: Registry, monkeypatch: pytest.MonkeyPatch, ago: int
+    ) -> None:
+        token = next((other.store.root / "local" / "tracking").glob("*/local/tokens/acme/pii.json"))
+        then = time.time() - ago
+        os.utime(token, (then, then))
+        for verb in ("resolve", "ls", "log"):
+            words = verb, "acme/pii", "--remote", gone, "--offline"
+            reg(*words, "--max-age", "4h")
+            error, _ = reg(*words, "--max-age", "3h", status=8)
+            assert error["error"]["family"] == "gate"
+            assert "acme/pii is 3 hours old" in error["error"]["message"]
+            monkeypatch.setenv("REG_MAX_AGE", "1h")
+            reg(*words, status=8)
+            reg(*words, "--max-age", "1d")
+            monkeypatch.delenv("REG_MAX_AGE")
+        error, _ = reg("resolve", "acme/pii", "--remote", gone, "--offline", "--max-age", "soon", status=2)
+        assert "12h or 7d" in error["error"]["hint"]
+
+    def test_does_not_know_what_was_never_seen(
+        self, gone: str, reg: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        never = str(tmp_path / "never")
+        error, _ = reg("ls", "acme/pii", "--remote", never, "--offline", status=3)
+        assert "nothing was ever remembered" in error["error"]["message"]
+        assert f"reg fetch-index --remote {never}" in error["error"]["hint"]
+        error, _ = reg("ls", "acme/pi", "--remote", gone, "--offline", status=3)
+        assert "acme/pii" in error["error"]["hint"]
+
+    def test_fetches_what_patterns_name(
+        self, registry: Registry, reg: Callable[..., Any], make_draft: MakeDraft
+    ) -> None:
+        for name in ("acme/pii", "acme/ner", "lab/x"):
+            registry.add(make_draft(name))
+        place = str(registry.store.root)
+        fetched, _ = reg("fetch-index", "acme/*", "--remote", place)
+        assert [model["name"] for model in fetched["models"]] == ["acme/ner", "acme/pii"]
+        assert fetched["models"][0]["newest"] == "0.1.0"
+        error, _ = reg("fetch-index", "nobody/*", "--remote", place, status=3)
+        assert "nobody/*" in error["error"]["message"]
+        with pytest.raises(NotFoundError):
+            registry.fetch_index(["acme/nobody"], place)
+
+
+def test_a_remote_that_is_gone_does_not_verify(
+    registry: Registry, bucket: tuple[str, Proxy], ministack: s3servers.Server, make_draft: MakeDraft
+) -> None:
+    """Though its id is known and need not be asked for."""
+    url, _ = bucket
+    registry.add(make_draft())
+    registry.push("acme/pii", url)
+    client = ministack.client()
+    client.delete_object(Bucket=s3servers.BUCKET, Key=f"{url.rpartition('/')[2]}/registry.json")
+    client.close()
+    for work in (registry.verify, registry.gc, registry.usage):
+        with pytest.raises(NotFoundError, match="there is no registry in"):
+            work(remote=registry.remotes.open(url))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sftp://me:hunter2@host/x",
+        "file://me:hunter2@host/x",
+        "memory://me:hunter2@x",
+        "https://host/x?token=hunter2",
+        "hf://acme/models?token=hunter2",
+        "s3://models/x?endpoint=https://me:hunter2@host",
+        "gs://models/x?X-Goog-Signature=hunter2",
+    ],
+)
+def test_no_secret_of_a_url_is_kept_or_shown(
+    registry: Registry, capfd: pytest.CaptureFixture[str], url: str
+) -> None:
+    for words in (
+        ["remote", "add", "there", url],
+        ["doctor", url],
+        ["ls", "--remote", url],
+        ["push", "a", url],
+    ):
+        assert main(["--registry", str(registry.store.root), *words]) in (2, 3)
+        assert "hunter2" not in "".join(capfd.readouterr())
+    kept = (path for path in registry.store.root.rglob("*") if path.is_file())
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)

@@ -1,0 +1,459 @@
+"""Questions over all versions: the search index answers what the manifests say, and reads each of them once."""
+
+import csv
+import json
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from support.registries import grow
+from support.registries.opened import opened
+from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.search import candidate_table, candidates, db, scan, table_export
+from onnxreg.registry.search import search_index as search
+from onnxreg.registry.search.candidates import ModelCandidates
+from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.schema.core.errors import HostError, InputError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.fields import FIELDS
+
+Row = dict[str, Any]
+MODELS, VERSIONS = 4, 12
+FIRST, SECOND = grow.model_name(0), grow.model_name(1)
+OLD = "1.2.0"
+"""A version that no index file summarises."""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("query") / "home"
+    return grow.grow(root, MODELS, VERSIONS, whole=range(MODELS)).store.root
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
+    """Four models of twelve versions; a copy of its own for each test."""
+    return DirectoryRegistry.open(Path(shutil.copytree(template, tmp_path / "home")))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if what lies there had been there for long: a file's time of change cannot be set."""
+    monkeypatch.setattr(scan, "TICK", 0)
+
+
+def tick() -> None:
+    """Let the file system's clock, which may stand still for a hundredth of a second, go on."""
+    time.sleep(0.03)
+
+
+def ask(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> list[Row]:
+    """What fits; nothing is damaged."""
+    found, damages = told(remote, text, pattern)
+    assert damages == []
+    return found
+
+
+def told(remote: DirectoryRegistry, text: str = "", pattern: str = "*") -> tuple[list[Row], list[str]]:
+    with SearchIndex(remote) as index:
+        return index.query(parser.parse(text) if text else None, pattern, list)
+
+
+def truth(remote: DirectoryRegistry) -> list[Row]:
+    """Every artifact, from the manifests, one by one, without summaries."""
+    registry = Registry(remote.root)
+    found = []
+    for name in registry.names():
+        state, entries = lookup.read_versions(remote, name)
+        channels = {tag: channel.version for tag, channel in state.channels.items()}
+        releases = [v for v, entry in entries.items() if entry.usable and not v.pre]
+        for version, entry in sorted(entries.items()):
+            if entry.gone is None:
+                manifest = registry.get(Ref(name, digest=entry.manifest)).manifest
+                standing = {
+                    "name": name,
+                    "version": str(version),
+                    "manifest": str(entry.manifest),
+                    "channels": sorted(tag for tag, held in channels.items() if held == version),
+                    "newest": version == max(releases, default=None),
+                    "prerelease": bool(version.pre),
+                    "yanked": entry.yanked,
+                    "pinned": entry.pinned,
+                    "task": manifest.task,
+                    "family": manifest.family,
+                    "license": manifest.license,
+                    "profile": None,
+                }
+                artifacts = sorted(manifest.artifacts, key=lambda artifact: artifact.path)
+                found += [standing | _artifact(artifact, manifest.files) for artifact in artifacts]
+    return found
+
+
+def _artifact(artifact: Any, shared: Any) -> Row:
+    files = [artifact, *artifact.files, *shared]
+    recall = {check.name[17:]: check.value for check in artifact.checks if "character_recall/" in check.name}
+    return {
+        **{name: getattr(artifact, name) for name in ("format", "precision", "path", "size", "ort_format")},
+        "digest": str(artifact.digest),
+        "download_size": sum({file.digest: file.size for file in files}.values()),
+        "state": artifact.certification.state,
+        "certified": artifact.certification.state == "certified",
+        "opset": artifact.metadata.opset,
+        "providers": list(artifact.metadata.execution_providers),
+        "recall": recall,
+        "min_recall": min(recall.values()) if recall else None,
+    }
+
+
+def test_every_version_is_seen_in_order(home: DirectoryRegistry) -> None:
+    found = ask(home)
+    assert found == truth(home) == ask(home)
+    assert len({(row["name"], row["version"]) for row in found}) == MODELS * VERSIONS
+    assert [list(row) for row in found] == [list(FIELDS)] * len(found)
+    order = [(row["name"], Version.parse(row["version"]).precedence, row["path"]) for row in found]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "certified",
+        "format in (onnx-int8, ort-android) and version < 1.10.0 and version >= 1.9.0",
+        "recall.NAME >= 0.9 and not yanked",
+        "'stable' in channels or newest",
+        "name ~ '*-02' and opset = 17",
+        "not min_recall > 0.1",
+    ],
+)
+def test_an_expression_chooses(home: DirectoryRegistry, text: str) -> None:
+    expected = [row for row in truth(home) if parser.parse(text).matches(row)]
+    assert 0 < len(expected) < len(ask(home))
+    assert ask(home, text) == expected
+
+
+def test_a_pattern_chooses_models_and_others_are_not_read(home: DirectoryRegistry) -> None:
+    expected = [row for row in truth(home) if row["name"] == SECOND]
+    with opened(home.root) as found:
+        assert ask(home, "", "*/model-01") == expected
+    first = {blob_path(entry.manifest) for entry in lookup.read_versions(home, FIRST)[1].values()}
+    assert first.isdisjoint(found)
+    assert ask(home) == truth(home)
+
+
+@pytest.mark.usefixtures("settled")
+def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> None:
+    tick()
+    with opened(home.root) as cold:
+        expected = ask(home)
+    manifests = {blob_path(entry.manifest) for entry in lookup.read_versions(home, FIRST)[1].values()}
+    assert 0 < len(manifests & set(cold)) < VERSIONS
+    with opened(home.root) as warm:
+        assert ask(home) == expected
+    assert warm == []
+    tick()
+    Registry(home.root).yank(f"{FIRST}:{OLD}")
+    with opened(home.root) as changed:
+        found = ask(home)
+    assert found == truth(home) != expected
+    assert not [path for path in changed if path.startswith("blobs")]
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_takes_long_is_reported(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "BATCH", 3)
+    tick()
+    steps: list[str] = []
+    for _ in range(2):
+        with SearchIndex(home) as index:
+            index.query(None, "*", list, steps.append)
+        assert steps == ["reading models 1 of 4", "reading models 4 of 4"]
+    candidates.query(home, None, SECOND, list, steps.append)
+    assert steps[2:] == ["reading models 1 of 1"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_list_of_models_reads_no_manifest(home: DirectoryRegistry) -> None:
+    with opened(home.root) as found, SearchIndex(home) as index:
+        index.models()
+    assert not [path for path in found if path.startswith("blobs")]
+
+
+CHANGES: dict[str, Callable[[DirectoryRegistry], object]] = {
+    "a yank": lambda home: Registry(home.root).yank(f"{FIRST}:{OLD}"),
+    "a yank of the newest": lambda home: Registry(home.root).yank(f"{FIRST}:1.11.0"),
+    "a pin": lambda home: Registry(home.root).pin(f"{FIRST}:{OLD}"),
+    "a channel": lambda home: Registry(home.root).tag(f"{FIRST}:{OLD}", "beta"),
+    "a channel taken away": lambda home: Registry(home.root).untag(FIRST, "stable"),
+    "a drop": lambda home: Registry(home.root).drop(f"{FIRST}:{OLD}"),
+    "a purge": lambda home: Registry(home.root).purge(f"{FIRST}:{OLD}", "leaked"),
+    "an expiry": lambda home: Registry(home.root).gc(RetentionPolicy(versions=3)),
+    "another model": lambda home: grow.add_model(Registry(home.root), 20, 7, True),
+    "a model gone": lambda home: (home.root / index_path(SECOND)).unlink(),
+}
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_noticed(home: DirectoryRegistry, change: str) -> None:
+    tick()
+    before = ask(home)
+    tick()
+    CHANGES[change](home)
+    assert ask(home) == truth(home) != before
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_change_while_manifests_are_read_is_noticed_the_next_time(
+    home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index has seen the head before; what was read belongs to the one after."""
+    tick()
+    read = candidates.read
+    before = truth(home)
+
+    def late(*arguments: Any) -> list[ModelCandidates]:
+        found = read(*arguments)
+        Registry(home.root).yank(f"{FIRST}:{OLD}")
+        return found
+
+    monkeypatch.setattr(candidates, "read", late)
+    assert ask(home) == before
+    monkeypatch.setattr(candidates, "read", read)
+    assert ask(home) == truth(home) != before
+
+
+def test_a_model_that_moves_on_while_its_manifests_are_read_is_read_again(
+    home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is dropped and collected in between, so that its manifest is gone."""
+    registry = Registry(home.root)
+    summary = lookup.read_summary
+
+    def late(
+        remote: DirectoryRegistry, state: Any, found: lookup.LocatedVersion, profiled: bool = False
+    ) -> Any:
+        if str(found.version) == OLD:
+            registry.drop(f"{FIRST}:{OLD}")
+            registry.gc()
+        return summary(remote, state, found, profiled)
+
+    monkeypatch.setattr(lookup, "read_summary", late)
+    (model,) = candidates.read(home, [FIRST], {})
+    assert model.damages == []
+    assert model.candidates == [row for row in truth(home) if row["name"] == FIRST]
+    assert OLD not in [row["version"] for row in model.candidates]
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_manifest_that_is_missing_is_named_and_looked_for_again(home: DirectoryRegistry) -> None:
+    tick()
+    expected = truth(home)
+    lost = lookup.find(home, Ref(FIRST, OLD)).entry.manifest
+    away = (home.root / blob_path(lost)).rename(home.root / "away")
+    for _ in range(2):
+        found, damages = told(home)
+        assert found == [row for row in expected if row["manifest"] != str(lost)]
+        (damage,) = damages
+        assert f"{FIRST}:{OLD}: " in damage and lost.short in damage
+    assert told(home, "", SECOND)[1] == []
+    away.rename(home.root / blob_path(lost))
+    assert ask(home) == expected
+
+
+def test_a_damaged_model_is_named_and_the_others_answer(home: DirectoryRegistry) -> None:
+    expected = truth(home)
+    ask(home)
+    (home.root / "next").write_bytes((home.root / index_path(SECOND)).read_bytes())
+    (home.root / "next").replace(home.root / index_path(FIRST))
+    found, (damage,) = told(home)
+    assert found == [row for row in expected if row["name"] != FIRST]
+    assert FIRST in damage
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_file_that_was_damaged_is_made_anew(home: DirectoryRegistry) -> None:
+    tick()
+    expected = ask(home)
+    file = home.root / search.FILE
+    with SearchIndex(home) as index:
+        with file.open("r+b") as stream:
+            stream.seek(4096)
+            stream.write(b"\xff" * (file.stat().st_size - 4096))
+        assert index.query(None, "*", list) == (expected, [])
+    assert ask(home) == expected
+
+
+@pytest.mark.usefixtures("settled")
+def test_where_another_process_holds_the_file_for_long_it_still_answers(home: DirectoryRegistry) -> None:
+    with SearchIndex(home) as index:
+        assert index.models()
+    with closing(sqlite3.connect(home.root / search.FILE)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("UPDATE models SET whole = 0")
+        database.execute("SELECT 1")
+        patience, search.PATIENCE = search.PATIENCE, 0.05
+        try:
+            assert ask(home) == truth(home)
+        finally:
+            search.PATIENCE = patience
+
+
+def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: DirectoryRegistry) -> None:
+    expression = parser.parse("certified or recall.NAME > 0.9")
+    expected = ask(home, str(expression))
+    (home.root / search.FILE).unlink()
+    assert candidates.query(home, expression, "*", list) == (expected, [])
+    assert candidates.query(home, None, FIRST, list) == ([r for r in truth(home) if r["name"] == FIRST], [])
+    assert candidates.query(home, None, "*", lambda rows: list(islice(rows, 2)))[0] == truth(home)[:2]
+    assert not (home.root / search.FILE).exists()
+
+
+def chosen(expression: parser.Expression, row: Row) -> bool:
+    """Whether SQLite chooses a candidate that is the only one."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        db.create(database, "0" * 32)
+        database.execute(
+            "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, '', '', 1, '{}')",
+            (row["name"],),
+        )
+        assert candidate_table._store(database, ModelCandidates(row["name"], "head", [row], [])) == []
+        assert list(candidate_table.matching(database, None, "*")) == [row]
+        found = list(candidate_table.matching(database, expression, "*"))
+    assert found in ([], [row])
+    return found == [row]
+
+
+TEXTS = ("name", "manifest", "format", "precision", "path", "digest", "state")
+"""Texts that every candidate has."""
+
+
+@given(EXPRESSIONS, CANDIDATES)
+def test_sql_and_python_mean_the_same(case: Case, found: Row) -> None:
+    row = {**found, **{name: found[name] or "" for name in TEXTS}}
+    expression = parser.parse(case[0])
+    assert chosen(expression, row) == expression.matches(row)
+
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
+
+
+@pytest.mark.parametrize("text", [*VECTORS["true"], *VECTORS["unknown"]])
+def test_sql_answers_the_vectors(text: str) -> None:
+    true = text in VECTORS["true"]
+    assert chosen(parser.parse(text), VECTORS["candidate"]) is true
+    assert chosen(parser.parse(f"not ({text})"), VECTORS["candidate"]) is not true
+
+
+# Tables.
+
+
+def _row(number: int) -> Row:
+    known = {
+        "name": f"acme/m{number}",
+        "version": "1.0.0",
+        "license": 'a, "b"\n',
+        "channels": ["stable", "ä"][:number],
+        "providers": [],
+        "size": 2**40,
+        "certified": True,
+        "recall": {"PHONE": 0.5, "FIRST NAME": 1.0} if number else {},
+        "min_recall": 0.5 if number else None,
+    }
+    return dict.fromkeys(FIELDS) | known
+
+
+SOME = [_row(number) for number in range(3)]
+
+
+def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "all.parquet"
+    assert table_export.write(file, iter(SOME)) == 3
+    table = pyarrow.parquet.read_table(file)
+    assert [{**row, "recall": dict(row["recall"])} for row in table.to_pylist()] == SOME
+    types = {field.name: str(field.type) for field in table.schema}
+    assert list(types) == list(FIELDS)
+    assert (types["size"], types["certified"], types["version"]) == ("int64", "bool", "string")
+    question = f"SELECT name, recall['PHONE'], size FROM '{file}' WHERE list_contains(channels, 'ä')"
+    assert duckdb.sql(question).fetchall() == [("acme/m2", 0.5, 2**40)]
+
+
+def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_export, "ROWS", 2)
+    table_export.write(tmp_path / "all.parquet", iter(SOME))
+    assert pyarrow.parquet.ParquetFile(tmp_path / "all.parquet").num_row_groups == 2
+
+
+def test_lines_and_comma_separated_values_hold_the_same(tmp_path: Path) -> None:
+    assert table_export.write(tmp_path / "all.jsonl", iter(SOME)) == 3
+    assert [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()] == SOME
+    assert table_export.write(tmp_path / "all.csv", iter(SOME)) == 3
+    with (tmp_path / "all.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(FIELDS)
+    for row, expected in zip(rows, SOME, strict=True):
+        assert (row["name"], row["license"]) == (expected["name"], expected["license"])
+        assert (row["certified"], row["family"], row["size"]) == ("true", "", str(2**40))
+        assert json.loads(row["recall"]) == expected["recall"]
+        assert json.loads(row["channels"]) == expected["channels"]
+
+
+def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
+    for suffix in table_export.WRITERS:
+        assert table_export.write(tmp_path / f"all{suffix}", iter([])) == 0
+    assert pyarrow.parquet.read_table(tmp_path / "all.parquet").column_names == list(FIELDS)
+    assert (tmp_path / "all.csv").read_text().strip() == ",".join(FIELDS)
+
+
+@pytest.mark.parametrize("suffix", table_export.WRITERS)
+def test_a_table_that_fails_leaves_the_one_before(tmp_path: Path, suffix: str) -> None:
+    def broken() -> Iterator[Row]:
+        yield SOME[0]
+        raise ValueError("no more")
+
+    file = tmp_path / f"all{suffix}"
+    table_export.write(file, iter(SOME))
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="no more"):
+        table_export.write(file, broken())
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_cannot_be_is_refused_before_the_work(home: DirectoryRegistry, tmp_path: Path) -> None:
+    (tmp_path / "there.csv").mkdir()
+    for file in (
+        tmp_path / "all.xlsx",
+        tmp_path / "nowhere" / "all.csv",
+        tmp_path / "there.csv",
+        home.root / "index" / "all.jsonl",
+    ):
+        with pytest.raises(InputError):
+            table_export.check_file(file)
+    table_export.check_file(tmp_path / "all.parquet")
+
+
+def test_the_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(HostError) as raised:
+        table_export.check_file(tmp_path / "all.parquet")
+    assert "pyarrow" in raised.value.message
+    assert raised.value.hint == "pip install 'onnxreg[parquet]'"
+    table_export.check_file(tmp_path / "all.csv")

@@ -1,0 +1,207 @@
+"""What a registry costs as it grows: more models, more versions. Counted in files and bytes, never in seconds."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.registries import grow
+from support.registries.opened import opened
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.ledger import Ledger, replay
+from onnxreg.registry.log.references import refers_to
+from onnxreg.registry.read import resolution
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.listing import read_model
+from onnxreg.registry.search.search_index import FILE, ArtifactKind, SearchIndex
+from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.manifest.draft import Draft
+
+FEW, VERSIONS = 10, 20
+NAME = grow.model_name(0)
+BOUND = 64 * 1024
+"""Bytes of an index file: `SEGMENT` lines, as many versions, the summaries, and 100 bytes for each sealed segment."""
+
+
+def whole(models: int) -> list[int]:
+    return [0, 1, models // 2, models - 1]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    return grow.grow(tmp_path_factory.mktemp("few") / "home", FEW, VERSIONS, whole(FEW))
+
+
+@pytest.fixture(scope="module", params=[300, pytest.param(10_000, marks=pytest.mark.large)])
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    models = request.param
+    return grow.grow(tmp_path_factory.mktemp("many") / "home", models, VERSIONS, whole(models))
+
+
+@pytest.fixture(scope="module", params=[300, pytest.param(5_000, marks=pytest.mark.large)])
+def long(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    """One model of many versions."""
+    return grow.grow(tmp_path_factory.mktemp("long") / "home", 1, request.param)
+
+
+def cost(registry: Registry, *words: str) -> list[tuple[str, int]]:
+    """The files that a command opens in its registry and that are there, with their sizes; for a directory 0."""
+    root = registry.store.root
+    with opened(root) as found:
+        assert main(["--registry", str(root), *words]) == 0
+    there = [path for path in found if (root / path).exists()]
+    return [(path, (root / path).stat().st_size if (root / path).is_file() else 0) for path in there]
+
+
+@pytest.mark.parametrize(
+    "words", [("ls", NAME), ("show", NAME), ("resolve", NAME), ("resolve", f"{NAME}:stable")]
+)
+def test_one_model_costs_the_same_among_ten_and_among_thousands(
+    small: Registry, large: Registry, words: tuple[str, ...]
+) -> None:
+    expected = cost(small, *words)
+    assert cost(large, *words) == expected
+    assert len(expected) == (3 if words[0] == "show" else 2)
+
+
+def test_models_are_as_the_registry_itself_would_have_written_them(large: Registry) -> None:
+    for number in whole(len(large.names())):
+        name = grow.model_name(number)
+        assert not large.verify(name).damages
+        index = large.store.read_index(name)
+        assert index is not None
+        fetch = fetcher(large.store)
+        lines = Ledger.read(index.data, large.id, name, fetch).lines()
+        assert replay(lines, large.id, name, fetch).encode() == index.data
+
+
+def test_every_model_is_there_and_in_order(large: Registry) -> None:
+    with SearchIndex(large.store) as index:
+        models, certified = index.models(), index.matches(ArtifactKind(certified=True))
+        assert index.damages() == []
+    assert [model.name for model in models] == large.names()
+    assert {model.versions for model in models} == {VERSIONS}
+    assert len(certified) == len(range(0, len(models), grow.PATTERNS))
+    sample = range(0, len(models), max(1, len(models) // 50))
+    assert [models[number] for number in sample] == [
+        read_model(large.store, models[number].name) for number in sample
+    ]
+
+
+def test_a_question_over_all_models_opens_no_index_file_twice(
+    large: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "TICK", 0)
+    (large.store.root / FILE).unlink(missing_ok=True)
+    everything = [index_path(name) for name in large.names()]
+    with opened(large.store.root) as cold, SearchIndex(large.store) as index:
+        expected = index.matches(ArtifactKind(certified=True))
+    assert sorted(path for path in cold if path.endswith(".jsonl")) == sorted(everything)
+    with opened(large.store.root) as warm, SearchIndex(large.store) as index:
+        assert index.matches(ArtifactKind(certified=True)) == expected
+    assert warm == []
+    large.tag(f"{NAME}:1.19.0", "beta")
+    with opened(large.store.root) as stale, SearchIndex(large.store) as index:
+        assert index.models(NAME)[0].channels["beta"] == "1.19.0"
+    assert [path for path in stale if path.endswith(".jsonl")] == [index_path(NAME)]
+    large.untag(NAME, "beta")
+
+
+@pytest.mark.parametrize("tag", ["", ":stable", ":newest"])
+def test_resolving_among_many_versions_is_one_small_request(
+    long: Registry, tag: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Of the newest version, by its number too, and of what a channel holds, however long ago it was published."""
+    state = long.state(NAME)
+    newest = state.newest_release()
+    files = cost(long, "resolve", NAME + tag.replace("newest", str(newest)))
+    assert [path for path, _ in files] == [index_path(NAME), "registry.json"]
+    assert files[0][1] < BOUND
+    expected = state.channels["stable"].version if tag == ":stable" else newest
+    assert capfdbinary.readouterr().out.startswith(f"{NAME}:{expected} ".encode())
+
+
+Files = dict[str, tuple[int, int, int]]
+
+
+def tree(registry: Registry) -> Files:
+    """Every file that others see, with what changes when it is written."""
+    files = {}
+    for directory, folders, names in os.walk(registry.store.root):
+        if directory == str(registry.store.root):
+            folders.remove("local")
+        for name in names:
+            status = os.stat(os.path.join(directory, name))  # noqa: PTH116, PTH118
+            path = os.path.relpath(os.path.join(directory, name), registry.store.root)  # noqa: PTH118
+            files[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return files
+
+
+def written(before: Files, after: Files) -> tuple[list[str], list[str]]:
+    """The files that are new, and those that were replaced. None may be gone."""
+    assert before.keys() <= after.keys()
+    new = sorted(after.keys() - before.keys())
+    return new, sorted(path for path, seen in before.items() if after[path] != seen)
+
+
+def blobs_of(registry: Registry, published: PublishedVersion, sealed: int) -> set[str]:
+    """Where the blobs of a version lie, and with it those of the history that was sealed since."""
+    state = registry.state(NAME)
+    found = {published.digest, *refers_to(published.manifest), *state.segments[sealed:]}
+    if len(state.segments) > sealed and state.catalog is not None:
+        found.add(state.catalog)
+    return {blob_path(digest) for digest in found}
+
+
+def test_a_new_version_among_many_rewrites_the_bounded_index_file_alone(
+    long: Registry, make_draft: Callable[..., Draft]
+) -> None:
+    """Long enough to come past a sealing: then a segment and a catalog are written too."""
+    sealings = 0
+    for number in range(SEGMENT + 1):
+        before, sealed = tree(long), len(long.state(NAME).segments)
+        published = long.add(make_draft(NAME, seed=f"{number:03d}"))
+        new, replaced = written(before, after := tree(long))
+        blobs = blobs_of(long, published, sealed)
+        assert set(new) == blobs - before.keys()
+        assert set(replaced) - blobs == {index_path(NAME)}
+        assert after[index_path(NAME)][2] < BOUND
+        sealings += len(long.state(NAME).segments) - sealed
+    assert sealings >= 1
+
+
+@pytest.fixture
+def twin(long: Registry, tmp_path: Path) -> Registry:
+    """Another registry with a model of the same name and as many versions, in a history of its own."""
+    versions = len(lookup.all_versions(long.store, long.state(NAME)))
+    return grow.grow(tmp_path / "twin", 1, versions)
+
+
+def test_a_push_among_many_versions_rewrites_the_bounded_index_file_alone(
+    long: Registry, twin: Registry, make_draft: Callable[..., Draft]
+) -> None:
+    published = long.add(make_draft(NAME, seed="pushed"), "3.0.0")
+    before, sealed = tree(twin), len(twin.state(NAME).segments)
+    long.push(published.ref, str(twin.store.root))
+    new, replaced = written(before, after := tree(twin))
+    assert set(new) == blobs_of(twin, published, sealed)
+    assert replaced == [index_path(NAME)]
+    assert after[index_path(NAME)][2] < BOUND
+    assert twin.resolve(NAME).found.entry.manifest == published.digest
+    long.push(published.ref, str(twin.store.root))
+    assert written(after, tree(twin)) == ([], [])
+
+
+def test_grown_manifests_say_what_the_index_says(tmp_path: Path) -> None:
+    store = grow.grow(tmp_path / "home", grow.PATTERNS, 5, manifests=True).store
+    for name in store.names():
+        state = lookup.read_state(store, name)
+        for tag in state.newest:
+            resolution.check_index(store, state, lookup.find_in(store, state, Ref(name, str(tag))))

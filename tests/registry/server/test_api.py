@@ -1,0 +1,262 @@
+"""The questions: the answers of the command line, kept while they are true, and a reason for whatever is wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.servers.regserve import Site, running
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.search_index import SearchIndex
+from onnxreg.registry.server.pages.rendering import Rendering
+from onnxreg.registry.server.settings import Settings
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+def printed(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> Any:
+    """What the command line says with --json."""
+    capsys.readouterr()
+    assert main(["--registry", str(root), *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_models_are_those_of_ls(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.get("/v1/models").json == printed(capsys, site.root, "ls")
+    for name in ("acme/pii", "tiny"):
+        assert site.get(f"/v1/models/{name}").json == printed(capsys, site.root, "ls", name)
+    assert site.get("/v1/models/acme%2fpii").json["name"] == "acme/pii"
+
+
+def test_models_come_in_pages(site: Site) -> None:
+    first = site.get("/v1/models?limit=1").json
+    assert [model["name"] for model in first["models"]] == ["acme/pii"]
+    second = site.get(f"/v1/models?limit=1&after={first['next']}").json
+    assert [model["name"] for model in second["models"]] == ["tiny"]
+    assert "next" not in second
+    assert site.get("/v1/models?after=zzz").json == {"models": []}
+    for limit in ("0", "1001", "-1", "x", "", "9" * 5000):
+        assert site.get(f"/v1/models?limit={limit}").error["family"] == "input"
+
+
+def test_an_empty_registry(registry: Registry) -> None:
+    with running(registry.store.root) as site:
+        assert site.get("/v1/models").json == {"models": []}
+        assert site.resolve({"ref": "tiny"}).status == 404
+
+
+def test_a_list_is_asked_for_with_its_tag(site: Site, filled: Registry) -> None:
+    for path in ("/v1/models", "/v1/models/tiny", "/openapi.json"):
+        tag = site.get(path).headers["etag"]
+        assert site.get(path, If_None_Match=tag).status == 304
+    filled.tag("tiny:1.0.0", "stable")
+    assert site.get("/v1/models/tiny", If_None_Match=tag).status == 200
+
+
+QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"ref": "acme/pii"}, ["acme/pii"]),
+    ({"ref": "acme/pii:stable"}, ["acme/pii:stable"]),
+    ({"ref": "acme/pii:0.1.0", "formats": ["onnx-android"]}, ["acme/pii:0.1.0", "--format", "onnx-android"]),
+    ({"ref": "acme/pii", "precision": "float32", "formats": None}, ["acme/pii", "--precision", "float32"]),
+]
+
+
+@pytest.mark.parametrize(("question", "words"), QUESTIONS)
+def test_resolve_is_that_of_the_command_line(
+    site: Site, capsys: pytest.CaptureFixture[str], question: dict[str, Any], words: list[str]
+) -> None:
+    expected = printed(capsys, site.root, "resolve", *words)
+    found = site.resolve(question).json
+    for here, there in zip(found["files"], expected["files"], strict=True):
+        url = here.pop("url")
+        assert url.startswith(f"{site.url}/blobs/")
+        assert there.pop("url").endswith(url.removeprefix(site.url))
+        data = site.get(url.removeprefix(site.url)).body
+        assert (str(Digest.of(data)), len(data)) == (here["digest"], here["size"])
+    assert found == expected
+
+
+def test_a_warm_question_parses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "TICK", 0)
+    questions = [question for question, _ in QUESTIONS]
+    first = [site.resolve(question).body for question in questions]
+    assert [site.resolve(question).body for question in questions] == first
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr(lookup, "state_of", refuse)
+    assert site.resolve({"ref": "acme/pii", "formats": ["onnx-android", "onnx-int8"]}).status == 200
+    monkeypatch.setattr(canonical, "decode", refuse)
+    assert [site.resolve(question).body for question in questions] == first
+    assert site.resolve({"ref": "tiny"}).status == 500
+
+
+LISTS = ("/v1/models", "/v1/models?limit=1", "/v1/models/tiny", "/", "/models/tiny", "/models/tiny:1.0.0")
+
+
+def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "TICK", 0)
+    for path in LISTS:
+        site.get(path)
+    first = [site.get(path).body for path in LISTS]
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(SearchIndex, "models", refuse)
+    monkeypatch.setattr(lookup, "all_versions", refuse)
+    monkeypatch.setattr(Rendering, "page", refuse)
+    assert [site.get(path).body for path in LISTS] == first
+
+
+@pytest.mark.parametrize("first", ["the server", "another process"])
+def test_a_list_changes_with_the_registry(
+    site: Site, filled: Registry, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Whoever brings the search index up to date."""
+    monkeypatch.setattr(scan, "TICK", 0)
+    for number in range(1, 4):
+        for path in LISTS:
+            site.get(path)
+        filled.tag("tiny:1.0.0", f"channel-{number}")
+        if first == "another process":
+            SearchIndex(DirectoryRegistry.open(site.root)).close()
+        (tiny,) = (model for model in site.get("/v1/models").json["models"] if model["name"] == "tiny")
+        assert f"channel-{number}" in tiny["channels"]
+        assert f"channel-{number}" in site.get("/v1/models/tiny").body.decode()
+        assert f"channel-{number}" in site.get("/").body.decode()
+        assert f"channel-{number}" in site.get("/models/tiny").body.decode()
+
+
+def test_a_new_version_is_seen_at_once(site: Site, filled: Registry, make_draft: MakeDraft) -> None:
+    for number in range(3, 8):
+        filled.add(make_draft(seed=str(number)), f"0.{number}.0")
+        assert site.resolve({"ref": "acme/pii"}).json["version"] == f"0.{number}.0"
+    filled.yank("acme/pii:0.7.0", "broken")
+    assert site.resolve({"ref": "acme/pii"}).json["version"] == "0.6.0"
+
+
+def test_urls_are_those_of_the_operator(filled: Registry) -> None:
+    with running(filled.store.root, Settings(url="https://models.example/x")) as site:
+        url = site.resolve({"ref": "tiny"}, Host="evil host").json["files"][0]["url"]
+        assert url.startswith("https://models.example/x/blobs/sha256/")
+
+
+@pytest.mark.parametrize("host", ["models.example", "models.example:8443", "[::1]:80", "127.0.0.1"])
+def test_urls_are_those_that_the_client_used(site: Site, host: str) -> None:
+    assert site.resolve({"ref": "tiny"}).json["files"][0]["url"].startswith(f"{site.url}/")
+    connection = site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host)
+    assert connection.json["files"][0]["url"].startswith(f"http://{host}/blobs/")
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a/b", "a@b", "<script>", "a:b", "a" * 300, "[::1"])
+def test_a_host_that_is_none(site: Site, host: str) -> None:
+    assert site.raw("POST", "/v1/resolve", b'{"ref":"tiny"}', host).status == 400
+
+
+BAD: list[tuple[bytes, int, str]] = [
+    (b"", 400, "input"),
+    (b"{", 400, "input"),
+    (b"[]", 400, "input"),
+    (b"null", 400, "input"),
+    (b'"tiny"', 400, "input"),
+    (b"{}", 400, "input"),
+    (b'{"ref": 1}', 400, "input"),
+    (b'{"ref": null}', 400, "input"),
+    (b'{"ref": ""}', 400, "input"),
+    (b'{"ref": "TINY"}', 400, "input"),
+    (b'{"ref": "../tiny"}', 400, "input"),
+    (b'{"ref": "tiny:"}', 400, "input"),
+    (b'{"ref": "tiny@sha256:00"}', 400, "input"),
+    (b'{"ref": "tiny", "ref": "tiny"}', 400, "input"),
+    (b'{"ref": "tiny", "formats": "onnx"}', 400, "input"),
+    (b'{"ref": "tiny", "formats": [1]}', 400, "input"),
+    (b'{"ref": "tiny", "precision": ["int8"]}', 400, "input"),
+    (b'{"ref": "tiny", "format": ["onnx"]}', 400, "input"),
+    (b'{"ref": "tiny", "precision": NaN}', 400, "input"),
+    (b'{"ref": "tiny", "precision": "\\ud800"}', 400, "input"),
+    (b"[" * 10_000, 400, "input"),
+    (b"\xff", 400, "input"),
+    (b'{"ref": "unknown"}', 404, "not-found"),
+    (b'{"ref": "tiny:9.9.9"}', 404, "not-found"),
+    (b'{"ref": "tiny:stable"}', 404, "not-found"),
+    (b'{"ref": "tiny", "formats": ["tflite"]}', 404, "not-found"),
+    (b'{"ref": "tiny@sha256:' + b"0" * 64 + b'"}', 404, "not-found"),
+    (b'{"ref": "tiny:1.0.0@sha256:' + b"0" * 64 + b'"}', 409, "conflict"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "family"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_questions(site: Site, body: bytes, status: int, family: str) -> None:
+    for _ in range(2):
+        answer = site.resolve(body)
+        assert (answer.status, answer.error["family"]) == (status, family)
+        assert answer.error["message"]
+        assert str(site.root) not in answer.body.decode()
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_nothing_that_answers_says_why(site: Site) -> None:
+    error = site.resolve({"ref": "tiny", "formats": ["tflite"]}).error
+    assert "model.onnx is onnx-android, wanted tflite" in error["hint"]
+
+
+@pytest.mark.parametrize("name", ["TINY", "a/b/c", "con", "..", "a..b", "x" * 300, "%ff", "a b"])
+def test_names_that_are_none(site: Site, name: str) -> None:
+    answer = site.get(f"/v1/models/{name.replace(' ', '%20')}")
+    assert answer.status == (404 if name == "a/b/c" else 400)
+    assert site.get("/v1/models/unknown").error["family"] == "not-found"
+
+
+def test_a_damaged_index_is_the_servers_fault(site: Site) -> None:
+    path = site.root / "index/tiny.jsonl"
+    path.write_bytes(b"{}\n" + path.read_bytes().partition(b"\n")[2])
+    for answer in (site.get("/v1/models/tiny"), site.resolve({"ref": "tiny"})):
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+        assert str(site.root) not in answer.body.decode()
+    assert site.get("/index/tiny.jsonl").body == path.read_bytes()
+    listed = site.get("/v1/models").json
+    assert listed["damaged"] == 1
+    assert [model["name"] for model in listed["models"]] == ["acme/pii"]
+
+
+def test_an_index_that_lies_is_no_answer(site: Site) -> None:
+    """The state line fits its history, and says other things of a version than the version's manifest.
+
+    Nothing was seen of it before: else the known head says so first.
+    """
+    path = site.root / "index/acme/pii.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"'))
+    for _ in range(2):
+        answer = site.resolve({"ref": "acme/pii"})
+        assert (answer.status, answer.error["family"]) == (500, "integrity")
+        assert "says other things of manifest" in answer.error["message"]
+
+
+def test_a_registry_that_is_gone(site: Site) -> None:
+    """Warm or not: nothing is merely missing where everything is."""
+    assert site.get("/healthz").json == {"status": "ok"}
+    resolved = site.resolve({"ref": "tiny"}).json
+    blob = resolved["files"][0]["url"].removeprefix(site.url)
+    paths = ["/healthz", "/registry.json", "/index/tiny.jsonl", blob, "/v1/models", "/v1/models/tiny"]
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
+    site.root.rename(site.root.with_name("away"))
+    for path in (*paths, *paths):
+        answer = site.get(path)
+        assert (path, answer.status, answer.error["family"]) == (path, 503, "environment")
+        assert str(site.root) not in answer.body.decode()
+    assert site.resolve({"ref": "tiny"}).status == 503
+    assert site.get("/", Accept="text/html").status == 503
+    site.root.with_name("away").rename(site.root)
+    assert [site.get(path).status for path in paths] == [200] * len(paths)
+    assert site.get("/healthz").status == 200

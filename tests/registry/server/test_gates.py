@@ -1,0 +1,88 @@
+"""Gates of a registry that is served: the policy is a file of the tree, and an answer is no longer kept when it changes."""
+
+from pathlib import Path
+
+import pytest
+from support.registries.gated import LAX, NAME, Attacker
+from support.registries.gated import filled as gated
+from support.servers.regserve import Site, running
+
+from onnxreg.registry import Registry
+from onnxreg.schema.core.errors import GateError, IntegrityError
+from onnxreg.schema.gates.policy import Policy, read_policy
+
+STABLE = f"{NAME}:stable"
+
+
+def test_an_answer_follows_from_the_policy_too(site: Site, filled: Registry) -> None:
+    asked = {"ref": "acme/pii:stable"}
+    assert site.get("/policy.jsonl").status == 404
+    assert site.resolve(asked).json["version"] == "0.1.0"
+    filled.set_policy(read_policy(LAX, "policy"))
+    refused = site.resolve(asked)
+    assert (refused.status, refused.error["family"]) == (409, "gate")
+    assert site.get("/policy.jsonl").status == 200
+    assert site.resolve({"ref": "acme/pii:0.1.0"}).json["version"] == "0.1.0"
+    filled.set_policy(Policy())
+    assert site.resolve(asked).json["version"] == "0.1.0"
+
+
+def test_an_answer_follows_from_the_trust_file_too(site: Site, filled: Registry, own_user: Path) -> None:
+    asked = {"ref": "acme/pii"}
+    assert site.resolve(asked).json["version"] == "0.2.0"
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text('[[require]]\nmodels = ["acme/*"]\nversions = true\n')
+    refused = site.resolve(asked)
+    assert (refused.status, refused.error["family"]) == (500, "integrity")
+    assert site.resolve({"ref": "tiny"}).json["version"] == "1.0.0"
+    (own_user / "trust").write_text('[[require]]\nmodels = ["acme/*"]\nlines = true\n')
+    assert site.resolve(asked).error["family"] == "integrity"
+    (own_user / "trust").unlink()
+    assert site.resolve(asked).json["version"] == "0.2.0"
+
+
+def test_a_server_whose_registry_went_back_says_so(site: Site, filled: Registry) -> None:
+    index = filled.store.root / "index" / "acme" / "pii.jsonl"
+    before = index.read_bytes()
+    filled.tag("acme/pii:0.2.0", "stable")
+    assert site.resolve({"ref": "acme/pii:stable"}).json["version"] == "0.2.0"
+    index.write_bytes(before)
+    refused = site.resolve({"ref": "acme/pii:stable"})
+    assert refused.error["family"] == "integrity"
+    assert str(filled.store.root) not in str(refused.error)
+
+
+@pytest.fixture
+def governed(tmp_path: Path) -> Registry:
+    registry = gated(tmp_path)
+    registry.promote(f"{NAME}:1.0.0", "stable")
+    return registry
+
+
+def test_a_client_finds_the_evidence_anew(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        assert reader.pull(STABLE, site.url).versions
+        Attacker(governed).forge("1.2.0")
+        with pytest.raises(GateError, match="refused"):
+            reader.pull(STABLE, site.url)
+        with pytest.raises(GateError, match="refused"):
+            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
+
+
+def test_what_was_seen_of_a_policy_is_asked_for_again(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        reader.pull(STABLE, site.url)
+        (governed.store.root / "policy.jsonl").unlink()
+        with pytest.raises(IntegrityError, match="is gone"):
+            reader.resolve(STABLE, remote=reader.remotes.read(site.url))
+
+
+def test_offline_the_gate_is_what_it_was(governed: Registry, tmp_path: Path) -> None:
+    reader = Registry(tmp_path / "reader")
+    with running(governed.store.root) as site:
+        reader.pull(STABLE, site.url)
+        url = site.url
+    found = reader.resolve(STABLE, remote=reader.remotes.read(url, offline=True))
+    assert str(found.found.version) == "1.0.0"

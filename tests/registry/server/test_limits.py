@@ -1,0 +1,293 @@
+"""Strangers: requests that are too large, too slow, too many or no requests at all."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from support.servers.regserve import Site, read_answer, running, wait
+
+from onnxreg.registry import Registry
+from onnxreg.registry.server.http.responses import HttpError
+from onnxreg.registry.server.settings import Limits
+from onnxreg.registry.server.worker_pool import WorkerPool
+from onnxreg.registry.store.layout import blob_path
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def ended(connection: socket.socket) -> bytes:
+    """What arrives until the server closes the connection."""
+    found = bytearray()
+    try:
+        while data := connection.recv(65536):
+            found += data
+    except ConnectionError:
+        pass
+    return bytes(found)
+
+
+@pytest.fixture
+def strict(filled: Registry) -> Iterator[Site]:
+    """A server with little patience and room."""
+    with running(filled.store.root, None, Limits(1000, 1000, 0.3, 1, 0.5, 8)) as site:
+        yield site
+
+
+def test_a_body_that_is_too_large(strict: Site) -> None:
+    answer = strict.resolve(b"x" * 1001)
+    assert (answer.status, answer.error["family"]) == (413, "input")
+    assert strict.resolve(b'{"ref": "tiny"}' + b" " * 900).status == 200
+    with strict.connect() as connection:
+        connection.sendall(b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"200\r\n" + b"x" * 512 + b"\r\n")
+        connection.sendall(b"200\r\n" + b"x" * 512 + b"\r\n")
+        assert read_answer(connection).status == 413
+    assert strict.ask("POST", "/v1/resolve", b"", Content_Length="1" + "0" * 17).status in (400, 413)
+
+
+def test_nobody_is_told_to_go_on_with_a_body_that_is_too_large(strict: Site) -> None:
+    with strict.connect() as connection:
+        head = b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head)
+        assert ended(connection).startswith(b"HTTP/1.1 413 ")
+    with strict.connect() as connection:
+        connection.sendall(head.replace(b"1001", b"15"))
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        connection.sendall(b'{"ref": "tiny"}')
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_that_does_not_come(strict: Site) -> None:
+    with strict.connect() as connection:
+        connection.sendall(b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
+        assert ended(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_body_of_a_request_that_has_none_is_not_waited_for(strict: Site) -> None:
+    with strict.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nxx")
+        assert ended(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"X: x\r\n" * 20_000,
+        b"GET /" + b"x" * 2000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /" + b"x" * 100_000,
+        b"\r\n" * 1000,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /none\r\n\r\n",
+        b"FROB / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/resolve HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: frob\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=lambda head: str(head[:40]),
+)
+def test_heads_that_are_too_long_or_none(strict: Site, head: bytes) -> None:
+    with strict.connect() as connection:
+        connection.sendall(head)
+        said = ended(connection)
+    status, body = said.split()[1], said.partition(b"\r\n\r\n")[2]
+    assert status in (b"400", b"431", b"404")
+    assert json.loads(body)["error"]["message"]
+    assert strict.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("length", [1000, 2000, 100_000])
+@pytest.mark.parametrize(
+    "head", ["GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n"]
+)
+def test_a_whole_head_that_is_too_long(strict: Site, head: str, length: int) -> None:
+    with strict.connect() as connection:
+        connection.sendall(head.format("x" * length).encode())
+        assert ended(connection).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("line", [b"a:b\r\n", b"a:" + b" " * 50 + b"\r\n", b"x:\r\n"])
+def test_every_byte_of_a_head_counts(site: Site, line: bytes) -> None:
+    """At the default limit of 32 KiB, and in one piece with what follows."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    limit = Limits().head
+    with site.connect() as connection:
+        connection.sendall(head + line * (60_000 // len(line)) + b"\r\n" + GET)
+        assert ended(connection).startswith(b"HTTP/1.1 431 ")
+    with site.connect() as connection:
+        connection.sendall(head + line * ((limit - len(head) - 2) // len(line)) + b"\r\n" + GET)
+        assert read_answer(connection).status == 200
+
+
+@pytest.mark.parametrize("key", ["formats", "min_recall"])
+def test_a_question_with_too_many_conditions(site: Site, key: str) -> None:
+    names = [f"format{number}" for number in range(10_000)]
+    answer = site.resolve({"ref": "tiny", key: names if key == "formats" else dict.fromkeys(names, 0.5)})
+    assert answer.status == 400
+    assert answer.error["message"] == f"{key} has more than 100 entries"
+
+
+def test_a_question_that_takes_too_many_steps(filled: Registry) -> None:
+    tests = " or ".join(["path ~ '*zq*'"] * 50)
+    with running(filled.store.root, None, Limits(steps=40)) as site:
+        answer = site.resolve({"ref": "acme/pii", "where": tests})
+        assert (answer.status, answer.error["message"]) == (400, "the question takes more than 40 steps")
+        page = site.get(f"/?q={quote(tests)}", Accept="text/html")
+        assert page.status == 400 and b"more than 40 steps" in page.body
+        assert site.resolve({"ref": "acme/pii", "where": "path ~ '*'"}).status == 200
+        assert site.get(f"/?q={quote('certified or not certified')}").status == 200
+
+
+def test_a_queue_has_an_end(site: Site) -> None:
+    """Who comes too late is told when to come again; the others are answered."""
+    started, release = threading.Event(), threading.Event()
+
+    def wait_for_release() -> None:
+        started.set()
+        release.wait(60)
+
+    async def ask() -> list[object]:
+        crew = WorkerPool("test", 1, 2, 100)
+        running = [asyncio.ensure_future(crew.run(wait_for_release)) for _ in range(3)]
+        await asyncio.to_thread(started.wait, 60)
+        with pytest.raises(HttpError, match="too many questions") as refused:
+            await crew.run(wait_for_release)
+        release.set()
+        await asyncio.gather(*running)
+        return [refused.value.status_code, refused.value.headers, await crew.run(lambda: 7)]
+
+    assert asyncio.run(ask()) == [503, {"Retry-After": "2"}, 7]
+
+
+@pytest.mark.parametrize("drip", [b"X", b"\r\n", b"G"])
+def test_a_head_that_trickles(strict: Site, drip: bytes) -> None:
+    """Slowloris: bytes that trickle in do not move the deadline."""
+    with strict.connect() as connection:
+        connection.settimeout(0.02)
+        said = b""
+        if drip == b"X":
+            connection.sendall(GET[:-2] + b"X: ")
+        for _ in range(500):
+            try:
+                connection.sendall(drip if drip != b"G" or not said else b"")
+                said += connection.recv(1000)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+            if said:
+                break
+        assert said == b"" or said.split()[1] in (b"408", b"400")
+        connection.settimeout(60)
+        ended(connection)
+
+
+def test_an_idle_connection_is_closed(strict: Site) -> None:
+    with strict.connect() as fresh, strict.connect() as used:
+        used.sendall(GET)
+        assert read_answer(used).status == 200
+        assert b" 408 " in ended(fresh)
+        assert ended(used) == b""
+
+
+def test_requests_in_a_row_are_answered_in_order(site: Site) -> None:
+    paths = ["/registry.json", "/nope", "/index/tiny.jsonl", "/healthz", "/v1/models/tiny"] * 5
+    with site.connect() as connection:
+        for path in paths:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        said = ended(connection)
+    alone = [site.get(path).body for path in paths]
+    position = 0
+    for body in alone:
+        position = said.index(b"\r\n\r\n" + body, position) + 1
+    assert said.count(b"HTTP/1.1 ") == len(paths) + 1
+
+
+def test_who_waited_longest_makes_room(filled: Registry) -> None:
+    with running(filled.store.root, None, Limits(asking=60, connections=8)) as site:
+        idle = [site.connect() for _ in range(8)]
+        time.sleep(0.2)
+        assert site.get("/healthz").status == 200
+        assert ended(idle[0]) == b""
+        for connection in idle[1:]:
+            connection.sendall(GET)
+            assert read_answer(connection).status == 200
+        for connection in idle:
+            connection.close()
+
+
+def test_a_reader_that_takes_nothing_loses_its_connection(strict: Site, filled: Registry) -> None:
+    with filled.store.push() as push:
+        digest, _ = push.put(BytesIO(bytes(64 * 2**20)))
+        push.flush()
+    with strict.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        wait(lambda: any(digest.hex in line for line in strict.lines))
+        assert len(ended(connection)) < 64 * 2**20
+    (line,) = [json.loads(line) for line in strict.lines if digest.hex in line]
+    assert line["bytes"] < 64 * 2**20
+
+
+def test_a_client_that_goes_away_leaves_nothing_open(site: Site, filled: Registry) -> None:
+    with filled.store.push() as push:
+        digest, _ = push.put(BytesIO(bytes(32 * 2**20)))
+        push.flush()
+    for _ in range(5):
+        with site.connect() as connection:
+            connection.sendall(f"GET /{blob_path(digest)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            connection.recv(1000)
+    site.log(5)
+    assert not [link for link in Path("/proc/self/fd").iterdir() if digest.hex in _target(link)]
+    assert "in_flight 1\n" in site.get("/metrics").body.decode()
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115
+    except FileNotFoundError:
+        return ""
+
+
+CROWD = """
+import resource, socket, sys
+port, count = map(int, sys.argv[1:])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+print("here", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.large
+def test_ten_thousand_idle_connections(filled: Registry) -> None:
+    """As many as may be open, in a process of their own; questions are answered meanwhile."""
+    import resource
+
+    count = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 3 // 4 - 512)
+    with running(filled.store.root, None, Limits(asking=120)) as site:
+        command = [sys.executable, "-c", CROWD, str(site.port), str(count)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as crowd:
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == b"here\n"
+            for _ in range(20):
+                assert site.resolve({"ref": "tiny"}).status == 200
+                assert site.get("/index/tiny.jsonl").status == 200
+            crowd.communicate()
+        assert site.get("/healthz").status == 200

@@ -1,0 +1,193 @@
+"""The description is true: of every route, of answers that were made on purpose, and of those that a fuzzer finds."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from support.servers.regserve import Answer, Site, running
+
+from onnxreg.registry import Registry
+from onnxreg.registry.server import openapi
+from onnxreg.registry.server.app import routes
+from onnxreg.registry.server.metrics import Metrics
+from onnxreg.registry.server.pages.rendering import Rendering
+from onnxreg.registry.server.served_registry import ServedRegistry
+from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.query.requirements import KEYS
+
+DOCUMENT = openapi.document(guarded=False)
+
+
+def test_every_route_is_described_and_each_is_there(filled: Registry) -> None:
+    found = routes(ServedRegistry.open(filled.store.root), Settings(), Limits(), Metrics())
+    there = {(route.path, method) for route in found for method in route.methods}  # type: ignore[attr-defined]
+    described = {(path, method.upper()) for path, item in DOCUMENT["paths"].items() for method in item}
+    assert described == there
+
+
+def test_a_question_has_the_keys_of_a_query() -> None:
+    properties = DOCUMENT["components"]["schemas"]["Request"]["properties"]
+    assert properties.keys() - {"ref", "device"} == set(KEYS)
+
+
+def test_names_in_paths_are_names() -> None:
+    for item in DOCUMENT["paths"].values():
+        for parameter in item.get("get", {}).get("parameters", ()):
+            if parameter["in"] == "path":
+                re.compile(parameter["schema"]["pattern"])
+
+
+def check(path: str, method: str, answer: Answer, document: dict[str, Any] = DOCUMENT) -> None:
+    """Whether an answer is as the document says."""
+    responses = document["paths"][path][method.lower()]["responses"]
+    described = responses.get(str(answer.status)) or responses[f"{answer.status // 100}XX"]
+    content = described.get("content", {})
+    if not content:
+        assert answer.body == b""
+        return
+    media_type = answer.headers["content-type"].partition(";")[0]
+    if media_type == "application/json" and answer.status != 206:
+        schema = {**content[media_type]["schema"], "components": document["components"]}
+        Draft202012Validator(schema).validate(answer.json)
+    else:
+        assert media_type in content
+
+
+def cases(registry: Registry) -> Iterator[tuple[str, str]]:
+    """Paths of requests, each with the described path that it belongs to."""
+    digest = registry.get("tiny").digest
+    yield "/registry.json", "/registry.json"
+    yield "/index/tiny.jsonl", "/index/{file}"
+    yield "/index/nothing.jsonl", "/index/{file}"
+    yield "/index/acme/pii.jsonl", "/index/{org}/{file}"
+    yield f"/{blob_path(digest)}", "/blobs/sha256/{shard}/{key}"
+    yield f"/blobs/sha256/00/{'0' * 64}", "/blobs/sha256/{shard}/{key}"
+    yield "/v1/models", "/v1/models"
+    yield "/v1/models?limit=1", "/v1/models"
+    yield "/v1/models?limit=0", "/v1/models"
+    yield "/v1/models/tiny", "/v1/models/{name}"
+    yield "/v1/models/TINY", "/v1/models/{name}"
+    yield "/v1/models/nothing", "/v1/models/{name}"
+    yield "/v1/models/acme/pii", "/v1/models/{org}/{name}"
+    yield "/", "/"
+    yield "/?q=certified", "/"
+    yield "/?q=certified+and", "/"
+    yield "/models/tiny", "/models/{name}"
+    yield "/models/TINY", "/models/{name}"
+    yield "/models/acme/pii", "/models/{org}/{name}"
+    yield "/models/tiny:1.0.0", "/models/{name}:{tag}"
+    yield "/models/acme/pii:stable", "/models/{org}/{name}:{tag}"
+    yield "/models/acme/pii:9.9.9", "/models/{org}/{name}:{tag}"
+    yield "/diff?old=acme/pii:0.1.0&new=acme/pii", "/diff"
+    yield "/diff?old=tiny", "/diff"
+    for path in Rendering("", registry.id).static:
+        yield f"/static/{path}", "/static/{file}"
+    yield "/static/nothing.css", "/static/{file}"
+    for path in ("/healthz", "/metrics", "/openapi.json"):
+        yield path, path
+
+
+CONDITIONAL = (
+    {},
+    {"Range": "bytes=0-1"},
+    {"Range": "bytes=999999-"},
+    {"If_Match": '"x"'},
+    {"If_None_Match": "*"},
+)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_answers_are_as_described(site: Site, filled: Registry, damaged: bool) -> None:
+    requests = list(cases(filled))
+    filled.yank("acme/pii:0.1.0", "broken")
+    filled.pin("acme/pii:0.2.0")
+    if damaged:
+        (site.root / "index/acme/pii.jsonl").write_bytes(b"{}\n")
+    statuses = set()
+    for path, described in requests:
+        for headers in CONDITIONAL:
+            for method in ("GET", "HEAD"):
+                answer = site.ask(method, path, **headers)
+                check(described, method, answer)
+                statuses.add(answer.status)
+    for question in ({"ref": "tiny"}, {"ref": "acme/pii"}, {"ref": "nothing"}, {}):
+        check("/v1/resolve", "POST", site.resolve(question))
+    assert statuses == {200, 206, 304, 400, 404, 412, 416} | ({500} if damaged else set())
+
+
+def test_a_guarded_server_says_so(filled: Registry) -> None:
+    document = openapi.document(guarded=True)
+    with running(filled.store.root, Settings("t0ken")) as site:
+        assert site.get("/openapi.json", Authorization="Bearer t0ken").json == document
+        for path, described in cases(filled):
+            check(described, "GET", site.get(path), document)
+        check("/v1/resolve", "POST", site.resolve({"ref": "tiny"}), document)
+
+
+def _speaks(case: Any) -> bool:
+    """Whether a request has a text in a language that no schema knows: an expression, a size, a device."""
+    body = case.body if isinstance(case.body, dict) else {}
+    return case.path == "/" or any(body.get(key) is not None for key in ("where", "max_size", "device"))
+
+
+def _run_schemathesis(site: Site, examples: int) -> None:
+    schema = schemathesis.openapi.from_url(f"{site.url}/openapi.json")
+    asked = set()
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        asked.add((operation.path, operation.method))
+
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def ask(case: Any) -> None:
+            """A condition that does not hold is no refusal of the request."""
+            answer = case.call()
+            misread = answer.status_code == 400 and _speaks(case)
+            excluded = [positive_data_acceptance] if misread or answer.status_code in (412, 416) else []
+            case.validate_response(answer, excluded_checks=excluded)
+
+        ask()
+    asked.add(("/openapi.json", "get"))  # left out, since the document was read from there
+    assert asked == {(path, method) for path, item in DOCUMENT["paths"].items() for method in item}
+
+
+def test_schemathesis_finds_nothing(site: Site) -> None:
+    _run_schemathesis(site, 10)
+
+
+@pytest.mark.large
+def test_schemathesis_finds_nothing_in_many_tries(site: Site) -> None:
+    _run_schemathesis(site, 100)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["ref", "formats", "precision", "x"]), inner, max_size=4)
+        ),
+        max_leaves=6,
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_no_question_is_the_servers_fault(site: Site, body: bytes) -> None:
+    answer = site.resolve(body)
+    assert answer.status in (200, 400, 404, 409)
+    check("/v1/resolve", "POST", answer)

@@ -1,0 +1,472 @@
+"""The pages for people: what they say, that they say it safely, and that every link on them leads somewhere."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.servers import showroom
+from support.servers.regserve import Answer, Site, running
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.lookup import all_versions
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.log.selection import Selection
+from onnxreg.registry.server.pages import pages
+from onnxreg.registry.server.pages.rendering import printable, sentence, shown_json, size
+from onnxreg.registry.server.settings import Settings
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.manifest.draft import DraftFile
+
+FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"
+HOSTILE = "<script>alert(1)</script>\"'&\u202e{{ 7 * 7 }}"
+
+
+INLINE = frozenset({"a", "bdi", "code", "q", "span", "strong", "time"})
+
+
+class Reader(HTMLParser):
+    """What a page is made of: its text, its headings, its links and forms, and tags and attributes that must not be."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._said: list[str] = []
+        self.links: list[str] = []
+        self.actions: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.ids: list[str] = []
+        self.feed(answer.body.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._said.append("" if tag in INLINE else " ")
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.attributes.append(name)
+            if name in ("href", "src"):
+                self.links.append(value or "")
+            if name == "action":
+                self.actions.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._said.append("" if tag in INLINE else " ")
+
+    def handle_data(self, data: str) -> None:
+        self._said.append(data)
+
+    @property
+    def words(self) -> list[str]:
+        return "".join(self._said).split()
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Registry:
+    return showroom.fill(tmp_path / "room", tmp_path / "made")
+
+
+@pytest.fixture
+def shown(room: Registry) -> Iterator[Site]:
+    with running(room.store.root) as site:
+        yield site
+
+
+def read(site: Site, path: str, status: int = 200) -> Reader:
+    answer = site.get(path, Accept="text/html")
+    assert (answer.status, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
+    return Reader(answer)
+
+
+def crawl(site: Site, start: str = "/") -> dict[str, Answer]:
+    """Every page that can be reached, by its path; files are asked for their heads only."""
+    found: dict[str, Answer] = {}
+    waiting = [start]
+    while waiting:
+        path = waiting.pop().partition("#")[0]
+        if path in found or not path:
+            continue
+        found[path] = answer = site.ask("HEAD" if path.startswith("/blobs/") else "GET", path)
+        if answer.headers["content-type"].startswith("text/html"):
+            waiting += Reader(answer).links
+    return found
+
+
+def test_the_list_has_every_model(shown: Site) -> None:
+    page = read(shown, "/")
+    assert "5 models, by name" in page.text
+    assert "acme/pii 1.3.0 of acme/pii 5 beta 1.3.0 stable 1.2.0" in page.text
+    assert "tiny no release 1 none" in page.text
+    assert {"/models/acme/pii", "/models/acme/pii:1.3.0", "/models/hospital/triage"} <= set(page.links)
+
+
+def test_an_empty_registry_says_how_to_begin(registry: Registry) -> None:
+    with running(registry.store.root) as site:
+        assert "This registry holds no models yet." in read(site, "/").text
+        assert "No artifact fits." in read(site, "/?q=certified").text
+
+
+def test_the_list_goes_on(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MODELS", 2)
+    first = read(shown, "/")
+    assert "/models/acme/pii" not in first.links
+    assert "/?after=acme/langid" in first.links
+    assert set(crawl(shown)) >= {"/models/acme/pii", "/models/hospital/triage", "/models/tiny"}
+    assert "No model comes behind zz." in read(shown, "/?after=zz").text
+
+
+def test_a_search_is_a_query(shown: Site) -> None:
+    page = read(shown, "/?q=certified+and+recall.PHONE+%3E%3D+0.99")
+    assert "2 artifacts, by name, version and path" in page.text
+    assert "acme/pii:1.3.0 beta model_int8.onnx onnx-int8 int8 220.0 kB certified 0.9688" in page.text
+    assert "/models/acme/deid-notes:0.1.0" in page.links
+    assert "yanked" in read(shown, "/?q=yanked").text
+    assert "No artifact fits." in read(shown, "/?q=size+%3C+1").text
+
+
+def test_a_long_answer_says_that_there_is_more(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MATCHES", 3)
+    assert "The first 3 artifacts" in read(shown, "/?q=size+%3E+0").text
+
+
+def test_what_cannot_be_read_is_drawn(shown: Site) -> None:
+    answer = shown.get("/?q=newest+and+sise+%3C%3D+30MB")
+    assert answer.status == 400
+    assert b"newest and sise &lt;= 30MB\n           ~~~^</pre>" in answer.body
+    page = Reader(answer)
+    assert "The expression cannot be read: there is no field sise. newest" in page.text
+    assert "Did you mean size?" in page.text
+    assert b'value="newest and sise &lt;= 30MB"' in answer.body
+
+
+def test_a_word_alone_leads_to_names(shown: Site) -> None:
+    page = read(shown, "/?q=PII", 400)
+    (instead,) = [link for link in page.links if "pii" in link]
+    assert "acme/pii:1.0.0" in read(shown, instead).text
+
+
+def test_a_model_has_its_evidence_and_its_history(shown: Site, room: Registry) -> None:
+    page = read(shown, "/models/acme/pii")
+    assert "token-classification bert Apache-2.0 5 versions" in page.text
+    assert "model_int8.onnx certified by G4/point onnx-int8 int8 220.0 kB" in page.text
+    assert "PHONE 0.9903 731 pass" in page.text
+    assert page.tags.count("svg") == 6
+    assert re.search(r"Chain verified: 1[0-9] lines", page.text)
+    assert str(room.state("acme/pii").head) in page.text
+    assert "tag stable 1.0.0 → to 1.2.0 grace@acme.example two weeks in beta without a report" in page.text
+    assert "yank 1.1.0 grace@acme.example PHONE recall fell by five points: do not ship" in page.text
+    assert "1.0.0 pinned" in page.text
+
+
+def test_the_size_of_an_artifact_is_that_of_the_files_counted(room: Registry, tmp_path: Path) -> None:
+    draft = showroom.draft(tmp_path / "beside", "acme/beside", "b", None)
+    vectors = DraftFile("golden", "model.golden.json")
+    (draft.root / vectors.path).write_bytes(bytes(1000))
+    model, int8 = draft.artifacts
+    total = size((draft.root / model.path).stat().st_size + 1000)
+    room.add(replace(draft, artifacts=(replace(model, sidecars=(vectors,)), int8)))
+    with running(room.store.root) as site:
+        assert f"onnx-android float32 {total} in 2 files" in read(site, "/models/acme/beside").text
+
+
+def test_a_version_has_everything_its_manifest_tells(shown: Site, room: Registry) -> None:
+    page = read(shown, "/models/acme/pii:1.1.0")
+    manifest = room.get(f"acme/pii@{room.state('acme/pii').versions[Version(1, 1, 0)].manifest}")
+    assert "Yanked on" in page.text
+    assert "PHONE recall fell by five points: do not ship" in page.text
+    for words in (
+        "refused by G4/point",
+        "PHONE: recall falls by 0.0564, more than 0.0100",
+        "PHONE 0.9312 731 fail",
+        "logits output float32 [batch, tokens, 13]",
+        "model.onnx parity argmax_agreement 0.9997 0.999 8,192 pass",
+        "tokenizer.json tokenizer 11.7 kB",
+        "int8 quantize-dynamic v4 float32",
+        "skipped onnxruntime is too old",
+        "onnx 1.21.0",
+        "Apache-2.0",
+    ):
+        assert words in page.text
+    for file in manifest.manifest.all_files():
+        assert f"/{blob_path(file.digest)}" in page.links
+    assert read(shown, "/models/acme/pii:stable").words[0] == "acme/pii:1.2.0"
+
+
+def test_two_versions_stand_side_by_side(shown: Site) -> None:
+    page = read(shown, "/diff?old=acme/pii:1.2.0&new=acme/pii:1.1.0")
+    assert "can run the new one unchanged, with worse results or weaker evidence" in page.text
+    assert "model_int8.onnx certified 220.0 kB onnx-int8, int8 refused 220.0 kB onnx-int8, int8" in page.text
+    assert "PHONE 0.9876 0.9312 -0.0564" in page.text
+    assert "degrading certification changed certification.state" in page.text
+    assert "The two versions do not differ." in read(shown, "/diff?old=acme/pii&new=acme/pii:1.3.0").text
+    assert "not in this version" not in page.text
+    assert read(shown, "/diff?old=acme/pii&new=acme/langid").text.count("not measured") == 6
+
+
+def test_every_link_leads_somewhere(shown: Site) -> None:
+    found = crawl(shown)
+    assert {answer.status for path, answer in found.items()} == {200}
+    assert len([path for path in found if path.startswith("/models/")]) == 5 + 9
+    assert any(path.startswith("/diff?") for path in found)
+
+
+def test_the_frozen_registry_is_shown_with_all_that_became_of_it(tmp_path: Path) -> None:
+    shutil.copytree(FROZEN, tmp_path / "frozen")
+    registry = Registry(tmp_path / "frozen", create=False)
+    with running(tmp_path / "frozen") as site:
+        found = crawl(site)
+        pages_of = [
+            f"/models/{name}:{version}" for name in registry.names() for version in versions(registry, name)
+        ]
+        assert pages_of
+        shown = " ".join(read(site, path).text for path in pages_of)
+        for word in ("Purged on", "Expired on", "Yanked on", "Pinned"):
+            assert word in shown
+        logs = [Reader(answer).text for path, answer in found.items() if path.startswith("/models/acme/pii?")]
+        assert all(kind in " ".join(logs) for kind in ("attest", "fence", "untag", "unyank", "purge", "drop"))
+    assert {answer.status for path, answer in found.items() if not path.startswith("/blobs/")} == {200}
+
+
+def versions(registry: Registry, name: str) -> list[str]:
+    return [str(version) for version in all_versions(registry.store, registry.state(name))]
+
+
+def test_what_is_held_in_part_is_marked(room: Registry, other: Registry) -> None:
+    other.pull("acme/pii:1.3.0", str(room.store.root), selection=Selection(("onnx-int8",)))
+    with running(other.store.root) as site:
+        page = read(site, "/models/acme/pii:1.3.0")
+        assert "Partial: only some artifacts are held here (model_int8.onnx)" in page.text
+        assert "not held" in page.text
+        assert {answer.status for answer in crawl(site).values()} == {200}
+
+
+def test_a_version_that_expired_says_so(room: Registry) -> None:
+    room.untag("acme/pii", "stable")
+    room.pin("acme/pii:1.0.0", undo=True)
+    room.gc(RetentionPolicy(versions=1))
+    with running(room.store.root) as site:
+        page = read(site, "/models/acme/pii:1.0.0")
+        assert "Expired on" in page.text
+        assert "A retention policy gave up its files" in page.text
+        assert {answer.status for answer in crawl(site).values()} == {200}
+
+
+def test_nothing_of_a_stranger_is_markup(shown: Site, room: Registry, tmp_path: Path) -> None:
+    stranger = Registry(room.store.root, actor=HOSTILE)
+    draft = showroom.draft(
+        tmp_path / "hostile",
+        "acme/hostile",
+        "h",
+        dict.fromkeys(showroom.GOOD, 0.9),
+        license=HOSTILE,
+        family=HOSTILE,
+        labels=[HOSTILE],
+        source={"id": HOSTILE, "revision": HOSTILE},
+        recipe={**showroom.RECIPE, "profile": HOSTILE, "tools": {HOSTILE: HOSTILE}},
+    )
+    stranger.add(draft, "1.0.0", HOSTILE)
+    stranger.tag("acme/hostile:1.0.0", "stable", HOSTILE)
+    stranger.yank("acme/hostile:1.0.0", HOSTILE)
+    stranger.add(showroom.draft(tmp_path / "h2", "acme/hostile", "i", None, license="MIT"), "1.1.0")
+    for path in (
+        "/models/acme/hostile",
+        "/models/acme/hostile:1.0.0",
+        "/diff?old=acme/hostile:1.0.0&new=acme/hostile:1.1.0",
+        "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/%3Cscript%3Ealert(1)%3C/script%3E",
+        "/?after=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/models/%3Cscript%3Ealert(1)",
+        "/diff?old=%22%3E%3Cscript%3Ealert(1)&new=x",
+    ):
+        answer = shown.get(path, Accept="text/html")
+        text = answer.body.decode()
+        assert "text/html" in answer.headers["content-type"]
+        assert "alert(1)" in text or "hostile" in path, path
+        assert "<script" not in text
+        assert "\u202e" not in text
+        assert "49" not in Reader(answer).words
+    assert "\\x202e" in read(shown, "/models/acme/hostile:1.0.0").text
+
+
+def test_pages_need_no_script_and_nothing_from_elsewhere(shown: Site) -> None:
+    found = {
+        **crawl(shown),
+        **{path: shown.get(path, Accept="text/html") for path in ("/none", "/models/none", "/?q=x")},
+    }
+    for path, answer in found.items():
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        page = Reader(answer)
+        assert not {"script", "style", "iframe", "object"} & set(page.tags), path
+        assert not {name for name in page.attributes if name == "style" or name.startswith("on")}, path
+        assert all(re.match(r"/(?!/)|#", link) for link in (*page.links, *page.actions)), path
+        assert len(page.ids) == len(set(page.ids)), path
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_page_is_asked_for_again(shown: Site, room: Registry) -> None:
+    for path in (
+        "/",
+        "/models/acme/pii",
+        "/models/acme/pii:stable",
+        "/diff?old=acme/pii:1.0.0&new=acme/pii:stable",
+    ):
+        answer = shown.get(path)
+        tag = answer.headers["etag"]
+        assert answer.headers["cache-control"] == "no-cache"
+        again = shown.get(path, If_None_Match=tag)
+        assert (again.status, again.body) == (304, b"")
+        assert "content-security-policy" in again.headers
+        head = shown.ask("HEAD", path)
+        assert (head.status, head.body, head.headers["etag"]) == (200, b"", tag)
+        room.tag("acme/pii:1.3.0", "stable")
+        assert shown.get(path, If_None_Match=tag).status == 200
+        room.tag("acme/pii:1.2.0", "stable")
+
+
+def test_the_style_never_changes_under_its_name(shown: Site) -> None:
+    (style,) = [link for link in read(shown, "/").links if link.endswith(".css")]
+    answer = shown.get(style)
+    assert answer.headers["content-type"] == "text/css; charset=utf-8"
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert b"prefers-color-scheme: dark" in answer.body
+    assert re.search(rb"url\(|@import", answer.body) is None
+    assert shown.get("/static/style.css").status == 404
+    assert shown.get("/static/..%2fpages.py").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said", "near"),
+    [
+        ("/models/acme/pi", 404, "There is no model acme/pi here.", "/models/acme/pii"),
+        ("/models/acme/pi:1.0.0", 404, "There is no model acme/pi here.", "/models/acme/pii"),
+        ("/models/acme/pii:1.4.0", 404, "Acme/pii has no version 1.4.0.", "/models/acme/pii:1.3.0"),
+        ("/models/acme/pii:stabel", 404, "Acme/pii has no channel stabel.", "/models/acme/pii:stable"),
+        (
+            "/diff?old=acme/pii:1.4.0&new=acme/pii",
+            404,
+            "Acme/pii has no version 1.4.0.",
+            "/models/acme/pii:1.3.0",
+        ),
+        ("/diff?old=acme/pii:1.0.0", 400, "Two versions are compared.", None),
+        ("/diff?old=acme/pii:1.0.0&new=A", 400, "Not a model name: 'A'.", None),
+        ("/models/ACME", 400, "Not a model name: 'ACME'.", None),
+        ("/models/acme/pii?before=x", 400, "Before is 'x'.", None),
+        ("/models/acme/pii?older=x", 400, "Not a version", None),
+        ("/nothing/at/all", 404, "There is no /nothing/at/all.", None),
+    ],
+)
+def test_errors_are_pages_too(shown: Site, path: str, status: int, said: str, near: str | None) -> None:
+    page = read(shown, path, status)
+    assert said in page.text
+    assert "All models" in page.text
+    assert near is None or near in page.links
+
+
+def test_programs_get_json_where_there_is_no_route(shown: Site) -> None:
+    for accept in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        answer = shown.get("/nothing", **accept)
+        assert answer.status == 404
+        assert answer.error["family"] == "not-found"
+    assert shown.get("/v1/models/none", Accept="text/html").error["family"] == "not-found"
+    assert shown.get("/blobs/sha256/00/00", Accept="text/html").error["family"] == "not-found"
+
+
+def test_a_damaged_model_hides_no_other(shown: Site) -> None:
+    (shown.root / index_path("tiny")).write_bytes(b"{}\n")
+    page = read(shown, "/")
+    assert "1 cannot be read; the others are shown." in page.text
+    assert "/models/acme/pii" in page.links
+    damaged = read(shown, "/models/tiny", 500)
+    assert damaged.text.startswith("Damaged")
+    assert str(shown.root) not in damaged.text + page.text
+
+
+def test_a_log_that_was_rewritten_is_not_believed(shown: Site) -> None:
+    path = shown.root / index_path("acme/pii")
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert b"first release" in lines[2]
+    lines[2] = lines[2].replace(b"first release", b"other reason!")
+    path.write_bytes(b"".join(lines))
+    page = read(shown, "/models/acme/pii")
+    assert "The log does not hold:" in page.text
+    assert "Chain verified" not in page.text
+    assert "other reason!" not in page.text
+    assert "1.3.0" in page.text
+
+
+def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -> None:
+    blob = room.store.root / blob_path(room.get("acme/pii:1.3.0").digest)
+    blob.chmod(0o644)
+    blob.write_bytes(canonical.encode({}))
+    assert read(shown, "/models/acme/pii:1.3.0", 500).text.startswith("Damaged")
+    assert "Published" in read(shown, "/models/acme/pii:1.2.0").text
+
+
+def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LINES", 20)
+    for number in range(100):
+        room.tag(f"acme/pii:1.{number % 2 * 2}.0", "canary", f"move {number}")
+    page = read(shown, "/models/acme/pii")
+    assert "Chain verified: 112 lines" in page.text
+    assert "move 99" in page.text
+    assert "move 79" not in page.text
+    earlier = "/models/acme/pii?before=93"
+    assert f"{earlier}#log-title" in page.links
+    assert "move 79" in read(shown, earlier).text
+    assert "There are no lines before that one." in read(shown, "/models/acme/pii?before=1").text
+    assert sum("?before=" in path for path in crawl(shown)) == 5
+
+
+def test_many_versions_have_pages(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "VERSIONS", 2)
+    assert "/models/acme/pii?older=1.3.0" in read(shown, "/models/acme/pii").links
+    page = read(shown, "/models/acme/pii?older=1.3.0")
+    assert "/models/acme/pii?older=1.1.0" in page.links
+    assert "Newest release" not in page.text
+
+
+def test_behind_a_proxy_links_keep_its_path(room: Registry) -> None:
+    with running(room.store.root, Settings(url="https://models.example/reg")) as site:
+        page = read(site, "/")
+        assert all(link.startswith(("/reg/", "#")) for link in (*page.links, *page.actions))
+        assert "/reg/models/acme/pii" in page.links
+
+
+def test_a_guarded_server_guards_its_pages(room: Registry) -> None:
+    with running(room.store.root, Settings("t0ken")) as site:
+        (style,) = [
+            link
+            for link in Reader(site.get("/", Authorization="Bearer t0ken")).links
+            if link.endswith(".css")
+        ]
+        for path in ("/", "/models/acme/pii", style):
+            assert site.get(path, Accept="text/html").status == 401
+            assert site.get(path, Authorization="Bearer t0ken").status == 200
+        assert site.get(style, Authorization="Bearer t0ken").headers["cache-control"].startswith("private")
+
+
+def test_texts_for_people() -> None:
+    assert [size(count) for count in (0, 999, 1000, 28_400_000, 3 * 10**9)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "28.4 MB",
+        "3.0 GB",
+    ]
+    assert printable("a\u202eb\x00\nc") == "a\\x202eb\\x00\nc"
+    assert [sentence(text) for text in ("", "no", "Why?")] == ["", "No.", "Why?"]
+    assert len(shown_json("x" * 10_000)) < 2100
+    assert shown_json({"b": [1]}) == '{\n "b": [\n  1\n ]\n}'

@@ -1,0 +1,61 @@
+"""A server is a remote: what `reg` does with any static host, it does with this."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.servers.regserve import Site
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import NotFoundError
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def test_pull(site: Site, filled: Registry, other: Registry) -> None:
+    other.pull("acme/pii", site.url)
+    assert other.get("acme/pii").digest == filled.get("acme/pii").digest
+    assert not other.verify().damages
+    manifest = filled.get("acme/pii").manifest
+    asked = site.log(len(manifest.artifacts) + len(manifest.files) + 3)
+    for file in (*manifest.artifacts, *manifest.files):
+        path = f"/{blob_path(file.digest)}"
+        statuses = [line["status"] for line in asked if line["path"] == path]
+        assert statuses == [206], file.path
+
+
+def test_an_index_is_asked_for_with_its_tag(site: Site, filled: Registry) -> None:
+    remote = http_remote(site.url)
+    first = remote.read_index("tiny")
+    assert remote.read_index("tiny", first) is first
+    assert [line["status"] for line in site.log(3)] == [200, 200, 304]
+    filled.tag("tiny:1.0.0", "stable")
+    second = remote.read_index("tiny")
+    assert second is not None
+    assert second.data == (site.root / "index/tiny.jsonl").read_bytes()
+
+
+def test_what_is_not_there(site: Site) -> None:
+    remote = http_remote(site.url)
+    assert remote.read_index("nothing") is None
+    assert remote.has([Digest.of(b"absent")]) == set()
+    with pytest.raises(NotFoundError):
+        remote.open_blob(Digest.of(b"absent"))
+
+
+def test_the_command_line(site: Site, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    home = ["--registry", str(tmp_path / "home")]
+    assert main([*home, "pull", "tiny", site.url, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "model.onnx").read_bytes().startswith(b"fp32 c ")
+    capfd.readouterr()
+    assert main([*home, "resolve", "acme/pii", "--remote", site.url, "--json"]) == 0
+    resolved = json.loads(capfd.readouterr().out)
+    assert resolved == site.resolve({"ref": "acme/pii"}).json
+    assert resolved["files"][0]["url"].startswith(site.url)

@@ -1,0 +1,172 @@
+"""A server with a token as a remote: where the token comes from, and everywhere that it must not go."""
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.servers.regserve import Site, running
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.server.settings import Settings
+from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.net.tokens import variable
+from onnxreg.schema.core.errors import InputError, NotFoundError
+
+TOKEN = "correct-horse_battery.staple=="
+NODE = shutil.which("node")
+DRIVER = Path(__file__).parents[2] / "examples" / "web_client.mjs"
+
+
+@pytest.fixture
+def guarded(filled: Registry) -> Iterator[Site]:
+    with running(filled.store.root, Settings(TOKEN)) as site:
+        yield site
+
+
+@pytest.fixture
+def reg(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
+    """Run `reg --registry home ... --json`; returns what it printed, or its error, and all that it said."""
+
+    def run(*words: str, status: int = 0) -> tuple[Any, str]:
+        capfd.readouterr()
+        assert main(["--registry", str(tmp_path / "home"), *words, "--json"]) == status
+        out, err = capfd.readouterr()
+        return json.loads(err if status else out), out + err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://models.example/tree", "REG_TOKEN_MODELS_EXAMPLE"),
+        ("https://my-models.example:8443", "REG_TOKEN_MY__MODELS_EXAMPLE_8443"),
+        ("https://my.models.example", "REG_TOKEN_MY_MODELS_EXAMPLE"),
+        ("http://[::1]:80", "REG_TOKEN____1__80"),
+    ],
+)
+def test_each_host_has_a_variable(url: str, name: str) -> None:
+    assert variable(url) == name
+
+
+def test_reading_with_a_token(
+    guarded: Site, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, filled: Registry, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(variable(guarded.url), TOKEN)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # would see the token, and is not asked
+    resolved, _ = reg("resolve", "acme/pii", "--remote", guarded.url)
+    assert resolved["manifest"] == str(filled.get("acme/pii").digest)
+    listed, _ = reg("ls", "acme/pii", "--remote", guarded.url)
+    assert len(listed["versions"]) == 2
+    _, told = reg("pull", "acme/pii", guarded.url)
+    assert not Registry(tmp_path / "home").verify().damages
+    kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if TOKEN.encode() in path.read_bytes()]
+    assert TOKEN not in told + "".join(guarded.lines)
+
+
+def test_without_a_token_the_error_says_what_to_set(guarded: Site, reg: Callable[..., Any]) -> None:
+    for words in (("resolve", "tiny", "--remote", guarded.url), ("pull", "tiny", guarded.url)):
+        error, _ = reg(*words, status=6)
+        assert "401" in error["error"]["message"]
+        assert variable(guarded.url) in error["error"]["hint"]
+
+
+def test_a_wrong_token_is_not_repeated(
+    guarded: Site, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable(guarded.url), "another-secret")
+    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=6)
+    assert f"does not take the token in {variable(guarded.url)}" in error["error"]["hint"]
+    assert "another-secret" not in told
+
+
+@pytest.mark.parametrize("bad", ["two words", "a\nX-Evil: yes", "caf\u00e9", "'quoted'"])
+def test_what_is_no_token_is_not_repeated(
+    guarded: Site, bad: str, reg: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable(guarded.url), bad)
+    error, told = reg("resolve", "tiny", "--remote", guarded.url, status=2)
+    assert variable(guarded.url) in error["error"]["message"]
+    assert bad not in told
+
+
+def test_plain_http_to_another_machine_is_refused_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REG_TOKEN_MODELS_EXAMPLE", TOKEN)
+    with pytest.raises(InputError, match="http://"):
+        http_remote("http://models.example")
+
+
+@contextmanager
+def redirecting(target: str) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that sends everybody elsewhere (what begins with `/` stays there); and the tokens that it was sent."""
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            if self.path.startswith("/inside"):
+                self.send_error(404)
+                return
+            self.send_response(302)
+            self.send_header("Location", f"{target}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_no_other_origin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another port of the same host is another origin."""
+    with redirecting("/inside") as (other, got), redirecting(other) as (url, sent):
+        monkeypatch.setenv(variable(url), TOKEN)
+        with pytest.raises(NotFoundError):
+            http_remote(url)
+    assert set(sent) == {f"Bearer {TOKEN}"}
+    assert got
+    assert set(got) == {None}
+
+
+def test_a_redirect_within_the_server_takes_it_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    with redirecting("/inside") as (url, sent):
+        monkeypatch.setenv(variable(url), TOKEN)
+        with pytest.raises(NotFoundError):
+            http_remote(url)
+    assert len(sent) >= 2
+    assert set(sent) == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_client_for_apps(guarded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(url: str, token: str) -> Any:
+        monkeypatch.setenv("TOKEN", token)
+        words = [str(NODE), str(DRIVER), url, "-", "resolve", '"tiny"', "{}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        assert not token or token not in done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    assert resolve(guarded.url, TOKEN)["version"] == "1.0.0"
+    assert "the option `token`" in resolve(guarded.url, "")["message"]
+    assert resolve(guarded.url, "wrong")["error"] == "remote"
+    assert resolve(guarded.url, "two words")["error"] == "input"
+    assert resolve("http://models.example", TOKEN)["error"] == "input"

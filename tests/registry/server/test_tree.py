@@ -1,0 +1,191 @@
+"""The static tree: caching, conditions and ranges over real connections, and nothing beside it."""
+
+import os
+import random
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from support.servers.regserve import Site, running
+
+from onnxreg.registry import Registry
+from onnxreg.registry.server.http.responses import PIECE
+from onnxreg.registry.server.settings import Settings
+from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.schema.core.digest import Digest
+
+
+def store(registry: Registry, data: bytes) -> Digest:
+    with registry.store.push() as push:
+        digest, _ = push.put(BytesIO(data))
+        push.flush()
+    return digest
+
+
+def test_every_file_is_as_it_lies_there(site: Site) -> None:
+    paths = [path.relative_to(site.root).as_posix() for path in site.root.rglob("*") if path.is_file()]
+    public = [path for path in paths if not path.startswith("local/")]
+    assert len(public) > 10
+    for path in public:
+        answer = site.get(f"/{path}")
+        assert (answer.status, answer.body) == (200, (site.root / path).read_bytes())
+        bare = site.ask("HEAD", f"/{path}")
+        assert (bare.status, bare.body) == (200, b"")
+        assert {**bare.headers, "date": ""} == {**answer.headers, "date": ""}
+        assert bare.headers["content-length"] == str(len(answer.body))
+        assert bare.headers["x-content-type-options"] == "nosniff"
+        tag = answer.headers["etag"]
+        same = site.get(f"/{path}", If_None_Match=tag)
+        assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
+        assert site.get(f"/{path}", If_Match='"x"').status == 412
+
+
+def test_blobs_stay_and_index_files_are_asked_for_again(site: Site, filled: Registry) -> None:
+    digest = filled.get("tiny").digest
+    blob = site.get(f"/{blob_path(digest)}")
+    assert blob.headers["etag"] == f'"{digest.hex}"'
+    assert blob.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert blob.headers["content-type"] == "application/octet-stream"
+    assert blob.headers["accept-ranges"] == "bytes"
+    for path in ("/registry.json", "/index/tiny.jsonl"):
+        assert site.get(path).headers["cache-control"] == "no-cache"
+    with running(site.root, Settings("t0ken")) as guarded:
+        answer = guarded.get(f"/{blob_path(digest)}", Authorization="Bearer t0ken")
+        assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 7])
+def test_ranges_of_a_blob(site: Site, filled: Registry, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    path = f"/{blob_path(store(filled, data))}"
+    assert site.get(path).body == data
+    spans = {(0, 1), (0, size), (size // 2, size), (size - 1, size), (PIECE - 1, PIECE + 1)}
+    for start, stop in {(start, min(stop, size)) for start, stop in spans if 0 <= start < min(stop, size)}:
+        part = site.get(path, Range=f"bytes={start}-{stop - 1}")
+        assert (part.status, part.body) == (206, data[start:stop])
+        assert part.headers["content-range"] == f"bytes {start}-{stop - 1}/{size}"
+        assert part.headers["content-length"] == str(stop - start)
+    beyond = site.get(path, Range=f"bytes={size}-")
+    assert (beyond.status, beyond.headers["content-range"]) == (416, f"bytes */{size}")
+    assert beyond.error["family"] == "input"
+    assert site.get(path, Range="bytes=0-,0-,0-").body == data
+
+
+def test_a_part_of_something_else_is_the_whole(site: Site) -> None:
+    whole = site.get("/index/tiny.jsonl")
+    same = site.get("/index/tiny.jsonl", Range="bytes=0-9", If_Range=whole.headers["etag"])
+    other = site.get("/index/tiny.jsonl", Range="bytes=0-9", If_Range='"x"')
+    assert (same.status, same.body) == (206, whole.body[:10])
+    assert (other.status, other.body) == (200, whole.body)
+
+
+def test_a_document_is_given_whole(site: Site) -> None:
+    for path in ("/registry.json", "/v1/models", "/v1/models/tiny"):
+        answer = site.get(path, Range="bytes=0-1")
+        assert answer.status == 200
+        assert answer.json
+        assert "accept-ranges" not in answer.headers
+
+
+def test_a_blob_under_a_generation_key(site: Site, filled: Registry) -> None:
+    digest = store(filled, b"blob")
+    plain, later = (site.root / BlobKey(digest, generation).path for generation in (0, 3))
+    plain.rename(later)
+    for path in (BlobKey(digest).path, BlobKey(digest, 3).path):
+        assert site.get(f"/{path}").body == b"blob"
+    assert site.get(f"/{BlobKey(digest, 2).path}").error["family"] == "not-found"
+
+
+def test_an_index_file_that_changes_is_seen_at_once(site: Site, filled: Registry) -> None:
+    path = site.root / "index/tiny.jsonl"
+    tags = set()
+    for number in range(20):
+        filled.tag("tiny:1.0.0", f"channel-{number}")
+        answer = site.get("/index/tiny.jsonl")
+        assert answer.body == path.read_bytes()
+        tags.add(answer.headers["etag"])
+    assert len(tags) == 20
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/local",
+        "/local/secret",
+        "/local/secret.jsonl",
+        "//local/secret",
+        "/./local/secret",
+        "/../outside",
+        "/%2e%2e/outside",
+        "/..%2foutside",
+        "/..\\outside",
+        "/index",
+        "/index/",
+        "/index/../local/secret.jsonl",
+        "/index/%2e%2e/local/secret.jsonl",
+        "/index/..%2flocal%2fsecret.jsonl",
+        "/index/%2e%2e%2flocal%2fsecret.jsonl",
+        "/index/..;/local/secret.jsonl",
+        "/index//etc/passwd",
+        "/index/%2fetc%2fpasswd",
+        "/index/tiny.jsonl/",
+        "/index/tiny.jsonl%00",
+        "/index/tiny%00.jsonl",
+        "/index/TINY.jsonl",
+        "/index/a/b/c.jsonl",
+        "/index/%ff%fe.jsonl",
+        "/index/%252e%252e/local/secret.jsonl",
+        "/index/con.jsonl",
+        "/blobs/sha256/ab/../../../local/secret",
+        "/blobs/sha256/%2e%2e/%2e%2e%2f%2e%2e%2flocal%2fsecret",
+        "/blobs/sha256/ab/" + "a" * 64,
+        "/blobs/sha256/aa/" + "a" * 63,
+        "/blobs/sha256/aa/" + "A" * 64,
+        "/blobs/sha256/aa/" + "a" * 64 + ".0",
+        "/blobs/sha256/aa/" + "a" * 64 + ".8",
+        "/blobs/sha256/aa/" + "a" * 64 + ".01",
+        "/blobs/sha256/aa/" + "a" * 64 + "%0a",
+        "/blobs/sha512/aa/" + "a" * 64,
+        "/gc/intents/0123456789abcdef",
+        "/registry.json/",
+        "/registry.json%2f",
+        "http://elsewhere/local/secret",
+        "/index/" + "a" * 5000 + ".jsonl",
+    ],
+)
+def test_nothing_else_is_reachable(site: Site, path: str) -> None:
+    for name in ("secret", "secret.jsonl"):
+        (site.root / "local" / name).write_bytes(b"secret")
+    (site.root.parent / "outside").write_bytes(b"secret")
+    answer = site.get(path)
+    assert answer.status == 404
+    assert answer.error["family"] == "not-found"
+    assert str(site.root) not in answer.body.decode()
+
+
+def test_links_lead_nowhere(site: Site, filled: Registry, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "tiny.jsonl").write_bytes((site.root / "index/tiny.jsonl").read_bytes())
+    (site.root / "index/other.jsonl").symlink_to(outside / "tiny.jsonl")
+    (site.root / "index/org").symlink_to(outside)
+    digest = Digest.of(b"secret")
+    (outside / digest.hex).write_bytes(b"secret")
+    (site.root / "blobs/sha256" / digest.hex[:2]).symlink_to(outside)
+    linked = store(filled, b"linked")
+    path = site.root / BlobKey(linked).path
+    path.unlink()
+    path.symlink_to(outside / digest.hex)
+    for file in ("index/other.jsonl", "index/org/tiny.jsonl", blob_path(digest), blob_path(linked)):
+        assert site.get(f"/{file}").status == 404, file
+    for name in ("other", "org/tiny"):
+        assert site.resolve({"ref": name}).status == 404
+    os.mkfifo(site.root / "index/pipe.jsonl")
+    assert site.get("/index/pipe.jsonl").status == 404
+
+
+def test_only_reading(site: Site) -> None:
+    for method in ("PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        answer = site.ask(method, "/index/tiny.jsonl", b"")
+        assert answer.status == 405
+        assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}

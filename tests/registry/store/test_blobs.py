@@ -1,0 +1,27 @@
+"""Small blobs, read whole and always checked."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.contract import put
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError
+
+DOCUMENT = b"a document"
+
+
+def test_a_damaged_copy_is_passed_over(tmp_path: Path) -> None:
+    near, far, empty = DirectoryRegistry.create(tmp_path / "near"), memory_remote(), memory_remote()
+    for place in (near, far):
+        put(place, DOCUMENT)
+    path = near.root / BlobKey(Digest.of(DOCUMENT)).path
+    path.chmod(0o600)
+    path.write_bytes(b"rot")
+    assert fetcher(far, near)(Digest.of(DOCUMENT)) == DOCUMENT
+    with pytest.raises(IntegrityError, match="is damaged"):
+        fetcher(near, empty)(Digest.of(DOCUMENT))

@@ -1,0 +1,111 @@
+"""Registries on file systems of fsspec: its own in memory, and a directory as sftp has them (write, then rename)."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import collect
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store import fsspec_store
+from onnxreg.registry.store.contract import StoreContract, put
+from onnxreg.registry.store.fsspec_store import FileStore, opened
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.schema.core.errors import InputError, RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+fsspec = pytest.importorskip("fsspec")
+MakeDraft = Callable[..., Draft]
+
+
+def memory(single_writer: bool = True) -> FileStore:
+    root = f"/{os.urandom(8).hex()}"
+    return FileStore(fsspec.filesystem("memory"), root, f"memory:/{root}", True, single_writer)
+
+
+def directory(root: Path, single_writer: bool = True) -> FileStore:
+    return FileStore(fsspec.filesystem("file"), str(root), f"sftp://host{root}", False, single_writer)
+
+
+class TestInMemory(StoreContract):
+    @pytest.fixture
+    def remote(self) -> RegistryStore:
+        return opened(memory(), create=True)
+
+
+class TestRenaming(StoreContract):
+    @pytest.fixture
+    def remote(self, tmp_path: Path) -> RegistryStore:
+        return opened(directory(tmp_path / "there"), create=True)
+
+
+def test_nothing_is_written_without_the_promise(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="two writers would lose") as error:
+        opened(directory(tmp_path / "there", single_writer=False), create=True)
+    assert error.value.hint.endswith("?single_writer=yes")
+    assert not (tmp_path / "there").exists()
+    put(opened(directory(tmp_path / "there"), create=True), b"blob")
+    reader = opened(directory(tmp_path / "there", single_writer=False), create=False)
+    assert reader.read_index("m") is not None
+    with pytest.raises(RemoteError, match="two writers would lose"):
+        put(reader, b"other")
+
+
+def test_what_a_driver_raises_becomes_one_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = directory(tmp_path / "there")
+    opened(store, create=True)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise LookupError("the driver is confused")
+
+    monkeypatch.setattr(store._files, "cat_file", fail)
+    with pytest.raises(RemoteError, match=r"reading registry.json at sftp://.* failed: the driver"):
+        store.get("registry.json")
+
+
+def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(InputError, match="not empty"):
+        opened(directory(tmp_path / "there"), create=True)
+
+
+def test_push_collect_verify_pull(
+    registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By URL, with the driver of a directory in the place of one that needs a server."""
+    url = (tmp_path / "there").as_uri().replace("file:", "local:")
+    monkeypatch.setitem(fsspec_store.PROTOCOLS, "local", False)
+    registry.add(make_draft())
+    registry.push("acme/pii", f"{url}?single_writer=yes")
+    remote = opened(directory(tmp_path / "there"), create=False)
+    with remote.push() as push:
+        push.put_file(Path(__file__))
+    assert len(collect(remote, patience=0).freed) == 1
+    assert not verify(remote).damages
+    reader = Registry(tmp_path / "reader")
+    reader.pull("acme/pii", url)
+    assert not reader.verify().damages
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "message"),
+    [
+        ("sftp://user:secret@host/x", 2, "the URL holds credentials"),
+        ("gs://bucket/x?token=secret", 2, "the URL holds credentials"),
+        ("gs://bucket/x?colour=red", 2, "has an unknown option"),
+        ("ftp://host/x", 2, "no backend for ftp:"),
+        ("gs://bucket/x", 9, "gs:// needs a driver that is not installed"),
+    ],
+)
+def test_bad_input(
+    registry: Registry, capfd: pytest.CaptureFixture[str], url: str, status: int, message: str
+) -> None:
+    assert main(["--registry", str(registry.store.root), "pull", "acme/pii", url]) == status
+    said = capfd.readouterr().err
+    assert message in said
+    assert "secret" not in said

@@ -1,0 +1,240 @@
+"""A server that lies: the right file or a clear error, never another file, nothing half-written, and no wait for ever."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.servers import hub, static
+from support.servers.faults import LIES, Proxy, proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.http.http import http_remote
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.net import retry
+from onnxreg.schema.core.errors import InputError, RegError, RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+FAULTS = (*LIES, "garbled", "truncated", "page", "drip", "endless", "stalled", "astray", "reset")
+PARTS = {"index": "/index/", "identity": "registry.json", "blob": "/blobs/"}
+CLEAR = {"remote", "integrity", "not-found"}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
+    monkeypatch.setenv("REG_READ_RATE", "10000")
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.01)
+
+
+@pytest.fixture
+def site(tmp_path: Path, make_draft: MakeDraft) -> Iterator[Proxy]:
+    source = Registry(tmp_path / "home")
+    source.add(make_draft())
+    with static.serve(tmp_path / "home") as url, proxy(url) as running:
+        yield running
+
+
+def pulled(reader: Registry, url: str, source: Registry) -> str:
+    """Pull; the family of the error, if there was one. What is there then is right and whole."""
+    family = ""
+    try:
+        reader.pull("acme/pii", url)
+    except RegError as error:
+        family = error.family
+        assert "hunter2" not in f"{error.message}{error.hint}"
+    assert not reader.verify().damages
+    for path in reader.store.root.glob("blobs/sha256/*/*"):
+        digest = BlobKey.of_path(str(path.relative_to(reader.store.root)))
+        assert digest is not None
+        assert path.read_bytes() == (source.store.root / digest.path).read_bytes()
+    return family
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lying_web_server(site: Proxy, tmp_path: Path, fault: str, part: str) -> None:
+    source, reader = Registry(tmp_path / "home"), Registry(tmp_path / "reader")
+    spoilt = PARTS[part]
+    site.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
+    family = pulled(reader, site.url, source)
+    assert family in CLEAR | {""}
+    if family:
+        assert not list(reader.store.root.glob("index/acme/*"))
+    site.plan = lambda method, path: None
+    if (fault, part) != ("garbled", "index"):  # there the known heads hold what was said first
+        assert pulled(reader, site.url, source) == ""
+
+
+REMOTE_FAULTS = (
+    "short",
+    "long",
+    "empty",
+    "other bytes",
+    "lying range",
+    "malformed range",
+    "no range",
+    "negative length",
+    "huge length",
+    "absurd length",
+    "packed",
+    "odd tag",
+    "wrong tag",
+    "no tag",
+    "chunks of nonsense",
+    "redirect without end",
+    "redirect to a broken URL",
+    "redirect to plain http",
+    "truncated",
+    "page",
+    "drip",
+    "stalled",
+)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:unclosed <socket:ResourceWarning"
+)  # urllib3 leaves it on a broken redirect
+@pytest.mark.parametrize("part", ("index", "blob"))
+@pytest.mark.parametrize("fault", REMOTE_FAULTS)
+def test_a_lying_s3_server(
+    there: str,
+    behind: Proxy,
+    registry: Registry,
+    make_draft: MakeDraft,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    part: str,
+) -> None:
+    registry.add(make_draft())
+    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+    registry.push("acme/pii", there)
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.3")
+    reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
+    behind.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
+    assert pulled(reader, there, registry) in CLEAR | {""}
+    behind.plan = lambda method, path: None
+    monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+    assert pulled(reader, there, registry) == ""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_draft: MakeDraft) -> Iterator[Proxy]:
+    """A registry on the Hub, behind a proxy."""
+    from huggingface_hub.utils import close_session
+
+    with hub.running(tmp_path / "hub") as found:
+        found.enter(monkeypatch, tmp_path / "hf")
+        monkeypatch.setenv("REG_READ_TIMEOUT", "20")
+        source = Registry(tmp_path / "home")
+        source.add(make_draft())
+        source.push("acme/pii", "hf://acme/models")
+        with proxy(found.endpoint) as running:
+            monkeypatch.setenv("HF_ENDPOINT", running.url)
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+            monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
+            yield running
+        close_session()
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+@pytest.mark.parametrize("part", ("index", "blob"))
+@pytest.mark.parametrize("fault", REMOTE_FAULTS)
+def test_a_lying_hub(repository: Proxy, tmp_path: Path, fault: str, part: str) -> None:
+    source, reader = Registry(tmp_path / "home"), Registry(tmp_path / "reader")
+    spoilt = PARTS[part]
+    repository.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
+    assert pulled(reader, "hf://acme/models", source) in CLEAR | {""}
+    repository.plan = lambda method, path: None
+    assert pulled(reader, "hf://acme/models", source) == ""
+
+
+def test_a_slow_answer_ends_the_command(
+    site: Proxy, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plan = lambda method, path: "drip"
+    home = str(tmp_path / "reader")
+    assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
+    assert "REG_READ_RATE" in capfd.readouterr().err
+    assert site.requests("GET") == retry.SILENT_TRIES
+    monkeypatch.setenv("REG_READ_RATE", "0")
+    monkeypatch.setenv("REG_READ_DEADLINE", "0.5")
+    assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
+    assert "REG_READ_DEADLINE" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
+def test_a_limit_is_a_number(site: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("REG_READ_RATE", text)
+    with pytest.raises(InputError, match="REG_READ_RATE is"):
+        http_remote(site.url)
+
+
+def test_a_claimed_length_takes_no_memory(site: Proxy, tmp_path: Path) -> None:
+    import tracemalloc
+
+    remote = http_remote(site.url)
+    site.plan = lambda method, path: "huge length"
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteError, match="bytes arrived"):
+            remote.read_index("acme/pii")
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fault", [name for name in LIES if name.startswith("redirect")])
+def test_a_redirect_is_held_to_the_rules(
+    site: Proxy, tmp_path: Path, capfd: pytest.CaptureFixture[str], fault: str
+) -> None:
+    site.plan = lambda method, path: fault
+    assert main(["--registry", str(tmp_path / "reader"), "pull", "acme/pii", site.url]) == 6
+    said = capfd.readouterr().err
+    assert "redirects" in said and "Traceback" not in said and "hunter2" not in said
+    assert not (tmp_path / "reader/index").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "allowed"),
+    [
+        ("https://1.1.1.1/a", "/b", True),
+        ("https://1.1.1.1/a", "https://8.8.8.8/b", True),
+        ("https://1.1.1.1/a", "http://1.1.1.1/b", False),
+        ("https://1.1.1.1/a", "https://127.0.0.1/b", False),
+        ("https://1.1.1.1/a", "https://127.1/b", False),
+        ("https://1.1.1.1/a", "https://2130706433/b", False),
+        ("https://1.1.1.1/a", "https://localhost/b", False),
+        ("https://1.1.1.1/a", "https://10.0.0.1/b", False),
+        ("https://1.1.1.1/a", "https://169.254.169.254/latest", False),
+        ("https://1.1.1.1/a", "https://[::1]/b", False),
+        ("https://1.1.1.1/a", "https://[::ffff:127.0.0.1]/b", False),
+        ("https://1.1.1.1/a", "https://[fd00::1]/b", False),
+        ("https://1.1.1.1/a", "ftp://8.8.8.8/b", False),
+        ("https://1.1.1.1/a", "https://x@8.8.8.8/b", False),
+        ("https://1.1.1.1/a", "https://8.8.8.8:99999/b", False),
+        ("https://10.0.0.1/a", "https://10.0.0.2/b", True),
+        ("http://127.0.0.1:1/a", "http://127.0.0.1:2/b", True),
+        ("http://127.0.0.1:1/a", "http://10.0.0.2/b", False),
+    ],
+)
+def test_where_a_redirect_may_lead(url: str, location: str, allowed: bool) -> None:
+    from onnxreg.registry.store.net import redirects
+
+    if allowed:
+        assert redirects.target(url, location).startswith("http")
+    else:
+        with pytest.raises(RemoteError, match="redirects"):
+            redirects.target(url, location)
+
+
+def test_a_served_registry_is_what_it_was(tmp_path: Path, site: Proxy) -> None:
+    """The faults above are those of the proxy alone."""
+    DirectoryRegistry.open(tmp_path / "home")
+    assert pulled(Registry(tmp_path / "reader"), site.url, Registry(tmp_path / "home")) == ""

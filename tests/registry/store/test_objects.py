@@ -1,0 +1,44 @@
+"""Registries in object stores: what they are, and which are written to."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.registry import Registry
+from onnxreg.registry.store.contract import put
+from onnxreg.registry.store.memory import MemoryStore, memory_remote
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.require_cas import CasGuardedStore, remember
+from onnxreg.schema.core.errors import HostError, RemoteError
+
+
+class Careless(MemoryStore):
+    """Accepts every condition and ignores it."""
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self.objects[key] = data
+        return True
+
+
+def test_a_registry_of_a_newer_build_is_not_written() -> None:
+    store = MemoryStore()
+    identity = json.loads(memory_remote().store.get("registry.json")[0])  # type: ignore[index]
+    store.objects["registry.json"] = json.dumps(identity | {"min_writer": 99}).encode()
+    with pytest.raises(HostError, match="newer"):
+        put(ObjectRegistry(store, identity["id"]), b"blob")
+    assert list(store.objects) == ["registry.json"]
+
+
+def test_what_is_proven_of_one_server_says_nothing_of_another(tmp_path: Path) -> None:
+    """A registry that was copied to another server keeps its id."""
+    ours = Registry(tmp_path / "ours")
+    first = ObjectRegistry.create(CasGuardedStore(MemoryStore("s3://one/models")))
+    remember(first, ours.store)
+    put(first, b"blob")
+    moved = Careless("s3://two/models")
+    moved.objects["registry.json"] = first.store.get("registry.json")[0]  # type: ignore[index]
+    second = ObjectRegistry(CasGuardedStore(moved))
+    remember(second, ours.store)
+    with pytest.raises(RemoteError, match="cannot be written safely"):
+        put(second, b"blob")

@@ -1,0 +1,333 @@
+"""Large blobs on their way in: cut off, garbled, torn, fetched by two at once."""
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.servers import static
+from support.servers.faults import Proxy, proxy
+
+from onnxreg.registry import Registry
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.store import range_stream
+from onnxreg.registry.store.directory import partial_download
+from onnxreg.registry.store.hash_stream import PieceHasher
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.protocol import Piece
+from onnxreg.registry.transfer import copy
+from onnxreg.registry.transfer.copy import Progress
+from onnxreg.schema.core.descriptor import PIECE, PIECES, piece_size
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+MIB = 2**20
+SIZE = 12 * MIB + 5
+BLOCKS = 13
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_stream, "BLOCK", MIB)
+    monkeypatch.setattr(range_stream, "AHEAD", 0)
+    monkeypatch.setattr(partial_download, "RESUMABLE", 2 * MIB)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retry, "TRIES", 2)
+
+
+@pytest.fixture
+def made(registry: Registry, tmp_path: Path) -> PublishedVersion:
+    """A version with one large file."""
+    root = tmp_path / "large"
+    root.mkdir()
+    (root / "model.onnx").write_bytes(random.Random(1).randbytes(SIZE))
+    return registry.add(Draft("acme/large", root, (DraftArtifact("onnx", "float32", "model.onnx"),)))
+
+
+@pytest.fixture
+def weights(made: PublishedVersion) -> Digest:
+    return made.manifest.artifacts[0].digest
+
+
+@pytest.fixture
+def site(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with static.serve(registry.store.root) as url, proxy(url) as running:
+        yield running
+
+
+def from_request(number: int, fault: str, part: str, burst: int = 1000) -> Callable[[str, str], str | None]:
+    """A plan: the fault meets so many GETs of this path from the given one on."""
+    count = itertools.count()
+
+    def plan(method: str, path: str) -> str | None:
+        hit = method == "GET" and part in path
+        return fault if hit and number <= next(count) < number + burst else None
+
+    return plan
+
+
+class Counted(Progress):
+    """Adds up what it is told of each file."""
+
+    def __init__(self) -> None:
+        self.moved: Counter[str] = Counter()
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        yield lambda count: self.moved.update({path: count})
+
+
+def arriving(registry: Registry, digest: Digest) -> Path:
+    return registry.store.root / "local" / "partial" / digest.hex
+
+
+def is_intact(registry: Registry, made: PublishedVersion) -> bool:
+    found = registry.get(made.ref)
+    return found.digest == made.digest and not registry.verify().damages
+
+
+def test_goes_on_where_it_was_cut_off(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+) -> None:
+    site.plan = from_request(7, "reset", blob_path(weights))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    assert arriving(other, weights).stat().st_size == 7 * MIB
+    assert list(other.names()) == []
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    counted = Counted()
+    other.pull("acme/large", site.url, counted)
+    assert counted.moved["model.onnx"] == SIZE
+    assert site.requests("GET", blob_path(weights)) == BLOCKS - 7
+    assert is_intact(other, made)
+    assert not arriving(other, weights).exists()
+
+
+KILLED = """
+import sys
+from onnxreg.registry import Registry
+from onnxreg.registry.store import partial, ranges
+ranges.BLOCK = 2**20
+ranges.AHEAD, partial.RESUMABLE = 0, 2**21
+Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
+"""
+
+
+def test_goes_on_after_a_kill(other: Registry, site: Proxy, made: PublishedVersion, weights: Digest) -> None:
+    site.plan = from_request(5, "stalled", blob_path(weights))
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(other.store.root), site.url])
+    while "stalled" not in site.met:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert arriving(other, weights).stat().st_size == 5 * MIB
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS - 5
+    assert is_intact(other, made)
+
+
+def test_small_files_that_arrived_are_not_fetched_again(
+    registry: Registry, other: Registry, site: Proxy, tmp_path: Path
+) -> None:
+    root = tmp_path / "many"
+    root.mkdir()
+    names = [f"model-{number}.onnx" for number in range(20)]
+    for name in names:
+        (root / name).write_bytes(name.encode() * 100)
+    registry.add(Draft("acme/many", root, tuple(DraftArtifact("onnx", "float32", name) for name in names)))
+    served = itertools.count()
+
+    def plan(method: str, path: str) -> str | None:
+        return "error" if "/blobs/" in path and next(served) >= 12 else None
+
+    site.plan = plan
+    with pytest.raises(RemoteError):
+        other.pull("acme/many", site.url)
+    assert list(other.names()) == []
+    assert not other.verify().damages
+    site.plan = lambda method, path: None
+    before = {path for path, answer in zip(site.seen, site.answers, strict=False) if answer in (200, 206)}
+    site.seen.clear()
+    other.pull("acme/many", site.url)
+    again = [path for path in site.seen if "/blobs/" in path[1]]
+    assert 0 < len(again) < 18
+    assert len(before) >= 5
+    assert not other.verify().damages
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [b"", bytes(3 * MIB), b"\xff" * (SIZE - 1), b"\xff" * SIZE, b"\xff" * (SIZE + 1)],
+    ids=["empty", "zeros", "short", "same size", "too long"],
+)
+def test_what_was_there_is_not_believed(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, torn: bytes
+) -> None:
+    arriving(other, weights).parent.mkdir(parents=True)
+    arriving(other, weights).write_bytes(torn)
+    arriving(other, weights).chmod(0o444)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_a_link_in_its_place_leads_no_write_elsewhere(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, tmp_path: Path, link: str
+) -> None:
+    victim = tmp_path / "tool"
+    victim.write_bytes(b"somebody else's")
+    victim.chmod(0o755)
+    arriving(other, weights).parent.mkdir(parents=True)
+    if link == "hard":
+        arriving(other, weights).hardlink_to(victim)
+    else:
+        arriving(other, weights).symlink_to(victim)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+    assert (victim.read_bytes(), victim.stat().st_mode & 0o777) == (b"somebody else's", 0o755)
+
+
+def test_what_arrived_whole_and_was_not_published_is_not_fetched_again(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+) -> None:
+    site.plan = from_request(0, "error", blob_path(made.digest))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    other.store.make_scratch()
+    arriving(other, weights).parent.mkdir(exist_ok=True)
+    arriving(other, weights).write_bytes(random.Random(1).randbytes(SIZE))
+    site.plan = lambda method, path: None
+    site.seen.clear()
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) <= 1
+    assert is_intact(other, made)
+
+
+@pytest.mark.parametrize(("block", "again"), [(3, 8), (9, 5)])
+def test_only_the_piece_with_garbled_bytes_is_fetched_again(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest, block: int, again: int
+) -> None:
+    site.plan = from_request(block, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == BLOCKS + again
+    assert is_intact(other, made)
+
+
+def test_pieces_that_are_wrong_do_no_harm(
+    other: Registry, site: Proxy, weights: Digest, made: PublishedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [Piece(0, SIZE, Digest.of(b"lie"))])
+    site.plan = from_request(3, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+
+
+def test_a_file_without_pieces_is_fetched_again_as_a_whole(
+    other: Registry, site: Proxy, weights: Digest, made: PublishedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of manifests that were written before there were any."""
+    monkeypatch.setattr(copy.BlobTransfer, "pieces", lambda blob: [])
+    site.plan = from_request(3, "garbled", blob_path(weights), burst=1)
+    other.pull("acme/large", site.url)
+    assert site.requests("GET", blob_path(weights)) == 2 * BLOCKS
+    assert is_intact(other, made)
+
+
+def test_the_manifest_has_the_pieces_of_large_files(made: PublishedVersion) -> None:
+    data = random.Random(1).randbytes(SIZE)
+    pieces = made.manifest.artifacts[0].pieces
+    assert pieces is not None
+    assert pieces.size == PIECE
+    assert list(pieces.digests) == [Digest.of(data[:PIECE]), Digest.of(data[PIECE:])]
+
+
+@pytest.mark.parametrize("total", [1, 9, 10, 11, 20, 25])
+@pytest.mark.parametrize("step", [1, 3, 7, 100])
+def test_pieces_are_hashed_whatever_the_blocks(total: int, step: int) -> None:
+    data = random.Random(total).randbytes(total)
+    hasher = PieceHasher(10)
+    for start in range(0, total, step):
+        hasher.update(memoryview(data)[start : start + step])
+    spans = hasher.pieces().spans(total)
+    assert [data[start:stop] for start, stop, _ in spans] == [data[i : i + 10] for i in range(0, total, 10)]
+    assert [digest for *_, digest in spans] == [Digest.of(data[start:stop]) for start, stop, _ in spans]
+    assert hasher.hexdigest() == Digest.of(data).hex
+
+
+def test_no_file_has_too_many_pieces() -> None:
+    for total in (PIECE, PIECE * PIECES, PIECE * PIECES + 1, 2**45):
+        size = piece_size(total)
+        assert -(-total // size) <= PIECES and size % PIECE == 0
+        assert size == PIECE or total > size // 2 * PIECES
+
+
+def test_a_source_that_is_damaged_is_given_up(
+    registry: Registry, other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+) -> None:
+    path = registry.store.root / blob_path(weights)
+    path.chmod(0o644)
+    path.write_bytes(bytes(SIZE))
+    with pytest.raises(IntegrityError, match="is damaged"):
+        other.pull("acme/large", site.url)
+    assert list(other.names()) == []
+    assert not list(arriving(other, weights).parent.iterdir())
+
+
+def test_two_pulls_at_once_do_not_share_a_file(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+) -> None:
+    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    assert held is not None
+    assert partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk) is None
+    other.pull("acme/large", site.url)
+    assert is_intact(other, made)
+    held.release()
+
+
+def test_a_collection_clears_what_nobody_goes_on_with(
+    other: Registry, site: Proxy, made: PublishedVersion, weights: Digest
+) -> None:
+    site.plan = from_request(7, "reset", blob_path(weights))
+    with pytest.raises(RemoteError):
+        other.pull("acme/large", site.url)
+    held = partial_download.PartialDownload.take(other.store.partial, weights, other.store.disk)
+    assert held is not None
+    other.gc()
+    assert arriving(other, weights).exists()
+    held.release()
+    other.gc(dry_run=True)
+    assert arriving(other, weights).exists()
+    other.gc()
+    assert not list(arriving(other, weights).parent.iterdir())
+
+
+def test_a_full_disk_is_noticed_before_anything_is_fetched(
+    registry: Registry, site: Proxy, made: PublishedVersion, weights: Digest, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        with pytest.raises(HostError, match="No space left"):
+            Registry(small / "home").pull("acme/large", site.url)
+        assert site.requests("GET", blob_path(weights)) == 0
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

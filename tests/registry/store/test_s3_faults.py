@@ -1,0 +1,276 @@
+"""Tables of bad days between a client and S3: afterwards all of it is there or nothing, and a second try finishes."""
+
+import itertools
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registries.bucket import damages, direct, finished, sent_again, versions
+from support.servers import s3servers
+from support.servers.faults import FAULTS, Proxy, at
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.read.versions import PublishedVersion
+from onnxreg.registry.store.contract import put
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError, RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+REQUESTS, PULL_REQUESTS = 46, 11
+"""A push and a pull of the tests' draft make at most so many."""
+
+
+def table(requests: range, *faults: str, sample: int) -> list[Any]:
+    """Each fault meets one request, or twenty, from each of these on. One scenario of `sample` is no large one."""
+    scenarios = [(fault, number, burst) for fault in faults for number in requests for burst in (1, 20)]
+    large = [pytest.mark.large]
+    return [pytest.param(*each, marks=large if n % sample else []) for n, each in enumerate(scenarios)]
+
+
+def test_the_tables_cover_a_whole_push_and_pull(
+    there: str, behind: Proxy, registry: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii", there)
+    assert len(behind.seen) <= REQUESTS
+    behind.seen.clear()
+    other.pull("acme/pii", there)
+    assert len(behind.seen) <= PULL_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "number", "burst"), table(range(0, REQUESTS, 2), *FAULTS, "expired", sample=41)
+)
+def test_a_push_is_whole_or_invisible(
+    there: str,
+    behind: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    fault: str,
+    number: int,
+    burst: int,
+) -> None:
+    registry.add(make_draft())
+    behind.plan = at(number, fault, burst)
+    try:
+        registry.push("acme/pii:0.1.0", there)
+        whole = True
+    except RegError as error:
+        whole = False
+        assert error.family in ("remote", "integrity")
+    behind.plan = lambda method, path: None
+    sent = finished(there, ministack)
+    if "registry.json" in sent:
+        remote = direct(there, ministack)
+        assert damages(remote) == []
+        assert versions(remote) == {"0.1.0"} or not whole
+    behind.seen.clear()
+    registry.push("acme/pii:0.1.0", there)
+    assert sent_again(behind.seen, sent) == []
+    remote = direct(there, ministack)
+    assert versions(remote) == {"0.1.0"}
+    assert damages(remote) == []
+
+
+def test_a_blob_that_no_server_took_is_not_held_to_be_there(
+    there: str, behind: Proxy, ministack: s3servers.Server, registry: Registry, make_draft: MakeDraft
+) -> None:
+    registry.add(make_draft())
+    registry.push("acme/pii:0.1.0", there)
+    registry.add(make_draft(seed="b"))
+    behind.plan = lambda method, path: "astray" if method == "PUT" and "/blobs/" in path else None
+    with pytest.raises(RemoteError, match=r"writing blobs/.* NotFound"):
+        registry.push("acme/pii:0.1.1", there)
+    remote = direct(there, ministack)
+    assert versions(remote) == {"0.1.0"}
+    assert damages(remote) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "number", "burst"), table(range(PULL_REQUESTS), *FAULTS, "expired", sample=23)
+)
+def test_a_pull_is_whole_or_invisible(
+    delivered: tuple[str, PublishedVersion],
+    behind: Proxy,
+    registry: Registry,
+    fault: str,
+    number: int,
+    burst: int,
+) -> None:
+    behind.plan = at(number, fault, burst)
+    check_pull(registry, delivered, behind)
+
+
+@pytest.mark.parametrize(
+    ("fault", "number", "burst"), table(range(0, PULL_REQUESTS, 2), "stalled", sample=12)
+)
+def test_a_pull_that_stalls_is_whole_or_invisible(
+    delivered: tuple[str, PublishedVersion],
+    behind: Proxy,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    number: int,
+    burst: int,
+) -> None:
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
+    monkeypatch.setattr(retry, "TRIES", 3)
+    behind.plan = at(number, fault, burst)
+    check_pull(registry, delivered, behind)
+
+
+@pytest.mark.parametrize("part", ["registry.json", "index/", "manifest", "weights"])
+@pytest.mark.parametrize(
+    "spot", [pytest.param(n / 40, marks=[pytest.mark.large] if n % 40 != 8 else []) for n in range(41)]
+)
+def test_a_wrong_byte_is_never_taken_for_the_right_one(
+    delivered: tuple[str, PublishedVersion], behind: Proxy, registry: Registry, part: str, spot: float
+) -> None:
+    """Wherever it is, and however often the same bytes come down."""
+    blobs = {"manifest": delivered[1].digest, "weights": Digest.of(b"fp32 a " * 100)}
+    name = blob_path(blobs[part]) if part in blobs else part
+    behind.spot = spot
+    behind.plan = lambda method, path: "garbled" if method == "GET" and name in path else None
+    check_pull(registry, delivered, behind)
+
+
+def test_a_wrong_byte_of_a_small_object_is_read_again(
+    delivered: tuple[str, PublishedVersion], behind: Proxy, registry: Registry
+) -> None:
+    """The server keeps the checksum that came with the bytes, and says it."""
+    behind.plan = lambda method, path: "garbled" if len(behind.met) < 2 else None
+    registry.pull("acme/pii", delivered[0])
+    assert behind.met == ["garbled"] * 2
+    assert [path.rpartition("/")[2] for _, path in behind.seen[:3]] == ["registry.json"] * 3
+
+
+def check_pull(reader: Registry, delivered: tuple[str, PublishedVersion], behind: Proxy) -> None:
+    """Pull in bad weather, then in good weather."""
+    url, made = delivered
+    try:
+        reader.pull("acme/pii", url)
+        whole = True
+    except RegError as error:
+        whole = False
+        assert error.family in ("remote", "integrity")
+    assert versions(reader.store) == ({"0.1.0"} if whole else set())
+    assert not reader.verify().damages
+    behind.plan = lambda method, path: None
+    reader.pull("acme/pii", url)
+    assert reader.get("acme/pii").digest == made.digest
+    assert not reader.verify().damages
+
+
+EXPIRY = {
+    "looking for blobs": ("HEAD", "/blobs/", 1),
+    "sending blobs": ("PUT", "/blobs/", 3),
+    "looking for what is condemned": ("GET", "condemned", 1),
+    "swapping the index": ("PUT", "/index/", 1),
+}
+"""Method and a part of the path of a request, and the how-many-th of them: from there on the credentials have expired."""
+
+
+@pytest.mark.parametrize("stage", EXPIRY.values(), ids=list(EXPIRY))
+def test_credentials_that_expire_in_the_middle_of_a_push(
+    there: str,
+    behind: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    capfd: pytest.CaptureFixture[str],
+    stage: tuple[str, str, int],
+) -> None:
+    registry.add(make_draft())
+    push = ["--registry", str(registry.store.root), "push", "acme/pii:0.1.0", there]
+    method, part, number = stage
+    met = itertools.count(1)
+
+    def plan(asked: str, path: str) -> str | None:
+        """Once it has met, it meets every request."""
+        if behind.met or (asked == method and part in path and next(met) == number):
+            return "expired"
+        return None
+
+    behind.plan = plan
+    assert main(push) == 6
+    said = capfd.readouterr().err
+    assert f"at {there} failed: ExpiredToken" in said
+    assert "hint: the credentials have expired: get new ones, then run the command again" in said
+    sent = finished(there, ministack)
+    assert versions(direct(there, ministack)) == set()
+    behind.plan = lambda method, path: None
+    behind.seen.clear()
+    assert main(push) == 0
+    assert sent_again(behind.seen, sent) == []
+    assert damages(direct(there, ministack)) == []
+
+
+def test_a_key_that_is_deleted_in_the_middle_of_a_push(
+    there: str,
+    behind: Proxy,
+    ministack: s3servers.Server,
+    ministack_root: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry.add(make_draft())
+    key, secret = s3servers.user(ministack_root, "leaver", ["s3:*"])
+    blobs = itertools.count(1)
+
+    def leave(method: str, path: str) -> None:
+        if method == "PUT" and "/blobs/" in path and next(blobs) == 3:
+            s3servers.revoke(ministack_root, "leaver", key)
+
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+        behind.plan = leave
+        with pytest.raises(
+            RemoteError, match=r"^uploading|writing blobs/.* failed: InvalidAccessKeyId"
+        ) as error:
+            registry.push("acme/pii", there)
+        assert "check which credentials are used" in error.value.hint
+    sent = finished(there, ministack)
+    assert versions(direct(there, ministack)) == set()
+    behind.seen.clear()
+    registry.push("acme/pii", there)
+    assert sent_again(behind.seen, sent) == []
+    assert damages(direct(there, ministack)) == []
+
+
+def test_a_server_that_stalls_is_asked_again(
+    there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REG_READ_TIMEOUT", "0.5")
+    remote = s3_remote(there, create=True)
+    put(remote, b"blob")
+    behind.plan = at(0, "stalled", burst=2)
+    with remote.open_blob(Digest.of(b"blob")) as stream:
+        assert stream.read() == b"blob"
+    assert behind.met == ["stalled", "stalled"]
+
+
+def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = s3servers.free_port()
+    with s3servers.ministack(tmp_path, port) as server:
+        server.enter(monkeypatch)
+        remote = s3_remote(url := server.fresh(), create=True)
+        with remote.push() as push:
+            push.put(BytesIO(b"blob"))
+    monkeypatch.setattr(retry, "TRIES", 2)
+    with pytest.raises(RemoteError, match=r"writing index/m\.jsonl"), remote.push() as push:
+        push.publish("m", b"1\n", None)
+    with s3servers.ministack(tmp_path, port):
+        with remote.push() as push:
+            push.publish("m", b"1\n", None)
+        assert s3_remote(url).has([Digest.of(b"blob")])

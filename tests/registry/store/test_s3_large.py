@@ -1,0 +1,297 @@
+"""What goes up to S3 in parts and comes down in ranges."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from io import BytesIO
+from typing import BinaryIO, cast
+
+import pytest
+from support.registries.bucket import damages, direct, versions
+from support.servers import s3servers
+from support.servers.faults import Proxy, at
+
+from onnxreg.registry import Registry
+from onnxreg.registry.store import range_stream
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import Piece
+from onnxreg.registry.store.s3 import bucket, multipart
+from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.registry.transfer import copy
+from onnxreg.schema.core.descriptor import PIECE
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import IntegrityError, RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+def pieces_of(data: bytes) -> list[Piece]:
+    spans = ((start, min(start + PIECE, len(data))) for start in range(0, len(data), PIECE))
+    return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
+
+
+class TestLargeObjects:
+    """What goes up in parts and comes down in ranges, in small."""
+
+    @pytest.fixture(autouse=True)
+    def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
+        monkeypatch.setattr(multipart, "PART", 5 * 2**20)
+        monkeypatch.setattr(range_stream, "BLOCK", 2**20)
+
+    @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
+    def test_come_back(self, there: str, size: int) -> None:
+        data = random.Random(size).randbytes(size)
+        remote = s3_remote(there, create=True)
+        with remote.push() as push:
+            assert push.put(BytesIO(data), Digest.of(data)) == (Digest.of(data), size)
+            push.put(BytesIO(data), Digest.of(data))
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_wrong_bytes_are_given_up(self, there: str, ministack: s3servers.Server) -> None:
+        remote = s3_remote(there, create=True)
+        with remote.push() as push, pytest.raises(IntegrityError):
+            push.put(BytesIO(bytes(12 * 2**20)), Digest.of(b"other"))
+        assert not remote.has([Digest.of(b"other")])
+        assert ministack.uploads(there) == []
+
+    @pytest.mark.parametrize("size", [6 * 2**20, 12 * 2**20])
+    def test_bytes_count_when_they_are_sent(self, there: str, behind: Proxy, size: int) -> None:
+        data = random.Random(size).randbytes(size)
+        remote = s3_remote(there, create=True)
+        counts: list[int] = []
+        before: list[int] = []
+
+        def once(method: str, path: str) -> str | None:
+            if method != "PUT" or "/blobs/" not in path or before:
+                return None
+            time.sleep(0.2)  # what fits a connection's buffers (4 MiB here) is sent by now
+            before.append(sum(counts))
+            return "slow-down"
+
+        behind.plan = once
+        metered = copy.MeteredReader(BytesIO(data), counts.append, threading.Event(), "reading", size)
+        with remote.push() as push:
+            push.put(cast(BinaryIO, metered), Digest.of(data))
+        assert behind.met == ["slow-down"]
+        assert before[0] < size
+        assert min(counts) < 0, "what was sent in vain is taken back"
+        assert sum(counts) == size
+
+    @pytest.mark.parametrize("said", ["nothing", "the truth", "wrong digests"])
+    @pytest.mark.parametrize("fault", ["reset", "lost", "slow-down", "garbled"])
+    def test_parts_are_sent_again(self, there: str, behind: Proxy, fault: str, said: str) -> None:
+        data = random.Random(1).randbytes(17 * 2**20)
+        pieces = [] if said == "nothing" else pieces_of(data if said == "the truth" else bytes(len(data)))
+        remote = s3_remote(there, create=True)
+        met: set[str] = set()
+
+        def once(method: str, path: str) -> str | None:
+            """The fault meets each request of the upload the first time."""
+            known, new = method + path.partition("&uploadId")[0], "uploadId" in path or "uploads" in path
+            if not new or known in met or (fault == "garbled" and method != "PUT"):
+                return None
+            met.add(known)
+            return fault
+
+        behind.plan = once
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data), pieces)
+        assert len(behind.met) >= 3
+        behind.plan = lambda method, path: None
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_a_part_whose_digest_is_said_is_not_hashed(
+        self, there: str, behind: Proxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = random.Random(2).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        monkeypatch.setattr(multipart, "hashlib", None)
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data), pieces_of(data))
+        assert behind.requests("PUT", "partNumber") == 3
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_what_is_said_of_pieces_lets_no_wrong_bytes_pass(
+        self, there: str, ministack: s3servers.Server
+    ) -> None:
+        data, other = bytes(17 * 2**20), random.Random(3).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        for pieces in (pieces_of(data), pieces_of(other)):
+            with remote.push() as push, pytest.raises(IntegrityError):
+                push.put(BytesIO(data), Digest.of(other), pieces)
+            assert not remote.has([Digest.of(other)])
+        assert ministack.uploads(there) == []
+
+    def test_a_failed_upload_leaves_no_part(
+        self, there: str, behind: Proxy, ministack: s3servers.Server
+    ) -> None:
+        remote = s3_remote(there, create=True)
+        behind.plan = lambda method, path: "error" if "partNumber=2" in path else None
+        with (
+            remote.push() as push,
+            pytest.raises(RemoteError, match=r"uploading blobs/sha256/.*InternalError"),
+        ):
+            push.put(BytesIO(bytes(17 * 2**20)), Digest.of(bytes(17 * 2**20)))
+        assert ministack.uploads(there) == []
+
+    def test_credentials_that_expire_between_parts(
+        self, there: str, behind: Proxy, ministack: s3servers.Server
+    ) -> None:
+        """Giving the parts up is refused too."""
+        data = random.Random(4).randbytes(17 * 2**20)
+        remote = s3_remote(there, create=True)
+        expired = False
+
+        def plan(method: str, path: str) -> str | None:
+            nonlocal expired
+            expired = expired or "partNumber=2" in path
+            return "expired" if expired else None
+
+        behind.plan = plan
+        with remote.push() as push, pytest.raises(RemoteError, match="ExpiredToken") as error:
+            push.put(BytesIO(data), Digest.of(data))
+        assert error.value.hint.startswith("the credentials have expired")
+        assert not direct(there, ministack).has([Digest.of(data)])
+        assert len(ministack.uploads(there)) == 1
+        behind.plan = lambda method, path: None
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data))
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    @pytest.mark.parametrize("fault", ["reset", "lost", "truncated", "error"])
+    def test_ranges_are_fetched_again(self, there: str, behind: Proxy, fault: str) -> None:
+        data = random.Random(2).randbytes(9 * 2**20)
+        remote = s3_remote(there, create=True)
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data))
+        before = behind.requests("GET", "blobs")
+        behind.plan = at(2, fault, burst=3)
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+        assert behind.requests("GET", "blobs") - before == 9 + 3
+
+    def test_an_object_that_changes_meanwhile_is_noticed(
+        self, there: str, ministack: s3servers.Server
+    ) -> None:
+        data = bytes(12 * 2**20)
+        remote = s3_remote(there, create=True)
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data))
+        with (
+            remote.open_blob(Digest.of(data)) as stream,
+            pytest.raises(RemoteError, match="PreconditionFailed"),
+        ):
+            assert stream.read(10) == bytes(10)
+            ministack.put(there, blob_path(Digest.of(data)), b"x" * len(data))
+            stream.read()
+
+
+MEASURE = """
+import hashlib, random, resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO, RawIOBase
+from onnxreg.registry import hashing
+from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.schema.core.digest import Digest
+
+class Noise(RawIOBase):
+    def __init__(self, seed, size):
+        self.block, self.left = random.Random(seed).randbytes(2**20), size
+    def readable(self):
+        return True
+    def readinto(self, buffer):
+        count = min(len(buffer), self.left, len(self.block))
+        buffer[:count] = self.block[:count]
+        self.left -= count
+        return count
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+digests = [hashing.pump(Noise(seed, size), None)[0] for seed in range(count)]
+remote = s3_remote(url, create=True)
+with remote.push() as push:
+    push.put(BytesIO(b"small"))
+before = peak()
+with remote.push() as push, ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda seed: push.put(Noise(seed, size), digests[seed]), range(count)))
+pushed = peak()
+def read(digest):
+    with remote.open_blob(digest) as stream:
+        assert hashing.pump(stream, None)[0] == digest
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(read, digests))
+print(pushed - before, peak() - before)
+"""
+
+
+@pytest.mark.large
+@pytest.mark.parametrize(
+    ("name", "size", "count"),
+    [("ministack", 60 * 2**20, 8), ("ministack", 200 * 2**20, 8), ("seaweedfs", 2**31, 1)],
+)
+def test_memory_is_flat(
+    name: str, size: int, count: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MiB above the baseline, several blobs at a time. MiniStack keeps in memory what it is sent, SeaweedFS does not."""
+    server: s3servers.Server = request.getfixturevalue(name)
+    server.enter(monkeypatch)
+    command = [sys.executable, "-c", MEASURE, str(size), str(count), server.fresh()]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert all(int(growth) < 64 for growth in done.stdout.split()), done.stdout
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.registry.store import s3, s3upload
+
+s3.SINGLE, s3upload.PART = 6 * 2**20, 5 * 2**20
+Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
+"""
+
+
+def test_a_push_that_is_killed_between_parts(
+    there: str,
+    behind: Proxy,
+    ministack: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its parts stay in the bucket, unseen by every reader, until a lifecycle rule or somebody gives them up."""
+    registry.add(make_draft(size=2**21))
+    command = [sys.executable, "-c", KILLED, str(registry.store.root), there]
+
+    def kill(method: str, path: str) -> str | None:
+        if "partNumber=2" not in path:
+            return None
+        os.kill(pusher.pid, signal.SIGKILL)
+        return "reset"
+
+    behind.plan = kill
+    pusher = subprocess.Popen(command)
+    assert pusher.wait() == -signal.SIGKILL
+    left = ministack.uploads(there)
+    assert len(left) == 1
+    assert versions(direct(there, ministack)) == set()
+    behind.plan = lambda method, path: None
+    monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
+    monkeypatch.setattr(multipart, "PART", 5 * 2**20)
+    registry.push("acme/pii:0.1.0", there)
+    assert versions(direct(there, ministack)) == {"0.1.0"}
+    assert damages(direct(there, ministack)) == []
+    assert ministack.uploads(there) == left

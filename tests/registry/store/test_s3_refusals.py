@@ -1,0 +1,269 @@
+"""What S3 refuses, or what is not there: a message with operation and side, the right exit status, nothing changed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from support.registries.bucket import finished
+from support.servers import s3servers
+from support.servers.faults import Proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.store.identity import new_identity
+from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net.retry import UnansweredError
+from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
+from onnxreg.registry.store.s3.signed_requests import REFUSALS, SignedRequests
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+Reg = Callable[..., tuple[int, str]]
+
+VERBS = ("push", "pull", "resolve")
+
+
+@pytest.fixture
+def reg(
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Reg:
+    """Run a verb with acme/pii:0.1.0, which is here, and a remote; returns exit status and what is said on stderr."""
+    registry.add(make_draft())
+    monkeypatch.setattr(retry, "TRIES", 2)
+
+    def run(verb: str, url: str) -> tuple[int, str]:
+        place = ["--remote", url] if verb == "resolve" else [url]
+        status = main(["--registry", str(registry.store.root), verb, "acme/pii:0.1.0", *place])
+        return status, capfd.readouterr().err
+
+    return run
+
+
+def wrong(server: s3servers.Server, url: str) -> dict[str, tuple[str, dict[str, str], int, str]]:
+    """URL, environment, exit status and a part of the message for each bad input."""
+    closed = f"http://127.0.0.1:{s3servers.free_port()}"
+    reading = "reading registry.json at {url} failed: "
+    return {
+        "no such bucket": ("s3://nowhere/x", {}, 6, f"{reading}NoSuchBucket"),
+        "impossible bucket": ("s3://Not_A_Bucket/x", {}, 2, "no bucket can be called"),
+        "no bucket": ("s3:///x", {}, 2, "no bucket can be called"),
+        "impossible prefix": (f"s3://models/{'x' * 900}", {}, 2, "longer than"),
+        "prefix that goes up": ("s3://models/a/../b", {}, 2, "not a prefix of an S3 registry"),
+        "prefix with two slashes": ("s3://models//x", {}, 2, "not a prefix of an S3 registry"),
+        "neither yes nor no": (f"{url}?anonymous=maybe", {}, 2, "anonymous of an S3 URL is yes or no"),
+        "credentials in the URL": ("s3://KEY:SECRET@models/x", {}, 2, "the URL holds credentials"),
+        "credentials in the endpoint": (
+            "s3://models/x?endpoint=https://KEY:SECRET@host",
+            {},
+            2,
+            "the URL holds credentials",
+        ),
+        "unknown option": (f"{url}?colour=red", {}, 2, "no option 'colour'"),
+        "wrong secret": (url, {"AWS_SECRET_ACCESS_KEY": "wrong"}, 6, f"{reading}SignatureDoesNotMatch"),
+        "wrong key": (url, {"AWS_ACCESS_KEY_ID": "AKIAWRONG"}, 6, f"{reading}InvalidAccessKeyId"),
+        "nobody listens": (
+            url,
+            {"AWS_ENDPOINT_URL": closed},
+            6,
+            f"{reading}Could not connect to the endpoint URL",
+        ),
+        "no credentials": (
+            url,
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            6,
+            f"{reading[:-2]}: no credentials",
+        ),
+        "anonymous": (f"{url}?anonymous=yes", {}, 6, f"{reading}AccessDenied"),
+        "no such profile": (f"{url}?profile=nobody", {}, 2, "nobody"),
+        "no endpoint": (f"{url}?endpoint=nonsense", {}, 2, "nonsense"),
+    }
+
+
+def sampled(names: Iterable[str]) -> list[Any]:
+    """Each of these with each verb; each with one verb is no large test."""
+    return [
+        pytest.param(name, verb, marks=[] if (n + m) % len(VERBS) == 0 else [pytest.mark.large])
+        for n, name in enumerate(names)
+        for m, verb in enumerate(VERBS)
+    ]
+
+
+@pytest.mark.parametrize(("case", "verb"), sampled(wrong(s3servers.Server("", "", ""), "")))
+def test_bad_input(
+    there: str,
+    ministack: s3servers.Server,
+    reg: Reg,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    verb: str,
+) -> None:
+    url, environment, status, message = wrong(ministack, there)[case]
+    with monkeypatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value) if value else patch.delenv(name)
+        found, said = reg(verb, url)
+    assert (found, message.format(url=url) in said) == (status, True), said
+    assert "hint: " in said
+    assert not any(secret in said for secret in (ministack.secret, "SECRET"))
+    assert finished(there, ministack) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_web_page_is_no_registry(there: str, behind: Proxy, reg: Reg, verb: str) -> None:
+    behind.plan = lambda method, path: "page"
+    status, said = reg(verb, there)
+    assert (status, f"what answers at {there} is no S3 server" in said) == (6, True), said
+    assert "hint: is there a proxy or a login page in between" in said
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "message"),
+    [
+        ("push", 2, "{url} is not a registry and not empty"),
+        ("pull", 3, "there is no registry in {url}"),
+        ("resolve", 3, "there is no registry in {url}"),
+    ],
+)
+def test_a_prefix_that_holds_something_else_is_left_alone(
+    there: str, ministack: s3servers.Server, reg: Reg, verb: str, status: int, message: str
+) -> None:
+    ministack.put(there, "photo.jpg", b"x")
+    found, said = reg(verb, there)
+    assert (found, message.format(url=there) in said) == (status, True), said
+    assert finished(there, ministack) == ["photo.jpg"]
+
+
+LAYOUTS = {
+    "newer": (new_identity(min_reader=2), 9, "has layout 2, this onnxreg reads up to 1"),
+    "another": (new_identity(layout="another"), 4, "does not describe an onnxreg registry"),
+    "no document": (b"<xml/>", 4, "registry.json of {url} is damaged"),
+}
+
+
+@pytest.mark.parametrize(("layout", "verb"), sampled(LAYOUTS))
+def test_a_layout_that_is_not_ours(
+    there: str, ministack: s3servers.Server, reg: Reg, layout: str, verb: str
+) -> None:
+    identity, status, message = LAYOUTS[layout]
+    ministack.put(there, "registry.json", identity)
+    found, said = reg(verb, there)
+    assert (found, message.format(url=there) in said) == (status, True), said
+    assert finished(there, ministack) == ["registry.json"]
+
+
+READ, WRITE, LIST, DELETE = "s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject"
+
+
+@pytest.mark.parametrize(
+    ("verb", "actions", "message"),
+    [
+        ("push", (READ, LIST, DELETE), "writing gc/probe-"),
+        ("push", (WRITE, LIST, DELETE), "reading registry.json at {url} failed"),
+        ("push", (READ, WRITE, DELETE), "listing the registry at {url} failed"),
+        ("pull", (WRITE, LIST, DELETE), "reading registry.json at {url} failed"),
+        ("resolve", (WRITE, LIST, DELETE), "reading registry.json at {url} failed"),
+    ],
+)
+def test_a_key_that_may_not(
+    there: str,
+    ministack: s3servers.Server,
+    ministack_root: s3servers.Server,
+    reg: Reg,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    actions: tuple[str, ...],
+    message: str,
+) -> None:
+    key, secret = s3servers.user(ministack_root, f"{verb} with {' '.join(actions)}", actions)
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+        status, said = reg(verb, there)
+    assert (status, message.format(url=there) in said) == (6, True), said
+    assert "AccessDenied" in said and "hint: check that these credentials (AWS_PROFILE) may do this" in said
+    assert finished(there, ministack) == []
+
+
+def test_a_signed_address_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has it may read the object for some minutes."""
+    closed = f"http://127.0.0.1:{s3servers.free_port()}"
+    s3servers.Server(closed, "KEY", "SECRET").enter(monkeypatch)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    client = S3Client(S3Url.parse("s3://models/x"))
+    with pytest.raises(UnansweredError) as caught:
+        client.read_range("reading blobs/x", "x/blobs/x", 0, memoryview(bytearray(10)))
+    assert closed in caught.value.message
+    assert "X-Amz" not in caught.value.message
+
+
+def test_what_a_bare_request_is_refused_goes_the_usual_way(
+    there: str, registry: Registry, other: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refused one gets no more of them, but for those that are under way."""
+    asked: list[str] = []
+    send = SignedRequests._send
+
+    def send_unsigned(self: SignedRequests, method: str, *more: Any) -> Any:
+        asked.append(method)
+        return send(replace(self, credentials=None), method, *more)
+
+    def refuse(self: SignedRequests, method: str, *more: Any) -> Any:
+        answer = send_unsigned(self, method, *more)
+        self.refused = answer.status_code in REFUSALS
+        return answer
+
+    registry.add(make_draft(size=17 * 2**20), "1.0.0")
+    with monkeypatch.context() as patch:
+        patch.setattr(SignedRequests, "_send", refuse)
+        registry.push("acme/pii:1.0.0", there)
+        assert 0 < len(asked) <= 16
+        asked.clear()
+        other.pull("acme/pii:1.0.0", there)
+        assert 0 < len(asked) <= 16
+    assert not other.verify().damages
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"AWS_REGION": "eu-central-1"},
+        {"AWS_REGION": "us-east-1"},
+        {"AWS_REGION": "us-west-2", "AWS_USE_FIPS_ENDPOINT": "true"},
+        {"AWS_REGION": "eu-west-1", "AWS_USE_DUALSTACK_ENDPOINT": "true"},
+        {"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://s3.lab:9000/below"},
+    ],
+)
+@pytest.mark.parametrize("options", ["", "?path_style=yes", "?anonymous=yes"])
+def test_bare_requests_go_where_the_usual_ones_go(
+    environment: dict[str, str], options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same address, same region in the signature, whatever the configuration says."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    for name, value in {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": "SECRET", **environment}.items():
+        monkeypatch.setenv(name, value)
+    client = S3Client(S3Url.parse(f"s3://models/a b{options}"))
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        scope = str(request.headers.get("Authorization", "")).partition("Credential=")[2].partition(",")[0]
+        seen.append((request.url, scope))
+        return AWSResponse(request.url, 404, {}, Raw())
+
+    client._boto.meta.events.register("before-send.s3", answer)
+    with pytest.raises(RejectedError):
+        client.read("reading", 10, Key="a b/x+y")
+    monkeypatch.setattr(client._boto._endpoint.http_session, "send", answer)
+    assert client.try_put("writing", Key="a b/x+y", Body=b"", ChecksumSHA256="") is None
+    (usual, bare) = seen
+    assert usual == bare
+
+
+class Raw(BytesIO):
+    def stream(self, *_: Any, **more: Any) -> list[bytes]:
+        return []

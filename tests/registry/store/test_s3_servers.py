@@ -1,0 +1,191 @@
+"""Registries on further S3 servers that people run, each with habits of its own."""
+
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from datetime import timedelta
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from support.registries.bucket import (
+    assert_nothing_lost,
+    damages,
+    direct,
+    finished,
+    push_at_once,
+    sent_again,
+    versions,
+)
+from support.servers import s3servers
+from support.servers.faults import proxy
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.store.contract import StoreContract, put
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.s3 import bucket, multipart
+from onnxreg.registry.store.s3.bucket import s3_remote
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+class TestSeaweedFS(StoreContract):
+    @pytest.fixture
+    def remote(self, seaweedfs: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
+        seaweedfs.enter(monkeypatch)
+        return s3_remote(seaweedfs.fresh(), create=True)
+
+    def test_large_blobs_come_back(self, remote: RegistryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
+        monkeypatch.setattr(multipart, "PART", 5 * 2**20)
+        data = random.Random(3).randbytes(17 * 2**20)
+        with remote.push() as push:
+            push.put(BytesIO(data), Digest.of(data))
+            push.put(BytesIO(data), Digest.of(data))
+        with remote.open_blob(Digest.of(data)) as stream:
+            assert stream.read() == data
+
+    def test_a_batch_is_deleted(self, remote: RegistryStore) -> None:
+        blobs = [b"%d" % number for number in range(20)]
+        put(remote, *blobs)
+        remote.delete([BlobKey(Digest.of(blob)) for blob in [*blobs, b"absent"]])
+        assert remote.has(map(Digest.of, blobs)) == set()
+
+
+@pytest.mark.large
+def test_processes_pushing_versions_of_one_model_lose_nothing_there_either(
+    seaweedfs: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seaweedfs.enter(monkeypatch)
+    url = seaweedfs.fresh()
+    push_at_once(url, tmp_path)
+    assert_nothing_lost(s3_remote(url))
+
+
+@pytest.mark.parametrize("verb", ["push", "pull", "resolve"])
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_off(
+    seaweedfs: s3servers.Server,
+    registry: Registry,
+    make_draft: MakeDraft,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    verb: str,
+    hours: int,
+) -> None:
+    from botocore import auth
+
+    seaweedfs.enter(monkeypatch)
+    registry.add(make_draft())
+    url, now = seaweedfs.fresh(), auth.get_current_datetime
+    place = ["--remote", url] if verb == "resolve" else [url]
+    monkeypatch.setattr(auth, "get_current_datetime", lambda: now() + timedelta(hours=hours))
+    assert main(["--registry", str(registry.store.root), verb, "acme/pii:0.1.0", *place]) == 6
+    said = capfd.readouterr().err
+    assert f"reading registry.json at {url} failed: RequestTimeTooSkewed" in said
+    assert "hint: set this machine's clock" in said
+
+
+@pytest.mark.large
+class TestCeph(StoreContract):
+    """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
+
+    @pytest.fixture
+    def remote(self, ceph: s3servers.Server, monkeypatch: pytest.MonkeyPatch) -> RegistryStore:
+        ceph.enter(monkeypatch)
+        return s3_remote(ceph.fresh(), create=True)
+
+
+@pytest.mark.large
+def test_processes_that_push_to_ceph_at_once(
+    ceph: s3servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ceph.enter(monkeypatch)
+    url = ceph.fresh()
+    push_at_once(url, tmp_path)
+    assert_nothing_lost(s3_remote(url))
+
+
+class TestAServerThatIgnoresConditions:
+    """JuiceFS's gateway takes a condition and ignores it."""
+
+    def test_is_found_out_before_the_first_write(
+        self,
+        juicefs: s3servers.Server,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        juicefs.enter(monkeypatch)
+        registry.add(make_draft())
+        url = juicefs.fresh()
+        fault = "an object that is there can be created again"
+        with pytest.raises(RemoteError, match=f"cannot be written safely: {fault}"):
+            registry.push("acme/pii", url)
+        assert finished(url, juicefs) == []
+
+    def test_may_be_read(
+        self,
+        juicefs: s3servers.Server,
+        registry: Registry,
+        make_draft: MakeDraft,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        juicefs.enter(monkeypatch)
+        made = registry.add(make_draft(size=10**6))
+        url = juicefs.fresh()
+        for file in registry.store.files():
+            juicefs.put(url, file.path, (registry.store.root / file.path).read_bytes())
+        reader = Registry(registry.store.root.with_name("reader"))
+        reader.pull("acme/pii", url)
+        assert reader.get("acme/pii").digest == made.digest
+        with pytest.raises(RemoteError, match="cannot be written safely"):
+            s3_remote(url).remove_note("intents", "0" * 16)
+
+
+def restartable(name: str, directory: Path) -> Callable[[], AbstractContextManager[s3servers.Server]]:
+    """Starts a server again and again, at one address, with what it has kept."""
+    if name == "ministack":
+        return partial(s3servers.ministack, directory, s3servers.free_port())
+    return partial(s3servers.seaweedfs, directory, s3servers.low_ports())
+
+
+@pytest.mark.parametrize("name", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.large)])
+def test_a_server_that_is_killed_in_the_middle_of_a_push(
+    name: str, registry: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server").mkdir()
+    start = restartable(name, tmp_path / "server")
+    registry.add(make_draft())
+    monkeypatch.setattr(retry, "TRIES", 2)
+    with ExitStack() as life:
+        server = life.enter_context(start())
+        url, blobs = server.fresh(), itertools.count(1)
+        server.enter(monkeypatch)
+        with proxy(server.endpoint) as through:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", through.url)
+
+            def kill(method: str, path: str) -> None:
+                if method == "PUT" and "/blobs/" in path and next(blobs) == 4:
+                    life.close()
+
+            through.plan = kill
+            with pytest.raises(RemoteError, match="failed"):
+                registry.push("acme/pii", url)
+            with start():
+                server.await_object(url, "registry.json")
+                before = finished(url, server)
+                assert versions(direct(url, server)) == set()
+                through.seen.clear()
+                registry.push("acme/pii", url)
+                assert sent_again(through.seen, before) == []
+                assert versions(direct(url, server)) == {"0.1.0"}
+                assert damages(direct(url, server)) == []

@@ -1,0 +1,62 @@
+"""What waits in another thread ends with the work that it is a part of."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from onnxreg.registry.support.cancellation import CancelledError, check_stop, ended_by, sleep, submit
+from onnxreg.registry.transfer.copy import run_parallel
+
+
+def test_waiting_ends_with_the_work() -> None:
+    stop = threading.Event()
+    with ended_by(stop):
+        check_stop()
+        stop.set()
+        for wait in (check_stop, lambda: sleep(3600)):
+            with pytest.raises(CancelledError):
+                wait()
+        with ended_by(None):
+            sleep(0)
+            check_stop()
+    sleep(0)
+    check_stop()
+
+
+def test_threads_inherit_the_end_of_the_work() -> None:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with ended_by(stop):
+            slept = submit(pool, sleep, 3600)
+        stop.set()
+        with pytest.raises(CancelledError):
+            slept.result(timeout=60)
+
+
+def test_one_failure_wakes_those_that_wait() -> None:
+    stop = threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise ValueError("first")
+        sleep(3600)
+
+    with pytest.raises(ValueError, match="first"):
+        run_parallel(work, range(4), stop)
+
+
+def test_control_c_does_not_wait_for_a_thread_that_hears_nothing() -> None:
+    stop, deaf = threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise KeyboardInterrupt
+        deaf.wait(3600)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_parallel(work, range(2), stop)
+        assert stop.is_set()
+    finally:
+        deaf.set()

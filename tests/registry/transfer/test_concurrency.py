@@ -1,0 +1,181 @@
+"""Many processes on one registry, and between two: no event lost, the chain intact, no blob that is needed deleted.
+
+The large run is 8 processes of 50 publishes each, to one model and to different ones.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.store.directory.scratch import exclusive
+
+COMMON = """
+import random, sys, time
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.registry.log import commit
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
+
+root, who, name, count, other = sys.argv[1:]
+registry = Registry(Path(root))
+lost = 0
+
+class Clock:  # each lost race is followed by a pause
+    def sleep(seconds):
+        global lost
+        lost += 1
+        time.sleep(seconds)
+
+commit.time = Clock
+
+def publish(seed):
+    with registry.workspace() as workspace:
+        (workspace / "model.onnx").write_text(seed)
+        (workspace / "shared.onnx").write_text("the same in every version")
+        artifacts = tuple(DraftArtifact("onnx", "float32", f"{stem}.onnx") for stem in ("model", "shared"))
+        return registry.add(Draft(name, workspace, artifacts))
+
+for number in range(int(count)):
+    WORK
+print(lost)
+"""
+"""Prints how many races for the index it lost."""
+
+PUBLISH = 'publish(f"{who} {number}")'
+TAG = """
+    try:
+        registry.tag(name, random.choice(("stable", "beta")))
+    except ConflictError:
+        pass
+"""
+PUSH = """
+    publish(f"{who} {number}")
+    registry.push(name, other)
+"""
+PULL = """
+    try:
+        registry.pull(name, other)
+    except (ConflictError, NotFoundError):
+        pass
+"""
+COLLECT = "registry.gc()"
+FLICKER = """
+    made = publish(f"flicker {number // 3}")
+    registry.drop(str(made.ref))
+"""
+"""Versions that come and go, so that collectors find what other publishers are about to need again."""
+
+Process = subprocess.Popen[str]
+
+
+def start(work: str, root: Path, who: str, name: str, count: int, other: Path | str = "") -> Process:
+    script = COMMON.replace("WORK", work.strip())
+    command = [sys.executable, "-c", script, str(root), who, name, str(count), str(other)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(processes: list[Process]) -> int:
+    """Wait for all; returns how many races they lost together."""
+    said = [process.communicate(timeout=600) for process in processes]
+    failed = [error for process, (_, error) in zip(processes, said, strict=True) if process.returncode]
+    assert not failed, failed[0]
+    return sum(int(output) for output, _ in said)
+
+
+SIZES = pytest.mark.parametrize(("processes", "each"), [(4, 8), pytest.param(8, 50, marks=pytest.mark.large)])
+Capture = pytest.CaptureFixture[str]
+
+
+def show(capsys: Capture, what: str, events: int, seconds: float, lost: int) -> None:
+    with capsys.disabled():
+        print(f"\n{what}: {events} events in {seconds:.1f} s, {events / seconds:.0f}/s, {lost} races lost")
+
+
+@SIZES
+def test_processes_publishing_to_one_model_lose_nothing(
+    registry: Registry, processes: int, each: int, capsys: Capture
+) -> None:
+    started = time.monotonic()
+    running = [start(PUBLISH, registry.store.root, str(who), "acme/busy", each) for who in range(processes)]
+    lost = finish(running)
+    lines = registry.log("acme/busy")
+    assert len(lines) == len({line.event.id for line in lines}) == processes * each
+    assert not registry.verify().damages
+    show(capsys, f"{processes} processes to one model", len(lines), time.monotonic() - started, lost)
+
+
+@SIZES
+def test_processes_publishing_to_different_models_lose_nothing(
+    registry: Registry, processes: int, each: int, capsys: Capture
+) -> None:
+    started = time.monotonic()
+    names = [f"acme/model-{who}" for who in range(processes)]
+    lost = finish([start(PUBLISH, registry.store.root, "0", name, each) for name in names])
+    assert registry.names() == names
+    assert [len(registry.log(name)) for name in names] == [each] * processes
+    assert not registry.verify().damages
+    assert lost == 0, "they never meet"
+    show(
+        capsys,
+        f"{processes} processes to different models",
+        processes * each,
+        time.monotonic() - started,
+        lost,
+    )
+
+
+def test_writers_of_different_models_do_not_wait_for_each_other(
+    registry: Registry, make_draft: Callable
+) -> None:
+    registry.add(make_draft(name="acme/held"))
+    with exclusive(registry.store.root / "local" / "locks" / "acme~held.lock"):
+        held = start(PUBLISH, registry.store.root, "0", "acme/held", 1)
+        finish([start(PUBLISH, registry.store.root, "0", "acme/free", 3)])
+        assert len(registry.log("acme/free")) == 3
+        assert held.poll() is None and len(registry.log("acme/held")) == 1
+    finish([held])
+    assert len(registry.log("acme/held")) == 2
+
+
+@SIZES
+def test_everything_at_once(
+    registry: Registry, other: Registry, processes: int, each: int, capsys: Capture
+) -> None:
+    """Publishers, pushers, taggers and a collector on one registry; pullers and a collector on the other one."""
+    started = time.monotonic()
+    publish(registry, "acme/busy")
+    here, there = registry.store.root, other.store.root
+    pushed = [f"acme/pushed-{who}" for who in range(processes // 2)]
+    running = [start(PUBLISH, here, str(who), "acme/busy", each) for who in range(processes // 2)]
+    running += [start(PUSH, here, "0", name, each, there) for name in pushed]
+    running += [start(FLICKER, here, str(who), f"acme/flicker-{who}", each) for who in range(2)]
+    running += [start(TAG, here, "0", "acme/busy", each)]
+    running += [start(PULL, there, "0", "acme/busy", each, here)]
+    running += [start(COLLECT, root, "0", "-", each) for root in (here, there)]
+    lost = finish(running)
+    seconds = time.monotonic() - started
+    assert kinds(registry, "acme/busy").count("publish") == 1 + processes // 2 * each
+    for place in (registry, other):
+        assert not place.verify().damages
+        assert place.store.notes("intents") == place.store.notes("condemned") == {}
+        assert list(place.store.scratch.iterdir()) == []
+        for name in pushed:
+            assert kinds(place, name).count("publish") == each
+    for who in range(2):
+        assert kinds(registry, f"acme/flicker-{who}").count("drop") == each
+    events = sum(len(place.log(name)) for place in (registry, other) for name in place.names())
+    show(capsys, f"{len(running)} processes of all kinds", events, seconds, lost)
+
+
+def publish(registry: Registry, name: str) -> None:
+    finish([start(PUBLISH, registry.store.root, "first", name, 1)])
+
+
+def kinds(registry: Registry, name: str) -> list[str]:
+    return [line.event.kind for line in registry.log(name)]

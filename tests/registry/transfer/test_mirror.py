@@ -1,0 +1,420 @@
+"""Mirrors: verbatim copies that stay read-only, and registries of their own made of whole other ones."""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.servers import static
+from support.servers.faults import Plan, Proxy
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.collect import blob_keys, collect
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.references import references
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.memory import memory_remote
+from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.protocol import RegistryStore, UnlistedError
+from onnxreg.registry.transfer import unfinished_mirror
+from onnxreg.registry.transfer.copy import Progress
+from onnxreg.registry.transfer.mirror_registry import MirrorResult, mirror, open_both
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConflictError, ForkError, InputError, NotFoundError, RemoteError
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """Two models; one has three versions, a channel and a yank."""
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+    registry.add(make_draft(name="small", seed="s"))
+    registry.tag("acme/pii:0.1.1", "stable")
+    registry.yank("acme/pii:0.1.0", "bad")
+    return registry
+
+
+@pytest.fixture(params=["local", "memory"])
+def copied(request: pytest.FixtureRequest, registry: Registry, tmp_path: Path) -> RegistryStore:
+    """An empty mirror of `registry`."""
+    if request.param == "memory":
+        return memory_remote(registry.id, mirror=True)
+    return DirectoryRegistry.create(tmp_path / "mirror", mirror_of=registry.id)
+
+
+def indexes(remote: RegistryStore) -> dict[str, bytes]:
+    found = {name: remote.read_index(name) for name in remote.names()}
+    return {name: index.data for name, index in found.items() if index is not None}
+
+
+def referred(remote: RegistryStore) -> set[Digest]:
+    return {item.digest for name in remote.names() for item in references(load(remote, name)[0])}
+
+
+def test_a_mirror_is_the_same_to_the_byte(filled: Registry, copied: RegistryStore) -> None:
+    done = mirror(filled.store, copied)
+    assert (done.models, done.versions, done.events, done.skipped) == (2, 4, 6, [])
+    assert done.blobs == len(blob_keys(copied)) == len(referred(filled.store))
+    assert indexes(copied) == indexes(filled.store)
+    assert not verify(copied).damages
+    again = mirror(filled.store, copied)
+    assert (again.versions, again.events, again.blobs, again.size) == (0, 0, 0, 0)
+
+
+def test_a_mirror_follows_past_a_sealing(
+    registry: Registry, make_draft: MakeDraft, copied: RegistryStore
+) -> None:
+    for number in range(70):
+        registry.add(make_draft(seed="a", size=1), f"1.0.{number}")
+        if number in (3, 66):
+            mirror(registry.store, copied)
+    mirror(registry.store, copied)
+    assert indexes(copied) == indexes(registry.store)
+    assert not verify(copied).damages
+
+
+def test_what_is_given_up_is_deleted_there_too(filled: Registry, copied: RegistryStore) -> None:
+    mirror(filled.store, copied)
+    entries = filled.state("acme/pii").versions.values()
+    weights = {filled.get(f"acme/pii@{entry.manifest}").manifest.artifacts[0].digest for entry in entries}
+    filled.untag("acme/pii", "stable")
+    filled.gc(RetentionPolicy(versions=1))
+    filled.purge("acme/pii:0.1.2", "leaked")
+    done = mirror(filled.store, copied)
+    assert len(done.freed.freed) == 6 and done.blobs == 0
+    assert copied.has(weights) == set()
+    assert indexes(copied) == indexes(filled.store)
+    assert not verify(copied).damages
+    assert {line.event.kind for line in load(copied, "acme/pii")[0].lines()}.isdisjoint({"fence"})
+
+
+def test_what_is_gone_is_not_brought(filled: Registry, copied: RegistryStore) -> None:
+    bad = filled.get("acme/pii:0.1.2").manifest.artifacts[0].digest
+    filled.purge("acme/pii:0.1.2", "leaked")
+    mirror(filled.store, copied)
+    assert not copied.has([bad])
+    assert blob_keys(copied).keys() == blob_keys(filled.store).keys()
+
+
+def test_what_is_restored_is_brought_again(filled: Registry, other: Registry, copied: RegistryStore) -> None:
+    filled.push("small", str(other.store.root))
+    filled.add(_again(filled, "small"), "9.0.0")
+    mirror(filled.store, copied)
+    filled.gc(RetentionPolicy(versions=1))
+    mirror(filled.store, copied)
+    filled.pull("small:0.1.0", str(other.store.root), restore=True)
+    mirror(filled.store, copied)
+    assert not verify(copied).damages
+    assert indexes(copied) == indexes(filled.store)
+
+
+def _again(registry: Registry, name: str) -> Draft:
+    """Another version of a model, in a directory beside the registry."""
+    from onnxreg.schema.manifest.draft import DraftArtifact
+
+    root = registry.store.root.parent / "again"
+    root.mkdir()
+    (root / "model.onnx").write_bytes(b"again")
+    return Draft(name, root, (DraftArtifact("onnx", "float32", "model.onnx"),))
+
+
+def test_deleting_is_made_up_for_after_an_interruption(filled: Registry, copied: RegistryStore) -> None:
+    """The log with the takedown arrived, and then the lights went out."""
+    mirror(filled.store, copied)
+    filled.purge("acme/pii:0.1.2", "leaked")
+    from onnxreg.registry.transfer.copy import copy
+    from onnxreg.registry.transfer.plan import TransferRequest
+
+    copy(filled.store, copied, TransferRequest("acme/pii", []))
+    assert indexes(copied) == indexes(filled.store)
+    assert len(mirror(filled.store, copied).freed.freed) == 2
+
+
+class Interrupted(Progress):
+    """Stops the work after so many blocks."""
+
+    def __init__(self, blocks: int) -> None:
+        self.left = blocks
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
+        yield self.moved
+
+    def moved(self, count: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_mirror_resumes(filled: Registry) -> None:
+    copied = memory_remote(filled.id, mirror=True)
+    with pytest.raises(KeyboardInterrupt):
+        mirror(filled.store, copied, progress=Interrupted(12))
+    there = blob_keys(copied).keys()
+    assert there
+    assert not verify(copied).damages
+    done = mirror(filled.store, copied)
+    assert done.blobs <= len(referred(filled.store)) - len(there)
+    assert indexes(copied) == indexes(filled.store)
+    assert not verify(copied).damages
+
+
+def test_a_mirror_that_was_cut_off_says_so_until_it_is_filled(filled: Registry, tmp_path: Path) -> None:
+    copied = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
+    assert unfinished_mirror.warning(copied) is None
+    with pytest.raises(KeyboardInterrupt):
+        mirror(filled.store, copied, progress=Interrupted(12))
+    told = f"{copied.url} does not have all models of {filled.store.url} yet: `reg mirror "
+    assert (unfinished_mirror.warning(copied) or "").startswith(told)
+    mirror(filled.store, copied)
+    assert unfinished_mirror.warning(copied) is None
+
+
+def test_a_fork_writes_nothing(
+    filled: Registry, make_draft: MakeDraft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(filled.store.root, tmp_path / "fork")
+    filled.add(make_draft(name="another"))
+    filled.tag("small:0.1.0", "stable")
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    fork = Registry(tmp_path / "fork")
+    fork.tag("small:0.1.0", "stable")
+    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "a third user"))
+    before = indexes(fork.store), blob_keys(fork.store)
+    with pytest.raises(ForkError) as error:
+        mirror(filled.store, fork.store)
+    for place in (filled, fork):
+        assert place.state("small").head.short in error.value.message
+    assert (indexes(fork.store), blob_keys(fork.store)) == before
+
+
+def test_a_mirror_that_is_ahead_is_left_alone(
+    filled: Registry, copied: RegistryStore, tmp_path: Path
+) -> None:
+    old = Registry(shutil.copytree(filled.store.root, tmp_path / "old"))
+    filled.purge("acme/pii:0.1.2", "leaked")
+    mirror(filled.store, copied)
+    done = mirror(old.store, copied)
+    assert (done.events, done.blobs, done.skipped) == (0, 0, [])
+    assert indexes(copied) == indexes(filled.store)
+
+
+def test_a_mirror_is_read_only(
+    filled: Registry, other: Registry, make_draft: MakeDraft, tmp_path: Path
+) -> None:
+    store = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
+    mirror(filled.store, store)
+    copied = Registry(tmp_path / "mirror")
+    other.add(make_draft(name="mine"))
+    before = indexes(store)
+    acts: list[Callable[[], object]] = [
+        lambda: copied.add(make_draft(seed="x")),
+        lambda: copied.add(make_draft(name="new")),
+        lambda: copied.tag("small:0.1.0", "stable"),
+        lambda: copied.untag("acme/pii", "stable"),
+        lambda: copied.yank("small:0.1.0"),
+        lambda: copied.pin("small:0.1.0"),
+        lambda: copied.drop("small:0.1.0"),
+        lambda: copied.purge("small:0.1.0", "why"),
+        lambda: copied.gc(RetentionPolicy(versions=1)),
+        lambda: copied.pull("mine", str(other.store.root)),
+        lambda: other.push("mine", str(copied.store.root)),
+        lambda: mirror(other.store, store),
+        lambda: copied.workspace().__enter__(),
+    ]
+    for act in acts:
+        with pytest.raises(ConflictError, match="a mirror of registry"):
+            act()
+    assert indexes(store) == before
+    assert copied.find("acme/pii:stable").version == filled.find("acme/pii:stable").version
+    assert not copied.verify().damages and not copied.gc()[1].freed
+    other.pull("small", str(copied.store.root))
+    assert other.get("small").data == filled.get("small").data
+
+
+def test_a_mirror_repairs_and_is_repaired(filled: Registry, tmp_path: Path) -> None:
+    store = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
+    mirror(filled.store, store)
+    copied = Registry(tmp_path / "mirror")
+    for one, other in ((filled, copied), (copied, filled)):
+        (one.store.root / "index/small.jsonl").write_bytes(b"rotten")
+        (one.store.root / blob_path(one.get("acme/pii").manifest.artifacts[0].digest)).unlink()
+        assert not one.repair(source=str(other.store.root)).report.damages
+    assert indexes(store) == indexes(filled.store)
+
+
+def test_a_stalled_mirroring_is_not_fenced(filled: Registry) -> None:
+    copied = memory_remote(filled.id, mirror=True)
+    mirror(filled.store, copied)
+    copied.add_note("intents", "0123456789abcdef-0123456789abcdef", b'{"name":"small"}')
+    before = indexes(copied)
+    with pytest.raises(ConflictError):
+        collect(copied, patience=0)
+    assert indexes(copied) == before
+
+
+def test_a_registry_of_its_own_gets_every_version(filled: Registry) -> None:
+    other = memory_remote()
+    done = mirror(filled.store, other)
+    assert (done.models, done.versions, done.events, done.skipped) == (2, 4, 5, [])
+    ledger, _ = load(other, "acme/pii")
+    assert sorted(ledger.entries) == sorted(filled.state("acme/pii").versions)
+    assert ledger.channels == {} and any(entry.yanked for entry in ledger.entries.values())
+    assert not verify(other).damages
+    assert mirror(filled.store, other).events == 0
+
+
+def test_channels_travel_when_asked(filled: Registry, other: Registry) -> None:
+    assert mirror(filled.store, other.store, channels=True, actor="ada").events == 6
+    assert other.find("acme/pii:stable").version == filled.find("acme/pii:stable").version
+    assert mirror(filled.store, other.store, channels=True).events == 0
+    filled.tag("acme/pii:0.1.2", "stable")
+    other.tag("acme/pii:0.1.2", "ours")
+    assert mirror(filled.store, other.store).events == 0
+    assert mirror(filled.store, other.store, channels=True).events == 1
+    lines = other.log("acme/pii")
+    assert lines[-1].via is None and lines[-3].event.actor == "ada"
+    assert set(other.state("acme/pii").channels) == {"stable", "ours"}
+
+
+def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    other.add(make_draft(seed="z"), "0.1.0")
+    other.add(make_draft(seed="c"), "0.1.2")
+    other.purge("acme/pii:0.1.2", "leaked", ["model.onnx"])
+    filled.add(make_draft(seed="c"), "0.2.0")
+    filled.add(make_draft(seed="d"), "0.3.0")
+    filled.gc(RetentionPolicy(versions=1))
+    done = mirror(filled.store, other.store, channels=True)
+    reasons = {(item.name, item.tag): item.reason for item in done.skipped}
+    assert (
+        "exists there with manifest" in reasons["acme/pii", "0.1.0"]
+        or "expired" in reasons["acme/pii", "0.1.0"]
+    )
+    assert "is expired" in reasons["acme/pii", "0.2.0"]
+    assert reasons.keys() == {("acme/pii", tag) for tag in ("0.1.0", "0.1.2", "0.2.0")}
+    assert str(max(load(other.store, "acme/pii")[0].entries)) == "0.3.0"
+    assert other.names() == ["acme/pii", "small"]
+    assert not other.verify().damages
+
+
+def test_a_conflict_is_an_error_and_a_takedown_there_is_not(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    other.add(make_draft(seed="z"), "0.1.2")
+    filled.push("acme/pii:0.1.1", str(other.store.root))
+    other.purge("acme/pii:0.1.1", "leaked")
+    found = {item.tag: item.error for item in mirror(filled.store, other.store).skipped}
+    assert isinstance(found["0.1.2"], ConflictError)
+    assert found["0.1.1"] is None
+
+
+def test_a_damaged_model_does_not_keep_the_others_back(filled: Registry, copied: RegistryStore) -> None:
+    (filled.store.root / blob_path(filled.get("small").manifest.artifacts[0].digest)).unlink()
+    done = mirror(filled.store, copied)
+    (left,) = done.skipped
+    assert (left.name, left.tag) == ("small", None) and isinstance(left.error, NotFoundError)
+    assert list(copied.names()) == ["acme/pii"]
+    assert not verify(copied).damages
+
+
+def test_a_version_that_left_by_mirror_is_not_dropped(filled: Registry, other: Registry) -> None:
+    mirror(filled.store, other.store)
+    with pytest.raises(ConflictError, match="known to other registries"):
+        filled.drop("small:0.1.0")
+
+
+def test_opening_both(filled: Registry, other: Registry, tmp_path: Path) -> None:
+    source, known = str(filled.store.root), other.remotes
+    _, made = open_both(known, source, str(tmp_path / "made"))
+    assert made.is_mirror and made.registry_id == filled.id
+    _, own = open_both(known, source, str(tmp_path / "own"), new_id=True)
+    assert not own.is_mirror and own.registry_id != filled.id
+    assert not open_both(known, source, str(other.store.root))[1].is_mirror
+    with pytest.raises(InputError, match="has the id of"):
+        open_both(known, source, str(tmp_path / "made"), new_id=True)
+    with pytest.raises(InputError, match="the same registry"):
+        open_both(known, source, source)
+    with pytest.raises(NotFoundError):
+        open_both(known, str(tmp_path / "nowhere"), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    shutil.rmtree(tmp_path / "made")
+    with pytest.raises(NotFoundError):
+        open_both(other.remotes, source, str(tmp_path / "made"))
+
+
+def test_nothing_is_made_for_a_source_that_cannot_be_listed(filled: Registry, tmp_path: Path) -> None:
+    with static.serve(filled.store.root) as url, pytest.raises(UnlistedError):
+        open_both(filled.remotes, url, str(tmp_path / "made"))
+    assert not (tmp_path / "made").exists()
+
+
+def dies_after(part: str, good: int) -> Plan:
+    """Requests for such paths are answered so many times; then the server is gone."""
+    left = itertools.count()
+    dead: list[str] = []
+
+    def plan(method: str, path: str) -> str | None:
+        if part in path and next(left) >= good:
+            dead.append(path)
+        return "reset" if dead else None
+
+    return plan
+
+
+@pytest.mark.parametrize(("part", "good"), [("/index/", 0), ("/blobs/", 0), ("/blobs/", 1), ("/blobs/", 8)])
+def test_a_source_that_dies_leaves_a_copy_that_says_so_and_is_finished(
+    filled: Registry,
+    other: Registry,
+    there: str,
+    behind: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    good: int,
+) -> None:
+    source, target = other.remotes.open(there, create=True), str(tmp_path / "copy")
+    mirror(filled.store, source)
+    places = open_both(other.remotes, there, target)
+    monkeypatch.setattr(retry, "TRIES", 2)
+    behind.plan = dies_after(part, good)
+    with pytest.raises(RemoteError) as failed:
+        mirror(*places)
+    assert f"{target} has only what arrived: run `reg mirror` again" in failed.value.hint
+    half = Registry(Path(target))
+    assert not half.verify().damages
+    assert set(half.names()) < set(filled.names())
+    for name in set(filled.names()) - set(half.names()):
+        with pytest.raises(
+            NotFoundError, match=f"{target}, a copy of registry .* may be incomplete"
+        ) as absent:
+            half.find(name)
+        assert "goes on where it was cut off" in absent.value.hint
+    behind.plan = lambda method, path: None
+    done = mirror(*open_both(other.remotes, there, target))
+    assert done.models == 2 and not done.skipped
+    assert indexes(half.store) == indexes(source)
+    assert not half.verify().damages
+
+
+def test_the_shape_of_the_report() -> None:
+    assert MirrorResult("a", "b").to_json().keys() == {
+        "source",
+        "destination",
+        "models",
+        "versions",
+        "events",
+        "blobs",
+        "bytes",
+        "freed",
+        "skipped",
+    }

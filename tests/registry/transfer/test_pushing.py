@@ -1,0 +1,242 @@
+"""Pushing many models at once, and channels that travel with their versions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onnxreg.registry import Registry
+from onnxreg.registry.log.channels import Channels
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.log.retention import RetentionPolicy
+from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.memory import memory_remote, share
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.cross_registry import SkippedVersion, worst
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.errors import (
+    ConflictError,
+    HostError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+)
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.events import Tag
+from onnxreg.schema.manifest.draft import Draft
+
+MakeDraft = Callable[..., Draft]
+
+
+@pytest.fixture
+def filled(registry: Registry, make_draft: MakeDraft) -> Registry:
+    """Two models of acme, one with three versions, a channel and a yank; a model of nobody."""
+    for seed in "abc":
+        registry.add(make_draft(seed=seed))
+    registry.add(make_draft(name="acme/ner", seed="n"))
+    registry.add(make_draft(name="small", seed="s"))
+    registry.tag("acme/pii:0.1.1", "stable")
+    registry.yank("acme/pii:0.1.0", "bad")
+    return registry
+
+
+def versions(place: Registry, name: str) -> list[str]:
+    return sorted(map(str, load(place.store, name)[0].entries))
+
+
+def damage(registry: Registry, ref: str) -> None:
+    (registry.store.root / blob_path(registry.get(ref).manifest.artifacts[0].digest)).unlink()
+
+
+def test_a_glob_is_the_newest_release_of_each_model(filled: Registry, other: Registry) -> None:
+    sent = filled.push_many("acme/*", str(other.store.root))
+    assert [(model.name, list(map(str, model.versions)), model.new) for model in sent] == [
+        ("acme/ner", ["0.1.0"], 1),
+        ("acme/pii", ["0.1.2"], 1),
+    ]
+    assert other.names() == ["acme/ner", "acme/pii"]
+    assert versions(other, "acme/pii") == ["0.1.2"]
+    assert not other.verify().damages
+
+
+def test_every_version_travels_yanked_ones_with_their_yanks(filled: Registry, other: Registry) -> None:
+    sent = filled.push_many(to=str(other.store.root), every=True)
+    assert [model.moved is not None for model in sent] == [True] * 3
+    assert versions(other, "acme/pii") == versions(filled, "acme/pii")
+    assert load(other.store, "acme/pii")[0].entries[Version.parse("0.1.0")].yanked
+    assert other.state("acme/pii").channels == {}
+    again = filled.push_many(to=str(other.store.root), every=True)
+    assert [(model.moved, model.skipped) for model in again] == [(None, [])] * 3
+
+
+def test_a_version_that_was_pushed_with_others_is_not_dropped(filled: Registry, other: Registry) -> None:
+    filled.push_many("small", str(other.store.root), every=True)
+    with pytest.raises(ConflictError, match="known to other registries"):
+        filled.drop("small:0.1.0")
+
+
+def test_what_cannot_travel_is_listed_and_the_rest_goes_on(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    other.add(make_draft(seed="z"), "0.1.2")
+    damage(filled, "acme/ner")
+    filled.untag("acme/pii", "stable")
+    filled.gc(RetentionPolicy(versions=1))
+    sent = {model.name: model for model in filled.push_many(to=str(other.store.root), every=True)}
+    reasons = {item.tag: item for item in sent["acme/pii"].skipped}
+    assert isinstance(reasons["0.1.2"].error, ConflictError)
+    assert "is expired" in reasons["0.1.1"].reason and reasons["0.1.1"].error is None
+    (lost,) = sent["acme/ner"].skipped
+    assert (lost.tag, type(lost.error).__mro__[1]) == (None, NotFoundError)
+    assert sent["acme/ner"].moved is None
+    assert sent["small"].moved is not None
+    assert other.names() == ["acme/pii", "small"]
+    assert not other.verify().damages
+
+
+def test_a_model_without_a_release_is_listed(filled: Registry, other: Registry) -> None:
+    filled.yank("small:0.1.0")
+    (sent,) = filled.push_many("sm*", str(other.store.root))
+    assert sent.moved is None
+    assert "neither yanked nor a pre-release" in sent.skipped[0].reason and sent.skipped[0].error is None
+
+
+@pytest.mark.parametrize(("glob", "near"), [("acm/*", "acme/ner"), ("smal?", None), ("smalk*", "small")])
+def test_a_glob_that_matches_nothing(filled: Registry, other: Registry, glob: str, near: str | None) -> None:
+    if near is None:
+        assert filled.push_many(glob, str(other.store.root))
+        return
+    with pytest.raises(NotFoundError, match="no model matches") as caught:
+        filled.push_many(glob, str(other.store.root))
+    assert near in caught.value.hint
+
+
+def test_a_place_in_the_way_ends_the_work(filled: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def broken(*_: object, **__: object) -> None:
+        asked.append(1)
+        raise HostError("the disk is full")
+
+    monkeypatch.setattr("onnxreg.registry.transfer.cross_registry.copy", broken)
+    with pytest.raises(HostError):
+        filled.push_many(to=share("memory:broken"), every=True)
+    assert len(asked) == 1
+
+
+def test_what_is_worst() -> None:
+    errors = [NotFoundError("a"), None, ConflictError("b"), IntegrityError("c"), InputError("d")]
+    skipped = [SkippedVersion("n", None, "", error) for error in errors]
+    assert worst(skipped) is errors[3]
+    assert worst(skipped[:3]) is errors[2]
+    assert worst(skipped[1:2]) is None
+
+
+def test_a_channel_travels_with_the_version_it_holds(filled: Registry, other: Registry) -> None:
+    done = filled.push("acme/pii:0.1.2", str(other.store.root), channels=["stable"])
+    assert list(map(str, done.versions)) == ["0.1.2", "0.1.1"]
+    assert [(tag.tag, str(tag.version)) for tag in done.channels] == [("stable", "0.1.1")]
+    assert done.events == 3
+    last = other.log("acme/pii")[-1]
+    assert isinstance(last.event, Tag) and last.via is None
+    again = filled.push("acme/pii:0.1.2", str(other.store.root), channels=["stable"])
+    assert (again.events, again.blobs, again.channels) == (0, 0, ())
+    filled.tag("acme/pii:0.1.2", "stable")
+    moved = filled.push("acme/pii:0.1.2", str(other.store.root), channels=["stable"])
+    assert (moved.events, moved.blobs) == (1, 0)
+    assert other.find("acme/pii:stable").version == Version.parse("0.1.2")
+
+
+def test_a_pull_takes_a_channel_along(filled: Registry, other: Registry) -> None:
+    done = other.pull("acme/pii", str(filled.store.root), channels=["stable"])
+    assert str(done.versions[0]) == "0.1.2"
+    assert other.find("acme/pii:stable").version == Version.parse("0.1.1")
+    assert other.log("acme/pii")[-1].via is None
+    assert not other.verify().damages
+
+
+@pytest.mark.parametrize(("tag", "error"), [("beta", NotFoundError), ("1.0.0", InputError)])
+def test_a_channel_that_is_none_sends_nothing(
+    filled: Registry, other: Registry, tag: str, error: type[RegError]
+) -> None:
+    with pytest.raises(error):
+        filled.push("acme/pii", str(other.store.root), channels=[tag])
+    with pytest.raises(error):
+        filled.push_many(to=str(other.store.root), channels=[tag])
+    assert other.names() == []
+
+
+def test_models_without_the_channel_go_without_it(filled: Registry, other: Registry) -> None:
+    sent = filled.push_many(to=str(other.store.root), channels=["stable"])
+    assert [model.skipped for model in sent] == [[]] * 3
+    assert versions(other, "acme/pii") == ["0.1.1", "0.1.2"]
+    assert other.state("acme/pii").channels.keys() == {"stable"}
+    assert other.state("small").channels == {}
+
+
+def test_a_channel_stays_where_its_version_does_not_travel(
+    filled: Registry, other: Registry, make_draft: MakeDraft
+) -> None:
+    other.add(make_draft(seed="z"), "0.1.1")
+    other.tag("acme/pii:0.1.1", "stable")
+    (sent,) = filled.push_many("acme/pii", str(other.store.root), every=True, channels=["stable"])
+    assert {item.tag for item in sent.skipped} == {"0.1.1", "stable"}
+    assert all(isinstance(item.error, ConflictError) for item in sent.skipped)
+    assert versions(other, "acme/pii") == ["0.1.0", "0.1.1", "0.1.2"]
+    assert len([line for line in other.log("acme/pii") if isinstance(line.event, Tag)]) == 1
+
+
+def swaps_of(remote: Any, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object]) -> list[str]:
+    """The index files that are swapped from now on; `before` happens ahead of the first."""
+    swapped: list[str] = []
+    swap = remote.store.swap
+
+    def watched(key: str, data: bytes, expected: str | None) -> bool:
+        if key.startswith("index/"):
+            swapped.append(key)
+            if len(swapped) == 1:
+                before()
+        return bool(swap(key, data, expected))
+
+    monkeypatch.setattr(remote.store, "swap", watched)
+    return swapped
+
+
+def test_version_and_channel_become_visible_at_once(
+    filled: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = memory_remote()
+    swapped = swaps_of(remote, monkeypatch, lambda: None)
+    copy(
+        filled.store,
+        remote,
+        TransferRequest("acme/pii", [Version.parse("0.1.1")], channels=Channels(["stable"])),
+    )
+    assert len(swapped) == 1
+    assert load(remote, "acme/pii")[0].channels.keys() == {"stable"}
+
+
+@pytest.mark.parametrize("theirs", ["0.1.2", "0.1.1"])
+def test_a_channel_that_somebody_moves_meanwhile(
+    filled: Registry, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    remote = memory_remote()
+    every = [Version.parse(version) for version in ("0.1.1", "0.1.2")]
+    copy(filled.store, remote, TransferRequest("acme/pii", every))
+    somebody = Decisions(remote, "somebody")
+    swaps_of(remote, monkeypatch, lambda: somebody.tag(Ref("acme/pii", theirs), "stable"))
+
+    def publish() -> None:
+        copy(filled.store, remote, TransferRequest("acme/pii", every, channels=Channels(["stable"])))
+
+    if theirs == "0.1.1":
+        publish()
+    else:
+        with pytest.raises(ConflictError, match=r"holds 0\.1\.2 by now"):
+            publish()
+    ledger, _ = load(remote, "acme/pii")
+    assert str(ledger.channels["stable"].version) == theirs
+    assert len([line for line in ledger.lines() if isinstance(line.event, Tag)]) == 1

@@ -1,0 +1,29 @@
+"""Run directories: which folder a version goes into, and under which names."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.transfer.run_directory import check_apart, folder_in, prefix_in
+from onnxreg.schema.core.errors import InputError
+
+
+def test_only_a_directory_with_checkpoints_is_one(tmp_path: Path) -> None:
+    assert folder_in(tmp_path) == tmp_path
+    (tmp_path / "checkpoints").mkdir()
+    assert folder_in(tmp_path) == tmp_path / "exports"
+    assert prefix_in(folder_in(tmp_path)) == "exports/"
+    assert folder_in(folder_in(tmp_path)) == tmp_path / "exports"
+    assert prefix_in(tmp_path) == ""
+
+
+def test_an_earlier_export_with_checkpoints_of_its_own_is_none(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "openmed-onnx.json").write_text("{}")
+    assert folder_in(tmp_path) == tmp_path
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    check_apart(["exports/a", "b"], "exports/")
+    with pytest.raises(InputError, match="exports/a and a would be one file"):
+        check_apart(["exports/a", "a"], "exports/")

@@ -1,0 +1,252 @@
+"""The laws of the diff: nothing goes unreported, the reverse mirrors, equal manifests have no difference."""
+
+import copy
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxreg.schema.compare.json_changes import Delta, compare
+from onnxreg.schema.compare.manifests import Change, ManifestDiff, diff
+from onnxreg.schema.compare.severity import RULES, TABLES
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.document import Document
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.manifest.manifest import Manifest
+
+Path = tuple[str | int, ...]
+MATCHED_BY = {"format", "precision", "path", "role", "name", "metric", "domain", "opset"}
+FP32 = "artifacts[onnx-android/float32/model.onnx]"
+INT8 = "artifacts[onnx-int8/int8/model_int8.onnx]"
+ORT = "artifacts[ort-android/float32/model.ort]"
+
+
+def sha(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def nodes(value: Any, path: Path = ()) -> Iterator[Path]:
+    """The path of every value below the top."""
+    if path:
+        yield path
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in below:
+        yield from nodes(item, (*path, key))
+
+
+FAMILY = "model_family"
+"""Stands in the manifests of families only: `test_family.py` changes what these hold."""
+
+
+def place(path: Path) -> str:
+    """A path in the notation of `Delta.place`."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += "[]"
+        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", key):
+            text += f".{key}" if text else key
+        else:
+            text += f"[{json.dumps(key)}]"
+    return text
+
+
+def names_it(delta: Delta, path: Path) -> bool:
+    """Whether a difference stands at the field, below it, or at what holds it; the top does not count."""
+    here, there = place(path), delta.place
+    return bool(there) and (
+        here == there
+        or here.startswith((f"{there}.", f"{there}["))
+        or there.startswith((f"{here}.", f"{here}["))
+    )
+
+
+def others(value: Any) -> list[Any]:
+    """Other values for a field, among them such as only JSON's types tell apart."""
+    if isinstance(value, bool):
+        return [not value, int(value), None]
+    if isinstance(value, int | float):
+        return [value + 1, str(value)]
+    if isinstance(value, str):
+        return [sha(999) if value.startswith("sha256:") else f"{value}x"]
+    if isinstance(value, list) and value:
+        return [value[:-1], [*value, value[0]], value[::-1] if len(value) > 1 else []]
+    return [None]
+
+
+def test_no_change_goes_unreported(full: dict[str, Any]) -> None:
+    """Every field of a full manifest, changed to what a model would allow and to what none would."""
+    paths = [
+        path for path in nodes(full) if not (isinstance(path[-1], int) and isinstance(at(full, path), dict))
+    ]
+    assert len(paths) > 300
+    for path in paths:
+        for other in others(at(full, path)):
+            new = copy.deepcopy(full)
+            at(new, path[:-1])[path[-1]] = other
+            deltas = list(compare(full, new, TABLES))
+            assert any(names_it(delta, path) for delta in deltas), (path, other)
+
+
+def test_no_removal_goes_unreported(full: dict[str, Any]) -> None:
+    for path in nodes(full):
+        if path[-1] in MATCHED_BY and len(path) > 1:
+            continue
+        new = copy.deepcopy(full)
+        del at(new, path[:-1])[path[-1]]
+        for one, other in ((full, new), (new, full)):
+            assert any(names_it(delta, path) for delta in compare(one, other, TABLES)), path
+
+
+def test_no_unknown_field_goes_unreported(full: dict[str, Any]) -> None:
+    holders = [path for path in nodes(full) if isinstance(at(full, path), dict)]
+    for path in [(), *holders]:
+        for value in (1, None, [], {}, {"a": 1}, "text", [1]):
+            new = copy.deepcopy(full)
+            at(new, path)["unknown"] = value
+            assert any(names_it(delta, (*path, "unknown")) for delta in compare(full, new, TABLES)), path
+
+
+def mirrored(delta: Delta) -> tuple[str, ...]:
+    op = {"added": "removed", "removed": "added"}.get(delta.op, delta.op)
+    return (delta.path, delta.place, op, json.dumps(delta.new), json.dumps(delta.old))
+
+
+def plain(delta: Delta) -> tuple[str, ...]:
+    return (delta.path, delta.place, delta.op, json.dumps(delta.old), json.dumps(delta.new))
+
+
+@st.composite
+def edited(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
+    """The manifest after some edits, each of which keeps the names by which lists are matched."""
+    new = copy.deepcopy(value)
+    for _ in range(draw(st.integers(0, 5))):
+        path = draw(st.sampled_from(list(nodes(new))))
+        holder, key = at(new, path[:-1]), path[-1]
+        edit = draw(st.sampled_from(["other", "remove", "double", "shuffle", "unknown", "move"]))
+        if edit == "other" and not isinstance(holder[key], dict | list):
+            old = holder[key]
+            holder[key] = (
+                f"{old}x" if isinstance(old, str) else draw(st.sampled_from([0, 1, True, None, 0.5]))
+            )
+        elif edit == "remove" and key not in MATCHED_BY:
+            del holder[key]
+        elif edit == "double" and isinstance(holder, list):
+            holder.append(copy.deepcopy(holder[int(key)]))
+        elif edit == "shuffle" and isinstance(holder, list):
+            holder[:] = draw(st.permutations(holder))
+        elif edit == "unknown" and isinstance(holder, dict):
+            holder[draw(st.sampled_from(["x", "y.z", "é"]))] = draw(st.sampled_from([None, [], {}, [1], 1]))
+        elif edit == "move" and isinstance(holder, list):
+            holder.insert(0, holder.pop())
+    return new
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_complete_and_symmetric(full_once: dict[str, Any], data: st.DataObject) -> None:
+    """JSON level: no delta exactly where the canonical bytes are equal, and the reverse mirrors."""
+    old, new = data.draw(edited(full_once)), data.draw(edited(full_once))
+    deltas = list(compare(old, new, TABLES))
+    assert bool(deltas) == (canonical.encode(old) != canonical.encode(new))
+    assert Counter(map(mirrored, deltas)) == Counter(map(plain, compare(new, old, TABLES)))
+    assert list(compare(old, copy.deepcopy(old), TABLES)) == []
+
+
+def exchanged(change: Change) -> tuple[str, ...]:
+    kind = re.sub(
+        "(added|removed)$", lambda m: {"added": "removed", "removed": "added"}[m.group()], change.kind
+    )
+    return (kind, change.path, str(change.artifact), json.dumps(change.new), json.dumps(change.old))
+
+
+def kept(change: Change) -> tuple[str, ...]:
+    return (change.kind, change.path, str(change.artifact), json.dumps(change.old), json.dumps(change.new))
+
+
+def parsed(value: dict[str, Any]) -> Manifest | None:
+    try:
+        return Manifest.from_json(value)
+    except InputError:
+        return None
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_laws_of_diff(full_once: dict[str, Any], data: st.DataObject) -> None:
+    old = Manifest.from_json(full_once)
+    new = parsed(data.draw(edited(full_once)))
+    if new is None:
+        return
+    there, back = diff(old, new), diff(new, old)
+    assert Counter(map(exchanged, there.changes)) == Counter(map(kept, back.changes))
+    assert bool(there.changes) == (old.encode() != new.encode())
+    assert diff(new, new).changes == ()
+    assert ManifestDiff.decode(there.encode()) == there
+    severities = [change.severity for change in there.changes]
+    assert there.compatible == ("breaking" not in severities)
+    assert {s: n for s, n in there.counts.items() if n} == Counter(severities)
+    assert severities == sorted(severities, key=["breaking", "degrading", "notable", "cosmetic"].index)
+
+
+def test_every_field_through_the_model(full: dict[str, Any]) -> None:
+    """The same as above, by `diff` itself, wherever one changed field still makes a manifest."""
+    old, seen = Manifest.from_json(full), 0
+    for path in nodes(full):
+        for other in others(at(full, path)):
+            value = copy.deepcopy(full)
+            at(value, path[:-1])[path[-1]] = other
+            new = parsed(value)
+            if new is None:
+                continue
+            seen += 1
+            changes = diff(old, new).changes
+            assert changes, path
+            if isinstance(path[0], str) and path[0] != "artifacts":
+                assert any(change.path.startswith(path[0]) for change in changes), path
+            elif len(path) > 1:
+                prefix = (FP32, INT8, ORT)[path[1]].rsplit("/", 2)[0]
+                assert any(change.path.startswith(prefix) for change in changes), path
+    assert seen > 250
+
+
+def documents(value: Any, model: Any) -> Iterator[tuple[type[Document], dict[str, Any]]]:
+    """Every object of a JSON value that a class stands for, with its class."""
+    if isinstance(model, type) and issubclass(model, Document):
+        yield model, value
+        for name, field in model.model_fields.items():
+            if (field.alias or name) in value:
+                yield from documents(value[field.alias or name], field.annotation)
+        return
+    for item in value if isinstance(value, list) else [value]:
+        if item is not None:
+            yield from (found for inner in get_args(model) for found in documents(item, inner))
+
+
+def test_the_full_manifest_is_full(full: dict[str, Any]) -> None:
+    """Every field of every class that a manifest is made of stands somewhere in it."""
+    there: dict[type[Document], set[str]] = {}
+    for model, value in documents(full, Manifest):
+        there.setdefault(model, set()).update(value)
+    assert len(there) >= 17
+    for model, keys in there.items():
+        fields = {field.alias or name for name, field in model.model_fields.items()} - {FAMILY}
+        assert fields <= keys, model
+
+
+def test_every_rule_has_a_place_that_exists(full: dict[str, Any]) -> None:
+    """A rule for a field that no manifest has would be dead."""
+    places = {place(path) for path in nodes(full)}
+    for key in (key for key in RULES if not key.startswith(FAMILY)):
+        bare = key.rstrip("*")
+        assert any(known == bare or (key.endswith("*") and known.startswith(bare)) for known in places), key

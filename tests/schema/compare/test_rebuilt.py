@@ -1,0 +1,218 @@
+"""A rebuilt version against the recorded one: what counts as the same, and that nothing else goes unsaid."""
+
+import contextlib
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.schema.compare.rebuild_outcome import RebuildComparison, compare
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.tolerance import DISTANCE, RATE, differences, near
+from onnxreg.schema.manifest.manifest import Manifest
+
+Replaced = Callable[[str, Any], dict[str, Any]]
+SHA = f"sha256:{'7' * 64}"
+
+
+def held(old: dict[str, Any], new: dict[str, Any], contents: Any = lambda path: None) -> RebuildComparison:
+    return compare(Manifest.from_json(old), Manifest.from_json(new), contents)
+
+
+def test_a_version_is_what_it_is(full: dict[str, Any]) -> None:
+    done = held(full, full)
+    assert done.matches and {file.state for file in done.files} == {"same"}
+    assert (done.tools, done.checks, done.fields) == ((), (), ())
+
+
+def test_tools_are_named_and_count_as_no_difference(replaced: Replaced, full: dict[str, Any]) -> None:
+    done = held(full, replaced("/recipe/tools", {"onnx": "1.24.0", "numpy": "2.0"}))
+    assert done.matches
+    assert [(fact.name, fact.recorded, fact.rebuilt) for fact in done.tools] == [
+        ("numpy", None, "2.0"),
+        ("onnx", "1.23.2", "1.24.0"),
+        ("torch", "2.13.0", None),
+    ]
+
+
+def refused(old: dict[str, Any]) -> dict[str, Any]:
+    """With another verdict on an artifact; the keys of version 1 follow."""
+    old["artifacts"][1]["certification"]["state"] = "refused"
+    return {**old, "certified": False, "quantization": {**old["quantization"], "certified": False}}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "to", "told"),
+    [
+        ("/artifacts/0/digest", SHA, "model.onnx differs"),
+        ("/artifacts/2/files", [], "model.required_operators_and_types.config missing"),
+        ("/files/2/digest", SHA, "tokenizer.json differs"),
+        ("/files/0/digest", SHA, "config.json differs"),
+        ("/artifacts/1/checks/0/verdict", "fail", "check"),
+        ("/artifacts/1/checks/0/value", 0.1, "check"),
+        ("", lambda old: refused(old), "certification.state"),
+        ("/artifacts/0/metadata/opset", 19, "metadata.opset"),
+        ("/artifacts/0/operators/0/opset", 14, "operators[0].opset"),
+        ("/labels", ["O", "B-EMAIL", "B-NAME"], "labels[1]"),
+        ("/license", "MIT", "license"),
+        ("/recipe/steps/1/params", {}, "recipe.steps[1].params.op_types"),
+        ("/quant_recall_delta", 0.005, "quant_recall_delta"),
+        ("/source/digest", SHA, "source.digest"),
+    ],
+)
+def test_what_differs_is_told(
+    replaced: Replaced, full: dict[str, Any], pointer: str, to: Any, told: str
+) -> None:
+    changed = replaced(pointer, to)
+    if pointer == "/artifacts/0/digest":
+        for item in changed["artifacts"][1:]:
+            item["parent"] = to
+    for old, new in ((full, changed), (changed, full)):
+        done = held(old, new)
+        assert not done.matches
+        found = [f"{file.path} {file.state}" for file in done.bad_files]
+        found += ["check" for _ in done.checks] + [fact.name for fact in done.fields]
+        expected = told.replace("missing", "extra") if new is full else told
+        assert any(name.endswith(expected) for name in found), found
+
+
+def test_an_artifact_whose_bytes_were_never_promised(replaced: Replaced, full: dict[str, Any]) -> None:
+    changed = replaced("/artifacts/2/digest", SHA)
+    for value in (full, changed):
+        value["artifacts"][2]["reproducible"] = False
+    done = held(full, changed)
+    assert done.matches
+    assert [file.state for file in done.files if file.path == "model.ort"] == ["not promised"]
+
+
+CONTENTS: list[tuple[str, Any, Any, str]] = [
+    ("report", {"recall": 0.95, "n": 4}, {"recall": 0.951, "n": 4}, "within tolerance"),
+    ("report", {"recall": 0.95, "n": 4}, {"recall": 0.95, "n": 5}, "differs"),
+    ("report", {"recall": 0.95}, {"recall": 0.94}, "differs"),
+    ("report", {"state": "certified"}, {"state": "refused"}, "differs"),
+    ("report", {"reasons": ["by 0.005"]}, {"reasons": ["by 0.006"]}, "within tolerance"),
+    ("config", {"layer_norm_eps": 1e-12}, {"layer_norm_eps": 1e-5}, "differs"),
+    ("config", {"quant_recall_delta": 0.001}, {"quant_recall_delta": 0.002}, "within tolerance"),
+    ("config", {"a": 1}, {"a": 1.0}, "differs"),
+    ("config", {"a": 1}, {"a": True}, "differs"),
+]
+
+
+@pytest.mark.parametrize(("role", "old", "new", "state"), CONTENTS)
+def test_numbers_in_evidence(
+    replaced: Replaced, full: dict[str, Any], role: str, old: Any, new: Any, state: str
+) -> None:
+    number = {"report": 3, "config": 0}[role]
+    changed = replaced(f"/files/{number}/digest", SHA)
+    done = held(full, changed, lambda path: (json.dumps(old).encode(), json.dumps(new).encode()))
+    (found,) = [file for file in done.files if file.state != "same"]
+    assert (found.role, found.state) == (role, state)
+    assert bool(found.where) is (state == "differs")
+
+
+def test_a_file_that_is_no_json_differs_in_bytes(replaced: Replaced, full: dict[str, Any]) -> None:
+    done = held(full, replaced("/files/3/digest", SHA), lambda path: (b"{", b"{}"))
+    assert [file.where for file in done.bad_files] == [("bytes",)]
+    done = held(full, replaced("/files/3/digest", SHA))
+    assert "not here" in done.bad_files[0].where[0]
+
+
+def tensor(*data: Any, **changes: Any) -> dict[str, Any]:
+    made = {"dtype": "float32", "shape": [len(data)], "data": list(data), "atol": 0.1, "rtol": 0.01}
+    return {**made, **changes}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (tensor(1.0, 2.0), tensor(1.1, 2.1), True),
+        (tensor(1.0, 2.0), tensor(1.0, 2.2), False),
+        (tensor(1.0, 2.0), tensor(1.0), False),
+        (tensor(1.0), tensor(1.0, dtype="float16"), False),
+        (tensor(1.0), tensor(1.0, rtol=9.0), False),
+        (tensor(1.0), tensor(5.0, atol=9.0), False),
+        (tensor(1.0), tensor("1.0"), False),
+        (tensor(1.0, atol="wide"), tensor(1.0, atol="wide"), False),
+        (tensor(1.0, data=None), tensor(1.0, data=None), False),
+    ],
+)
+def test_golden_vectors_by_their_own_tolerance(old: Any, new: Any, same: bool) -> None:
+    assert (not list(differences({"outputs": {"logits": old}}, {"outputs": {"logits": new}}))) is same
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON, JSON)
+def test_without_a_metric_only_equal_values_have_no_difference(old: Any, new: Any) -> None:
+    assert list(differences(old, copy.deepcopy(old))) == []
+    same = json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
+    dropped = json.dumps(without_null(old), sort_keys=True) == json.dumps(without_null(new), sort_keys=True)
+    assert bool(list(differences(old, new))) is not (same or dropped)
+
+
+def without_null(value: Any) -> Any:
+    """A key that is absent says what null says."""
+    if isinstance(value, dict):
+        return {key: without_null(item) for key, item in value.items() if item is not None}
+    return [without_null(item) for item in value] if isinstance(value, list) else value
+
+
+@given(st.floats(-1, 1), st.floats(-1, 1))
+def test_rates_and_distances(old: float, new: float) -> None:
+    assert near("character_recall", old, new) is (abs(old - new) <= RATE)
+    assert near("max_abs_diff", old, new) is (abs(old - new) <= max(RATE, DISTANCE * abs(old)))
+    assert near("recall", None, None) and not near("recall", old, None)
+
+
+def mutations(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that differs in one leaf, with the pointer of that leaf."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from ((where, {**value, key: new}) for where, new in mutations(item, f"{at}/{key}"))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            changed = mutations(item, f"{at}/{index}")
+            yield from ((where, [*value[:index], new, *value[index + 1 :]]) for where, new in changed)
+    else:
+        yield at, another(value)
+
+
+def another(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str() if value.startswith("sha256:"):
+            return SHA
+        case str():
+            return f"{value}x"
+        case _:
+            return value
+
+
+SILENT = re.compile(r"/pieces/|/size$|/reasons/|/evidence/(artifact|report)$|/recipe/tools/")
+"""What follows from bytes, what repeats numbers in words, and tools, which are told apart."""
+
+
+def test_no_change_of_a_field_goes_unsaid(full: dict[str, Any]) -> None:
+    recorded = Manifest.from_json(full)
+    tried = 0
+    for pointer, value in mutations(full):
+        if SILENT.search(pointer) or value == full:
+            continue
+        with contextlib.suppress(InputError):
+            changed = Manifest.from_json(value)
+            tried += 1
+            assert not compare(recorded, changed, lambda path: None).matches, pointer
+    assert tried > 150

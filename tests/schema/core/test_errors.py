@@ -1,0 +1,19 @@
+"""Hints that name the place which they are about."""
+
+import pytest
+
+from onnxreg.schema.core.errors import EXTENT, SERVED, ForkError, IntegrityError, placed
+
+
+@pytest.mark.parametrize("kind", [IntegrityError, ForkError])
+def test_a_hint_names_the_place_as_a_shell_takes_it(kind: type[IntegrityError]) -> None:
+    with pytest.raises(kind) as caught, placed("/srv/my models"):
+        raise kind("a blob is damaged", EXTENT)
+    assert "`reg verify --remote '/srv/my models'`" in caught.value.hint
+    assert caught.value.message == "a blob is damaged"
+
+
+def test_a_server_does_not_say_where_its_registry_lies() -> None:
+    with pytest.raises(IntegrityError) as caught, placed(SERVED):
+        raise IntegrityError("a blob is damaged", EXTENT)
+    assert caught.value.hint == EXTENT

@@ -1,0 +1,162 @@
+"""The bill of materials: valid by the standard's own schema, whole, and the same whoever makes it."""
+
+import json
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.formats.sbom import BomSubject, bill
+from onnxreg.schema.manifest.manifest import Manifest
+
+JUDGE = JsonStrictValidator(SchemaVersion.V1_6)
+
+
+def make(value: dict[str, Any], version: str = "1.2.0") -> dict[str, Any]:
+    manifest = Manifest.from_json(value)
+    made = bill(BomSubject(manifest, Digest.of(manifest.encode()), Version.parse(version)))
+    assert JUDGE.validate_str(json.dumps(made)) is None
+    return made
+
+
+def told(holder: dict[str, Any]) -> dict[str, str]:
+    return {each["name"].removeprefix("onnxreg:"): each["value"] for each in holder["properties"]}
+
+
+def component(made: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [each for each in made["components"] if each["name"] == name]
+    return dict(found)
+
+
+def test_the_judge_refuses(full: dict[str, Any]) -> None:
+    made = make(full)
+    for spoiled in (
+        made | {"surprise": 1},
+        made | {"serialNumber": "1"},
+        made | {"components": [{"type": "model", "name": "x"}]},
+    ):
+        assert JUDGE.validate_str(json.dumps(spoiled)) is not None
+
+
+def test_every_file_is_told_with_its_digest_and_size(full: dict[str, Any]) -> None:
+    made = make(full)
+    manifest = Manifest.from_json(full)
+    said = {(each["name"], each["hashes"][0]["content"], told(each)["size"]) for each in made["components"]}
+    assert said == {(each.path, each.digest.hex, str(each.size)) for each in manifest.all_files()}
+    refs = [each["bom-ref"] for each in made["components"]]
+    assert len(set(refs)) == len(refs)
+    root, *parts = made["dependencies"]
+    assert {ref for each in made["dependencies"] for ref in each["dependsOn"]} == set(refs)
+    assert {"file:config.json", "artifact:onnx-int8/int8/model_int8.onnx"} <= set(root["dependsOn"])
+    needs = {part["ref"]: part["dependsOn"] for part in parts}
+    assert "file:model_int8.onnx.data" in needs["artifact:onnx-int8/int8/model_int8.onnx"]
+
+
+def test_the_version_its_source_and_its_licence(full: dict[str, Any]) -> None:
+    made = make(full)
+    about = made["metadata"]["component"]
+    assert (about["group"], about["name"], about["version"]) == ("acme", "pii-small", "1.2.0")
+    assert about["hashes"][0]["content"] == Digest.of(Manifest.from_json(full).encode()).hex
+    assert about["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert about["modelCard"]["modelParameters"] == {
+        "task": "token-classification",
+        "architectureFamily": "bert",
+    }
+    (source,) = about["pedigree"]["ancestors"]
+    assert (source["name"], source["version"]) == ("acme/pii-small", "abc")
+    assert told(source)["source:digest"] == full["source"]["digest"]
+
+
+def test_measurements_with_limit_interval_and_verdict(full: dict[str, Any]) -> None:
+    recall = {"name": "character_recall/NAME", "metric": "character_recall", "value": 0.93, "verdict": "info"}
+    full["artifacts"][1]["checks"].append(recall)
+    found = component(make(full), "model_int8.onnx")
+    metrics = found["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    assert {"type": "character_recall", "slice": "NAME", "value": "0.93"} in metrics
+    assert {
+        "type": "recall/quant_recall_delta",
+        "value": "0.001",
+        "confidenceInterval": {"lowerBound": "0", "upperBound": "0.002"},
+    } in metrics
+    said = told(found["modelCard"])
+    assert said["check:recall/quant_recall_delta:limit"] == "0.005"
+    assert said["check:recall/quant_recall_delta:verdict"] == "pass"
+    assert said["check:recall/quant_recall_delta:samples"] == "40"
+    assert said["certification:state"] == "certified"
+    assert said["certification:suite"] == full["artifacts"][1]["certification"]["evidence"]["suite"]
+    assert said["certification:suite"] in found["modelCard"]["modelParameters"]["datasets"][0]["name"]
+    assert {"format": "input_ids: int64[batch, sequence]"} in found["modelCard"]["modelParameters"]["inputs"]
+    assert told(found)["quantization:weights_quantized"] == "4"
+    assert json.loads(told(found)["quantization:requested"])["scheme"] == "dynamic"
+
+
+def test_why_an_artifact_was_refused(full: dict[str, Any]) -> None:
+    full["artifacts"][1]["certification"] |= {"state": "refused", "reasons": ["NAME loses 0.02"]}
+    full["certified"] = full["quantization"]["certified"] = False
+    found = component(make(full), "model_int8.onnx")
+    assert "NAME loses 0.02" in found["modelCard"]["considerations"]["technicalLimitations"]
+
+
+def test_how_it_was_made(full: dict[str, Any]) -> None:
+    full["recipe"]["tools"]["isa"] = "x86_64+avx2"
+    (formula,) = make(full)["formulation"]
+    assert [(each["name"], each["version"]) for each in formula["components"]] == [
+        ("onnx", "1.23.2"),
+        ("torch", "2.13.0"),
+    ]
+    (workflow,) = formula["workflows"]
+    assert told(workflow)["recipe:isa"] == "x86_64+avx2"
+    assert [told(step)["step:pass"] for step in workflow["steps"]] == ["torch-export", "quantize", "to-ort"]
+
+
+def test_the_serial_number_follows_from_digest_and_version(full: dict[str, Any]) -> None:
+    first = make(full)
+    assert make(full) == first
+    others = [make(full, "1.2.1"), make({**full, "license": "MIT"})]
+    assert len({each["serialNumber"] for each in (first, *others)}) == 3
+
+
+def test_a_timestamp_only_where_one_is_given(full: dict[str, Any]) -> None:
+    manifest = Manifest.from_json(full)
+    subject = BomSubject(manifest, Digest.of(manifest.encode()), Version(1, 0, 0))
+    assert "timestamp" not in bill(subject)["metadata"]
+    dated = bill(subject, "2026-01-31T12:00:00Z")
+    assert dated["metadata"]["timestamp"] == "2026-01-31T12:00:00Z"
+    assert JUDGE.validate_str(json.dumps(dated)) is None
+
+
+OPTIONAL = [
+    "source",
+    "recipe",
+    "license",
+    "labels",
+    "task",
+    "family",
+    "max_sequence_length",
+    "minimum_opset",
+    "files",
+]
+
+
+@given(st.sets(st.sampled_from(OPTIONAL)), st.booleans(), st.text(min_size=1, max_size=20))
+def test_whatever_a_manifest_has_or_lacks_the_bill_is_valid(
+    full_once: dict[str, Any], without: set[str], bare: bool, text: str
+) -> None:
+    value = {key: item for key, item in full_once.items() if key not in without}
+    if bare:
+        keys = ("format", "path", "precision", "digest", "size")
+        value["artifacts"] = [{key: item[key] for key in keys} for item in value["artifacts"]]
+        value |= {"certified": None, "quantization": None}
+    if "license" in value:
+        value["license"] = text
+    make(value)
+
+
+@pytest.mark.parametrize(("said", "told"), [("mit", {"id": "MIT"}), ("our own", {"name": "our own"})])
+def test_licences_by_identifier_or_by_name(full: dict[str, Any], said: str, told: dict[str, str]) -> None:
+    assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [{"license": told}]

@@ -1,0 +1,360 @@
+"""Policies: strict reading, and each demand met and missed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.gates.channel_rules import DEMANDS, Candidate, evaluate
+from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, read_statement, statement
+from onnxreg.schema.gates.policy import Policy, Rule, read_policy
+from onnxreg.schema.manifest.manifest import Manifest
+
+FULL = b"""
+[[rule]]
+channel = "stable"
+models = ["acme/*"]
+certified = ["onnx-int8"]
+signed_by = ["release", "lab"]
+signatures = 1
+max_recall_loss = 0.005
+loss_interval = true
+synthetic = false
+max_size = {onnx-int8 = "40MB"}
+licenses = ["Apache-2.0"]
+devices = ["ort-android-1.23", {ort = "1.20", name = "old"}]
+breaking = false
+"""
+INT8 = Digest.of(b"int8")
+SUITE, FIELD = str(Digest.of(b"suite")), str(Digest.of(b"field"))
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A manifest with one float32 and one certified int8 artifact."""
+    loss = {"name": "quant_recall_delta", "metric": "character_recall", "value": 0.002, "verdict": "pass"}
+    evidence = {
+        "artifact": str(INT8),
+        "parent": str(Digest.of(b"checkpoint")),
+        "suite": str(Digest.of(b"suite")),
+    }
+    int8 = {
+        "format": "onnx-int8",
+        "path": "model_int8.onnx",
+        "precision": "int8",
+        "digest": str(INT8),
+        "size": 30,
+        "metadata": {"opset": 18},
+        "checks": [{**loss, "interval": [0.001, 0.004]}],
+        "certification": {"state": "certified", "evidence": {**evidence, "synthetic": False}},
+    }
+    fp32 = {
+        "format": "onnx",
+        "path": "model.onnx",
+        "precision": "float32",
+        "digest": str(Digest.of(b"fp32")),
+        "size": 100,
+        "metadata": {"opset": 18},
+    }
+    config = {"role": "config", "path": "config.json", "digest": str(Digest.of(b"{}")), "size": 2}
+    return {
+        "format": "openmed-onnx",
+        "format_version": 2,
+        "name": "acme/pii",
+        "formats": ["onnx", "onnx-int8"],
+        "artifacts": [fp32, {**int8, **changes.pop("int8", {})}],
+        "files": [config],
+        "license": "Apache-2.0",
+        **changes,
+    }
+
+
+def candidate(value: dict[str, Any] | None = None, **more: Any) -> Candidate:
+    manifest = Manifest.from_json(value or document())
+    data = manifest.encode()
+    return Candidate(manifest, Digest.of(data), len(data), **more)
+
+
+def verdicts(rule: dict[str, Any], found: Candidate) -> list[str]:
+    return [each.verdict for each in evaluate(Rule.read({"channel": "stable", **rule}), found)]
+
+
+def later(state: str, **more: Any) -> tuple[Evaluation, ...]:
+    return (Evaluation(INT8, None, Digest.of(b"field"), state, **more),)
+
+
+def certification(state: str, synthetic: bool | None = False) -> dict[str, Any]:
+    found = document()["artifacts"][1]["certification"]
+    evidence = {key: item for key, item in found["evidence"].items() if key != "synthetic"}
+    said = {} if synthetic is None else {"synthetic": synthetic}
+    return {"int8": {"certification": {"state": state, "evidence": {**evidence, **said}}}}
+
+
+def checks(**changes: Any) -> dict[str, Any]:
+    check = {
+        key: item
+        for key, item in document()["artifacts"][1]["checks"][0].items()
+        if changes.get(key, 0) is not None
+    }
+    return {
+        "int8": {"checks": [{**check, **{key: item for key, item in changes.items() if item is not None}}]}
+    }
+
+
+RELEASE, LAB = frozenset({"release", "1" * 64}), frozenset({"lab", "2" * 64})
+
+CASES: dict[str, tuple[dict[str, Any], Callable[[], Candidate], str]] = {
+    "certified": ({"certified": ["onnx-int8"]}, candidate, "pass"),
+    "a format that is not there": ({"certified": ["ort"]}, candidate, "fail"),
+    "refused": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(document(**certification("refused"))),
+        "fail",
+    ),
+    "unknown": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(document(**certification("unknown"))),
+        "fail",
+    ),
+    "never evaluated": ({"certified": ["onnx"]}, candidate, "fail"),
+    "refused later": ({"certified": ["onnx-int8"]}, lambda: candidate(evaluations=later("refused")), "fail"),
+    "certified again": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(evaluations=later("certified")),
+        "pass",
+    ),
+    "not evaluable later": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(evaluations=later("unknown")),
+        "pass",
+    ),
+    "a later certificate lifts no refusal": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(document(**certification("refused")), evaluations=later("certified")),
+        "fail",
+    ),
+    "a later certificate lifts no unknown": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(document(**certification("unknown")), evaluations=later("certified")),
+        "fail",
+    ),
+    "a refusal of other bytes": (
+        {"certified": ["onnx-int8"]},
+        lambda: candidate(evaluations=(replace(later("refused")[0], artifact=Digest.of(b"else")),)),
+        "pass",
+    ),
+    "signed by name": ({"signed_by": ["release"]}, lambda: candidate(signers=(RELEASE,)), "pass"),
+    "signed by id": ({"signed_by": ["1" * 64]}, lambda: candidate(signers=(RELEASE,)), "pass"),
+    "signed by nobody": ({"signed_by": ["release"]}, candidate, "fail"),
+    "signed by another": ({"signed_by": ["release"]}, lambda: candidate(signers=(LAB,)), "fail"),
+    "all must sign": ({"signed_by": ["release", "lab"]}, lambda: candidate(signers=(LAB,)), "fail"),
+    "all signed": ({"signed_by": ["release", "lab"]}, lambda: candidate(signers=(LAB, RELEASE)), "pass"),
+    "one of two signed": (
+        {"signed_by": ["release", "lab"], "signatures": 1},
+        lambda: candidate(signers=(LAB,)),
+        "pass",
+    ),
+    "one key by two names is one key": (
+        {"signed_by": ["release", "1" * 64]},
+        lambda: candidate(signers=(RELEASE,)),
+        "fail",
+    ),
+    "suite": ({"suites": [SUITE]}, candidate, "pass"),
+    "suite that never judged": ({"suites": [SUITE, FIELD]}, candidate, "fail"),
+    "two suites": ({"suites": [SUITE, FIELD]}, lambda: candidate(evaluations=later("certified")), "pass"),
+    "suite that proves nothing": (
+        {"suites": [FIELD]},
+        lambda: candidate(evaluations=later("unknown")),
+        "fail",
+    ),
+    "suite that refused once": (
+        {"suites": [FIELD]},
+        lambda: candidate(evaluations=later("certified") + later("refused")),
+        "fail",
+    ),
+    "suites of nothing": ({"suites": [SUITE], "certified": ["onnx"]}, candidate, "fail"),
+    "loss": ({"max_recall_loss": 0.002}, candidate, "pass"),
+    "too much loss": ({"max_recall_loss": 0.0019}, candidate, "fail"),
+    "loss that is not known": (
+        {"max_recall_loss": 1},
+        lambda: candidate(document(int8={"checks": []})),
+        "fail",
+    ),
+    "loss of a format without any": ({"max_recall_loss": 1, "certified": ["onnx"]}, candidate, "fail"),
+    "loss that could not be measured": (
+        {"max_recall_loss": 1},
+        lambda: candidate(
+            document(int8={"checks": [{**document()["artifacts"][1]["checks"][0], "value": None}]})
+        ),
+        "fail",
+    ),
+    "the interval": ({"max_recall_loss": 0.004, "loss_interval": True}, candidate, "pass"),
+    "the interval reaches above": ({"max_recall_loss": 0.0039, "loss_interval": True}, candidate, "fail"),
+    "no interval": (
+        {"max_recall_loss": 1, "loss_interval": True},
+        lambda: candidate(document(**checks(interval=None))),
+        "fail",
+    ),
+    "loss found later": (
+        {"max_recall_loss": 0.005},
+        lambda: candidate(evaluations=later("unknown", loss=0.006)),
+        "fail",
+    ),
+    "no loss found later": (
+        {"max_recall_loss": 0.005},
+        lambda: candidate(evaluations=later("unknown")),
+        "pass",
+    ),
+    "a real suite": ({"synthetic": False}, candidate, "pass"),
+    "a synthetic suite": (
+        {"synthetic": False},
+        lambda: candidate(document(**certification("certified", True))),
+        "fail",
+    ),
+    "a suite that does not say": (
+        {"synthetic": False},
+        lambda: candidate(document(**certification("certified", None))),
+        "fail",
+    ),
+    "size with companions": ({"max_size": {"onnx-int8": 32}}, candidate, "pass"),
+    "too large": ({"max_size": {"onnx-int8": 31}}, candidate, "fail"),
+    "licence": ({"licenses": ["MIT", "Apache-2.0"]}, candidate, "pass"),
+    "another licence": ({"licenses": ["MIT"]}, candidate, "fail"),
+    "no licence": ({"licenses": ["MIT"]}, lambda: candidate({**document(), "license": None}), "fail"),
+    "a device": ({"devices": ["ort-android-1.23"]}, candidate, "pass"),
+    "a device that nothing runs on": ({"devices": [{"ort": "1.23", "ram": 10}]}, candidate, "fail"),
+    "a device whose artifact is not here": (
+        {"devices": ["ort-android-1.23"]},
+        lambda: candidate(held=("none.onnx",)),
+        "fail",
+    ),
+    "nothing before": ({"breaking": False}, candidate, "pass"),
+    "no breaking change": (
+        {"breaking": False},
+        lambda: candidate(before=Manifest.from_json({**document(), "license": "MIT"})),
+        "pass",
+    ),
+    "a breaking change": (
+        {"breaking": False},
+        lambda: candidate(
+            {**document(), "labels": ["A"]}, before=Manifest.from_json({**document(), "labels": ["B"]})
+        ),
+        "fail",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_demand(case: str) -> None:
+    rule, make, expected = CASES[case]
+    found = verdicts(rule, make())
+    assert found
+    assert ("fail" if "fail" in found else "pass") == expected
+
+
+def test_every_demand_passes_and_fails_somewhere() -> None:
+    seen = {(word, expected) for rule, _, expected in CASES.values() for word in rule if word in DEMANDS}
+    assert seen == {(word, verdict) for word in DEMANDS for verdict in ("pass", "fail")}
+
+
+def test_only_what_is_demanded_is_looked_at() -> None:
+    found = evaluate(Rule.read({"channel": "stable", "licenses": ["MIT"]}), candidate())
+    assert [each.requirement for each in found] == ["licenses"]
+
+
+def test_reads_and_writes_the_whole_file() -> None:
+    policy = read_policy(FULL, "policy.toml")
+    assert Policy.read(policy.to_json()) == policy
+    assert policy.to_json()[0]["max_size"] == {"onnx-int8": 40_000_000}
+    assert policy.to_json()[0]["devices"] == [
+        "ort-android-1.23",
+        {"ort": "1.20", "name": "old", "build": "full", "providers": ["CPU"]},
+    ]
+    assert len(policy.covering("acme/pii", "stable")) == 1
+    assert not policy.covering("acme/pii", "beta") and not policy.covering("other", "stable")
+
+
+def test_an_empty_policy_governs_nothing() -> None:
+    assert read_policy(b"", "policy.toml") == Policy()
+
+
+BAD = {
+    "not TOML": (b"[[rule", "not TOML"),
+    "not text": (b"\xff", "not TOML"),
+    "another table": (b"[rules]", "no word of a policy"),
+    "an unknown word": (b'[[rule]]\nchannel="a"\nlicence=["MIT"]', "no word of a rule"),
+    "no channel": (b'[[rule]]\nlicenses=["MIT"]', "channel is missing"),
+    "a version for a channel": (b'[[rule]]\nchannel="1.0.0"\nlicenses=["MIT"]', "not a channel"),
+    "nothing demanded": (b'[[rule]]\nchannel="a"', "demands nothing"),
+    "an empty list": (b'[[rule]]\nchannel="a"\nlicenses=[]', "at least one"),
+    "a word twice": (b'[[rule]]\nchannel="a"\nlicenses=["MIT","MIT"]', "different"),
+    "no such device": (b'[[rule]]\nchannel="a"\ndevices=["ort-android-9.9"]', "no device preset"),
+    "no size": (b'[[rule]]\nchannel="a"\nmax_size={ort="big"}', "not a size"),
+    "a loss beyond 1": (b'[[rule]]\nchannel="a"\nmax_recall_loss=5', "share"),
+    "an interval of nothing": (
+        b'[[rule]]\nchannel="a"\nlicenses=["MIT"]\nloss_interval=true',
+        "max_recall_loss",
+    ),
+    "more signatures than keys": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=2', "signatures is 2"),
+    "no signature": (b'[[rule]]\nchannel="a"\nsigned_by=["b"]\nsignatures=0', "signatures is 0"),
+    "breaking wanted": (b'[[rule]]\nchannel="a"\nbreaking=true', "demands nothing"),
+    "synthetic wanted": (b'[[rule]]\nchannel="a"\nsynthetic=true', "demands nothing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses(case: str) -> None:
+    data, message = BAD[case]
+    with pytest.raises(InputError, match=message) as caught:
+        read_policy(data, "policy.toml")
+    assert caught.value.message.startswith("policy.toml")
+
+
+def test_an_unknown_word_names_the_known_ones() -> None:
+    with pytest.raises(InputError) as caught:
+        read_policy(b'[[rule]]\nchannel="a"\nmax_los=1', "policy.toml")
+    assert "max_recall_loss" in caught.value.hint
+
+
+def report(**changes: Any) -> bytes:
+    import json
+
+    value = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(INT8),
+        "suite": str(Digest.of(b"field")),
+        "state": "refused",
+        "synthetic": False,
+        "checks": [
+            {
+                "name": "quant_recall_delta",
+                "metric": "recall",
+                "value": 0.03,
+                "verdict": "fail",
+                "interval": [0.01, 0.05],
+            }
+        ],
+    }
+    return json.dumps({key: item for key, item in {**value, **changes}.items() if item is not None}).encode()
+
+
+def test_reads_an_evaluation() -> None:
+    found = read_evaluation(report())[1]
+    assert found == Evaluation(INT8, None, Digest.of(b"field"), "refused", 0.03, (0.01, 0.05), False)
+    assert read_statement(statement(report(), INT8)) == found
+
+
+@pytest.mark.parametrize(
+    "changes", [{"artifact": None}, {"suite": None}, {"state": "good"}, {"format_version": 2}]
+)
+def test_refuses_an_evaluation_that_does_not_say_what_of(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        read_evaluation(report(**changes))
+
+
+def test_a_signed_evaluation_is_about_its_subject() -> None:
+    with pytest.raises(InputError, match="subject"):
+        read_statement(statement(report(), Digest.of(b"other bytes")))

@@ -1,0 +1,59 @@
+"""The reader's trust file: strict, and what it says of which model."""
+
+import pytest
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.inputs.trust_file import read_trust
+from onnxreg.schema.signing.keys import PublicKey
+
+KEY = "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
+ID = "0123456789abcdef0123456789abcdef"
+GOOD = f"""
+[keys.release]
+key = "{KEY}"
+models = ["acme/*"]
+[[revoked]]
+key = "release"
+date = 2026-11-20
+reason = "stolen"
+until = [{{registry = "{ID}", model = "acme/pii", seq = 5, head = "sha256:{"0" * 64}"}}]
+[[require]]
+models = ["acme/*"]
+registry = "{ID}"
+lines = true
+keys = ["release"]
+"""
+
+
+def test_what_it_says_is_read() -> None:
+    trust = read_trust(GOOD.encode(), "trust.toml")
+    key = trust.keys[PublicKey.parse(KEY).id]
+    assert (key.name, key.covers("acme/pii"), key.covers("lab/pii")) == ("release", True, False)
+    assert key.revoked is not None
+    assert (key.revoked.date, key.revoked.until[0].seq) == ("2026-11-20", 5)
+    assert len(trust.required(ID, "acme/pii")) == 1
+    assert trust.required("f" * 32, "acme/pii") == trust.required(ID, "lab/pii") == []
+
+
+BAD = {
+    "no TOML": "keys",
+    "an unknown table": "[other]\n",
+    "a misspelt requirement": GOOD.replace("lines = true", "line = true"),
+    "a requirement of nothing": GOOD.replace("lines = true", "lines = false"),
+    "a requirement of an unknown key": GOOD.replace('keys = ["release"]', 'keys = ["relase"]'),
+    "a revocation of an unknown key": GOOD.replace('key = "release"', 'key = "relase"'),
+    "a revocation without a reason": GOOD.replace('reason = "stolen"', ""),
+    "no key": GOOD.replace(KEY, "ed25519:AAAA"),
+    "an unknown kind of key": GOOD.replace("ed25519:", "rsa:"),
+    "no base64": GOOD.replace("11qY", "1!qY"),
+    "one key under two names": GOOD + f'[keys.other]\nkey = "{KEY}"\n',
+    "no registry id": GOOD.replace(f'registry = "{ID}"\nlines', 'registry = "origin"\nlines'),
+    "text for a flag": GOOD.replace("lines = true", 'lines = "true"'),
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_cannot_be_meant_is_refused_with_the_files_name(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_trust(text.encode(), "trust.toml")
+    assert error.value.message.startswith("trust.toml")

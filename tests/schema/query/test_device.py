@@ -1,0 +1,218 @@
+"""Device documents, releases, presets, sizes and builds. What they decide is in the vectors."""
+
+import json
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.sizes import UNITS, parse_size, size
+from onnxreg.schema.log.summary import ArtifactSummary
+from onnxreg.schema.manifest.operators import Need, read_build, read_operator_set
+from onnxreg.schema.query.device import Device, provider
+from onnxreg.schema.query.presets import PACKAGES, preset, presets
+from onnxreg.schema.query.runtimes import RELEASES, runtime
+
+FULL = {
+    "ort": "1.23.2",
+    "name": "pixel",
+    "build": "minimal",
+    "operators": "ai.onnx;13;MatMul",
+    "providers": ["CPU", "NNAPI"],
+    "domains": ["com.acme"],
+    "platform": "android",
+    "abi": "arm64-v8a",
+    "ram": "2GB",
+    "free_space": 500,
+    "locale": "de-DE",
+}
+
+
+def test_every_key_is_read_and_written() -> None:
+    device = Device.read(FULL)
+    assert device.to_json() == {**FULL, "ram": 2_000_000_000}
+    assert Device.read(device.to_json()) == device
+
+
+def test_what_is_left_out() -> None:
+    device = Device.read({"ort": "1.23"})
+    assert (device.build, device.providers, device.ram, device.built) == ("full", ("CPU",), None, None)
+    assert device.to_json() == {"ort": "1.23", "build": "full", "providers": ["CPU"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "hint"),
+    [
+        ([], "not an object", ""),
+        ({}, "ort is missing", ""),
+        ({"ort": "1.23", "rams": 5}, "a device has no 'rams'", "did you mean ram?"),
+        ({"ort": "1.23", "colour": 5}, "a device has no 'colour'", "its keys are"),
+        ({"ort": "1.23", "ram": "5 GB"}, "ram: not a size", "30MB"),
+        ({"ort": "1.23", "ram": "5Gb"}, "ram: Gb is no unit", "write GB"),
+        ({"ort": "1.23", "providers": [1]}, "providers: not a string", ""),
+        ({"ort": "1.9.0"}, "older than 1.15", ""),
+        ({"ort": "1.23;"}, "not a release", "1.23.2"),
+        ({"ort": "1.23", "build": "reduced"}, "build is 'reduced'", "full or minimal"),
+        ({"ort": "1.23", "build": "minimal"}, "a minimal build has only some operators", "operators"),
+        ({"ort": "1.23", "operators": "a;1;B"}, "operators belongs to a minimal build", "minimal"),
+        (
+            {"ort": "1.23", "build": "minimal", "operators": "ai.onnx;13;Add\nnonsense"},
+            "line 2 of the operator config",
+            "",
+        ),
+    ],
+)
+def test_a_malformed_device_is_named(value: Any, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Device.read(value)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_an_operator_set_is_read_only_when_everything_else_is_met() -> None:
+    asked: list[Digest] = []
+
+    def sets(digest: Digest) -> tuple[Need, ...]:
+        asked.append(digest)
+        return (Need("ai.onnx", "MatMul", 13),)
+
+    device = Device.read({"ort": "1.23", "build": "minimal", "operators": "ai.onnx;13;MatMul"})
+    operators = Digest.of(b"set")
+
+    def code(**more: Any) -> str | None:
+        fields = {"opset": 18, "ort_format": 6, "operators": operators, **more}
+        artifact = ArtifactSummary("ort", "float32", "m.ort", Digest.of(b"m"), 5, "unknown", **fields)
+        return next((each.code for each in requirements if each.problem(artifact, 5)), None)
+
+    requirements = device.requirements(sets)
+    assert (code(opset=30), code(ort_format=7), code(operators=None)) == ("opset", "ort-format", "operators")
+    assert asked == []
+    assert (code(), code()) == (None, None)
+    assert asked == [operators]
+
+
+@pytest.mark.parametrize(
+    ("release", "known"), [("1.16", (1, 16)), ("1.20.1", (1, 20)), ("1.99.9", (1, 31)), ("3.0", (1, 31))]
+)
+def test_a_release_is_found_by_its_numbers(release: str, known: tuple[int, int]) -> None:
+    assert runtime(release) is RELEASES[known]
+
+
+def test_newer_releases_load_no_less() -> None:
+    known = [RELEASES[number] for number in sorted(RELEASES)]
+    for older, newer in pairwise(known):
+        assert older.ort_format <= newer.ort_format
+        assert older.opset <= newer.opset and older.ir <= newer.ir
+
+
+def test_presets_are_devices_with_a_source() -> None:
+    known = presets()
+    assert {name.rpartition("-")[0] for name in known} == {package.name for package in PACKAGES}
+    for name, found in known.items():
+        assert found.source
+        assert Device.read(found.device.to_json()) == found.device
+        assert preset(name) == found.device
+    assert preset("ort-android-1.23").providers == ("CPU", "NNAPI", "XNNPACK")
+
+
+def test_an_unknown_preset_has_near_misses() -> None:
+    with pytest.raises(InputError) as caught:
+        preset("ort-androit-1.23")
+    assert "ort-android-1.23" in caught.value.hint
+    with pytest.raises(InputError) as caught:
+        preset("@@@")
+    assert "reg devices" in caught.value.hint
+
+
+def test_names_of_providers() -> None:
+    assert provider("NnapiExecutionProvider") == provider("NNAPI") == "nnapi"
+    assert provider("WASM") == provider("CPUExecutionProvider") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0", 0), ("30MB", 30_000_000), ("1.5kB", 1500), ("28MiB", 28 * 2**20), ("0.5KiB", 512), ("7B", 7)],
+)
+def test_sizes(text: str, count: int) -> None:
+    assert parse_size(text) == size(text) == size(count) == count
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "-1", "1e3", "1,5MB", " 1", "1 MB", "1mb", "1.MB", ".5MB", "0.3B", "٣MB", "9" * 16]
+)
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_size(text)
+
+
+@given(st.integers(0, 999_999), st.sampled_from(sorted(UNITS)))
+def test_a_size_is_its_number_times_its_unit(number: int, unit: str) -> None:
+    if number * UNITS[unit] < 2**53:
+        assert parse_size(f"{number}{unit}") == parse_size(f"{number}.000{unit}") == number * UNITS[unit]
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'[{"domain":"a"}]', b'[{"domain":"a","name":"B","opset":-1}]', b"[", b""]
+)
+def test_a_malformed_operator_set(data: bytes) -> None:
+    with pytest.raises(InputError):
+        read_operator_set(data)
+
+
+_NAMES = st.sampled_from(["Add", "MatMul", "Gather", "Cast"])
+_TYPES = st.dictionaries(
+    st.sampled_from("01"), st.frozensets(st.sampled_from(["float", "int64_t"]), min_size=1), max_size=2
+)
+_NEEDS = st.lists(
+    st.builds(Need, st.just("ai.onnx"), _NAMES, st.integers(11, 14), _TYPES, _TYPES), max_size=6
+)
+
+
+def config_of(needs: list[Need]) -> str:
+    """A config with all that is needed. Types belong to a name, so they are joined over its opsets."""
+    joined: dict[str, dict[str, dict[str, set[str]]]] = {}
+    for need in needs:
+        sides = joined.setdefault(need.name, {"inputs": {}, "outputs": {}})
+        for side, types in (("inputs", need.inputs), ("outputs", need.outputs)):
+            for position, names in types.items():
+                sides[side].setdefault(position, set()).update(names)
+    lines = []
+    for need in needs:
+        everywhere = [each for each in needs if each.name == need.name]
+        sides = {
+            side: {
+                position: sorted(names)
+                for position, names in joined[need.name][side].items()
+                if all(position in getattr(each, side) for each in everywhere)
+            }
+            for side in ("inputs", "outputs")
+        }
+        lines.append(f"ai.onnx;{need.opset};{need.name}{json.dumps(sides)}")
+    return "\n".join(lines)
+
+
+@given(_NEEDS)
+def test_what_was_built_for_it_contains_it(needs: list[Need]) -> None:
+    assert read_build(config_of(needs)).shortfall(needs) is None
+
+
+@given(_NEEDS, _NEEDS)
+def test_a_build_lacks_exactly_the_operators_it_was_not_made_for(
+    needs: list[Need], others: list[Need]
+) -> None:
+    build = read_build("\n".join(f"ai.onnx;{need.opset};{need.name}" for need in others))
+    missing = {(need.opset, need.name) for need in needs} - {(need.opset, need.name) for need in others}
+    found = build.shortfall(needs)
+    assert (found is None) == (not missing)
+    assert found is None or found.code == "operators"
+
+
+@given(st.text(alphabet="ai.onx;13AdMt{}\"':,[]!#\n gobly_", max_size=60))
+def test_no_text_is_more_than_an_input_error(text: str) -> None:
+    with suppress(InputError):
+        read_build(text)

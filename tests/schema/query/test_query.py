@@ -1,0 +1,128 @@
+"""Queries and ranking: laws that hold for any artifacts. Single decisions are in the vectors."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.log.summary import STATES, ArtifactSummary, FileSummary, VersionSummary
+from onnxreg.schema.query.expression.fields import columns
+from onnxreg.schema.query.expression.parser import parse
+from onnxreg.schema.query.requirements import FLOATS, PREFERENCE, Judgement, Query, judge
+
+_FORMATS = st.sampled_from([*PREFERENCE, "webgpu", "aaa"])
+_ARTIFACTS = st.builds(
+    ArtifactSummary,
+    _FORMATS,
+    st.sampled_from(["float32", "int8"]),
+    st.sampled_from("abc"),
+    st.sampled_from([Digest.of(text) for text in (b"a", b"b", b"c")]),
+    st.integers(0, 20),
+    st.sampled_from([*STATES, "later"]),
+    recall=st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from([0.5, 0.9])),
+)
+_QUERIES = st.builds(
+    Query,
+    st.lists(_FORMATS, max_size=2).map(tuple),
+    st.sampled_from([None, "int8"]),
+    st.booleans(),
+    st.sampled_from([None, 3, 15]),
+    st.sampled_from([{}, {"A": 0.9}, {"A": 0.5, "B": 0.5}]),
+    st.sampled_from([None, parse("size > 2")]),
+)
+
+
+def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = ()) -> VersionSummary:
+    return VersionSummary(Digest.of(b"m"), 1, tuple(artifacts), files)
+
+
+def judged(artifacts: list[ArtifactSummary], query: Query) -> Judgement:
+    asked = summary(artifacts)
+    return judge(asked, query.requirements(columns({}, asked)), query.formats, query.precision)
+
+
+def misses(query: Query, artifact: ArtifactSummary) -> bool:
+    """Whether an artifact does not meet a query, asked plainly."""
+    return (
+        bool(query.formats and artifact.format not in query.formats)
+        or query.precision not in (None, artifact.precision)
+        or (query.certified and artifact.state != "certified")
+        or (query.max_size is not None and artifact.size > query.max_size)
+        or any(artifact.recall.get(label, -1) < least for label, least in query.min_recall.items())
+        or (query.where is not None and artifact.size <= 2)
+    )
+
+
+@given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
+def test_each_artifact_is_judged_by_itself(artifacts: list[ArtifactSummary], query: Query) -> None:
+    """Artifacts of one kind are judged once, and all by one expression at once; that changes no verdict."""
+    together = judged(artifacts, query)
+    for artifact, failed in zip(artifacts, together.failed, strict=True):
+        assert judged([artifact], query).failed == [failed]
+        assert (failed is not None) == misses(query, artifact)
+        assert failed is None or together.requirements[failed].problem(artifact, artifact.size)
+
+
+@given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
+def test_nothing_that_meets_everything_ranks_above_the_best(
+    artifacts: list[ArtifactSummary], query: Query
+) -> None:
+    judgement = judged(artifacts, query)
+    fitting = [place for place, failed in enumerate(judgement.failed) if failed is None]
+    assert (judgement.best is None) == (not fitting)
+    if judgement.best is None:
+        return
+    preference = [*(query.formats or PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
+
+    def rank(place: int) -> tuple[int, bool, int, int, int]:
+        artifact = artifacts[place]
+        state = STATES.index(artifact.state) if artifact.state in STATES else 1
+        named = query.formats or query.precision is not None
+        unproven = artifact.precision not in FLOATS and artifact.state != "certified"
+        return state, unproven and not named, preference.index(artifact.format), artifact.size, place
+
+    assert judgement.best == min(fitting, key=rank)
+
+
+@given(st.lists(_ARTIFACTS, max_size=8), _QUERIES)
+def test_asking_for_less_never_rejects_more(artifacts: list[ArtifactSummary], query: Query) -> None:
+    looser = Query(query.formats, query.precision)
+    for strict, loose in zip(judged(artifacts, query).failed, judged(artifacts, looser).failed, strict=True):
+        assert strict is not None or loose is None
+
+
+def test_a_query_document() -> None:
+    value = {
+        "formats": ["ort"],
+        "precision": "int8",
+        "certified": True,
+        "max_size": "30MB",
+        "min_recall": {"PHONE": 0.95},
+        "where": "opset <= 18",
+    }
+    query = Query.read(value)
+    assert query == Query(("ort",), "int8", True, 30_000_000, {"PHONE": 0.95}, parse("opset <= 18"))
+    assert Query.read({}) == Query.read(dict.fromkeys(value)) == Query()
+
+
+@pytest.mark.parametrize(
+    "value", [[], {"formats": [1]}, {"certified": 1}, {"min_recall": {"A": 2}}, {"size": 1}]
+)
+def test_a_malformed_query_document(value: Any) -> None:
+    with pytest.raises(InputError):
+        Query.read(value)
+
+
+def test_downloads_count_equal_files_once() -> None:
+    def file(name: bytes, size: int) -> FileSummary:
+        return FileSummary("companion", "p", Digest.of(name), size)
+
+    def model(*files: FileSummary) -> ArtifactSummary:
+        return ArtifactSummary("onnx", "float32", "m", Digest.of(b"m"), 1000, "unknown", files)
+
+    shared = (file(b"x", 5), file(b"x", 5), file(b"y", 7))
+    found = summary([model(), model(file(b"x", 5), file(b"z", 30)), model(file(b"m", 1000))], shared)
+    assert found.download_sizes == (1012, 1042, 1012)

@@ -1,0 +1,114 @@
+"""The vectors of docs/resolve.md: stated by hand, met by the code, and by a second, simpler implementation."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.log.state import State
+from onnxreg.schema.manifest.operators import read_operator_set
+from onnxreg.schema.query.device import Device
+from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import resolve_in
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+from support.schema import resolve_oracle
+
+Json = dict[str, Any]
+FILES = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in sorted((VECTORS / "resolve").glob("*.json"))
+}
+CASES = [
+    pytest.param(document, vector, id=f"{name}: {vector['name']}")
+    for name, document in FILES.items()
+    for vector in document["vectors"]
+]
+WELL_FORMED = [case for case in CASES if case.values[1]["expect"] != {"error": "input"}]
+"""Those that the oracle reads."""
+
+CODES = {
+    *("member", "format", "precision", "not-certified", "too-large", "recall", "where", "not-held"),
+    *(
+        "runtime",
+        "ort-format",
+        "opset",
+        "ir-version",
+        "domain",
+        "provider",
+        "ram",
+        "space",
+        "operators",
+        "types",
+    ),
+    *("ranked-lower", "yanked", "prerelease", "expired", "purged"),
+}
+
+
+def answer(document: Json, vector: Json) -> Json:
+    """What the code under test says, in the shape of a vector's `expect`."""
+    line = json.dumps(document["states"][vector["state"]]).encode()
+    sets = {
+        Digest.parse(digest): read_operator_set(json.dumps(operators).encode())
+        for digest, operators in document["operator_sets"].items()
+    }
+    try:
+        query = Query.read(vector["query"])
+        device = None if vector["device"] is None else Device.read(vector["device"])
+        outcome = resolve_in(State.decode(line), query, device, sets.__getitem__, vector["tag"])
+    except RegError as error:
+        return {"error": error.family}
+    offer, chosen = outcome.offer, outcome.artifact
+    assert all(rejection.detail for rejection in outcome.rejected)
+    rejected = [
+        {"version": str(each.version), "artifact": each.artifact, "code": each.code}
+        for each in outcome.rejected
+    ]
+    return {
+        "version": str(offer.version) if offer else None,
+        "artifact": chosen.path if chosen else None,
+        "size": outcome.size if chosen else None,
+        "rejected": rejected,
+    }
+
+
+@pytest.mark.parametrize(("document", "vector"), CASES)
+def test_vector(document: Json, vector: Json) -> None:
+    found = answer(document, vector)
+    assert {key: found.get(key) for key in vector["expect"]} == vector["expect"]
+    if "error" not in found and vector["expect"].get("error") != "input":
+        assert found == resolve_oracle.expected(vector, document["states"], document["operator_sets"])
+
+
+@pytest.mark.parametrize(("document", "vector"), WELL_FORMED)
+def test_the_oracle_agrees_with_what_is_stated(document: Json, vector: Json) -> None:
+    found = resolve_oracle.expected(vector, document["states"], document["operator_sets"])
+    assert {key: found.get(key) for key in vector["expect"]} == vector["expect"]
+
+
+def test_there_are_enough_and_they_reach_every_code() -> None:
+    vectors = [vector for document in FILES.values() for vector in document["vectors"]]
+    assert len(vectors) >= 150
+    assert len({vector["name"] for vector in vectors}) == len(vectors)
+    seen = {each["code"] for vector in vectors for each in vector["expect"].get("rejected", ())}
+    assert seen == CODES
+    documented = (VECTORS.parents[1] / "docs" / "resolve.md").read_text("utf-8")
+    assert all(f"| `{code}` |" in documented for code in CODES)
+
+
+def test_every_part_of_a_file_is_used_and_fits_any_language() -> None:
+    for document in FILES.values():
+        assert {vector["state"] for vector in document["vectors"]} == set(document["states"])
+        canonical.decode(json.dumps(document).encode())
+        for digest, operators in document["operator_sets"].items():
+            assert str(Digest.of(canonical.encode(operators))) == digest
+
+
+def test_the_files_are_what_the_cases_make() -> None:
+    command = [sys.executable, str(VECTORS / "make_resolve.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run tests/vectors/make_resolve.py"

@@ -1,0 +1,184 @@
+"""The expression language: what parses, where an error is drawn, and what an expression is true of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
+
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.query.expression import parser
+from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
+from onnxreg.schema.query.expression.tokens import LENGTH, WIDTH, ExpressionError
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
+"""What any language's client answers the same."""
+FULL: dict[str, Any] = VECTORS["candidate"]
+
+
+@pytest.mark.parametrize("text", VECTORS["true"])
+def test_what_is_true_and_its_negation(text: str) -> None:
+    assert parser.parse(text).matches(FULL)
+    assert not parser.parse(f"not ({text})").matches(FULL)
+
+
+@pytest.mark.parametrize("text", VECTORS["unknown"])
+def test_a_test_of_what_nobody_knows_is_false_and_its_negation_true(text: str) -> None:
+    for candidate in (FULL, {}):
+        assert not parser.parse(text).matches(candidate)
+        assert parser.parse(f"not {text}").matches(candidate)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in FIELDS.items() if kind is FieldKind.FLAG])
+def test_a_flag_that_nobody_knows_is_false(name: str) -> None:
+    assert not parser.parse(name).matches({})
+    assert not parser.parse(name).matches({name: None})
+
+
+def test_every_field_is_that_of_a_candidate() -> None:
+    assert FULL.keys() == FIELDS.keys()
+
+
+@pytest.mark.parametrize("case", VECTORS["errors"], ids=lambda case: case["expression"][:40])
+def test_an_error_says_what_was_expected_and_where(case: dict[str, Any]) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        parser.parse(case["expression"])
+    assert list(raised.value.span) == case["span"]
+    assert case["says"] in raised.value.message
+    assert raised.value.hint
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="cut in two") as raised:
+        parser.parse("name = 'caf\ud800'")
+    assert raised.value.span == (11, 12)
+
+
+DRAWN = {
+    "size <= 'small'": "        ~~~~~~^",
+    "(yanked": "       ^",
+    "certified and\nsise < 3": "              ~~~^",
+    "": "^",
+}
+
+
+@pytest.mark.parametrize("text", DRAWN)
+def test_the_place_is_drawn_below_the_expression(text: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        parser.parse(text)
+    assert raised.value.drawing == (text.replace("\n", " "), DRAWN[text])
+
+
+@pytest.mark.parametrize("before", [0, 20, 200])
+@pytest.mark.parametrize("after", [0, 20, 200])
+def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, after: int) -> None:
+    text = "yanked or " * before + "sise < 3" + " or yanked" * after
+    with pytest.raises(ExpressionError) as raised:
+        parser.parse(text)
+    line, marks = raised.value.drawing
+    start = len(marks) - len(marks.lstrip())
+    assert len(line) <= WIDTH
+    assert line[start : len(marks)] == text[slice(*raised.value.span)]
+
+
+def test_too_long_is_refused() -> None:
+    text = "yanked or " * (LENGTH // 10) + "yanked"
+    assert parser.parse(text[:LENGTH].rpartition(" or ")[0])
+    with pytest.raises(ExpressionError, match="longer than 4096 characters"):
+        parser.parse(text + " " * LENGTH)
+
+
+@pytest.mark.parametrize(
+    "text, near",
+    [
+        ("sise < 3", "did you mean size?"),
+        ("Certified", "did you mean certified?"),
+        ("download-size < 3", "did you mean download_size?"),
+        ("artifact.opset = 3", "did you mean opset?"),
+        ("channel = stable", "did you mean channels?"),
+        ("recal.PHONE > 0.5", "did you mean recall or min_recall?"),
+        ("certification = x", "certified"),
+        ("zzz = 3", "the fields are name, version, "),
+    ],
+)
+def test_near_misses_are_named(text: str, near: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        parser.parse(text)
+    assert near in raised.value.hint
+
+
+def test_the_fields_that_decide_are_named() -> None:
+    expression = parser.parse(
+        "certified and (recall.PHONE > 0.5 or not 'stable' in channels) and size in (1, 2)"
+    )
+    assert expression.fields() == {"certified", "recall", "channels", "size"}
+
+
+def test_equal_expressions_are_equal_however_they_are_written() -> None:
+    assert parser.parse("format=onnx-int8 and  recall.A>0.5") == parser.parse(
+        "format == 'onnx-int8' and recall['A'] > 0.5"
+    )
+    assert parser.parse("yanked or certified and newest") == parser.parse("yanked or (certified and newest)")
+    assert parser.parse("(yanked or certified) and newest") != parser.parse("yanked or certified and newest")
+
+
+@given(EXPRESSIONS, CANDIDATES)
+def test_it_is_true_of_what_a_naive_judge_says(case: Case, found: dict[str, Any]) -> None:
+    text, judge = case
+    assert parser.parse(text).matches(found) == judge(found)
+    assert parser.parse(text).matches({}) == judge({})
+
+
+@given(EXPRESSIONS, some.lists(CANDIDATES, max_size=6))
+def test_of_many_it_selects_those_that_it_is_true_of(case: Case, found: list[dict[str, Any]]) -> None:
+    text, judge = case
+    rows = parser.parse(text).select(lambda name: [row.get(name) for row in found], range(len(found)))
+    assert list(rows) == [place for place, row in enumerate(found) if judge(row)]
+
+
+@given(EXPRESSIONS)
+def test_what_is_printed_parses_to_the_same(case: Case) -> None:
+    expression = parser.parse(case[0])
+    assert parser.parse(str(expression)) == expression
+    assert str(parser.parse(str(expression))) == str(expression)
+
+
+PIECES = some.sampled_from(
+    [
+        *FIELDS,
+        "and",
+        "or",
+        "not",
+        "in",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "=",
+        "<",
+        "~",
+        "'a'",
+        "1",
+        "1.4.0",
+        "3MB",
+        "x",
+        "",
+    ]
+)
+
+
+@given(some.text() | some.lists(PIECES).map(" ".join) | some.text("acdeinrst '\"()[]=<>~!.,0159MB"))
+def test_any_text_parses_or_is_an_input_error(text: str) -> None:
+    try:
+        expression = parser.parse(text)
+    except InputError as error:
+        assert isinstance(error, ExpressionError)
+        assert 0 <= error.span[0] <= error.span[1] <= len(text)
+    else:
+        expression.matches({})
+        expression.matches(FULL)
+        assert parser.parse(str(expression)) == expression

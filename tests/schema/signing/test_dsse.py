@@ -1,0 +1,107 @@
+"""Envelopes, statements and keys as documents."""
+
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.signing.dsse import Envelope, Signature, pae
+from onnxreg.schema.signing.keys import SIZES, PublicKey
+from onnxreg.schema.signing.line_signature import read_sig, sign_line, signed_bytes
+from onnxreg.schema.signing.statement import Release, is_release
+
+MANIFEST = canonical.encode(
+    {
+        "recipe": {"profile": "x"},
+        "artifacts": [{"path": "a", "certification": {"state": "unknown"}, "size": 1}],
+    }
+)
+
+
+def test_the_encoding_is_that_of_the_specification() -> None:
+    """The example of protocol.md of secure-systems-lab/dsse."""
+    assert pae("http://example.com/HelloWorld", b"hello world") == (
+        b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    )
+
+
+@given(st.text(), st.binary(), st.text(), st.binary())
+def test_two_documents_are_never_signed_as_the_same_bytes(
+    kind: str, payload: bytes, other: str, bytes_: bytes
+) -> None:
+    assert (pae(kind, payload) == pae(other, bytes_)) == ((kind, payload) == (other, bytes_))
+
+
+@given(st.text(), st.binary(), st.lists(st.builds(Signature, st.text(), st.binary()), min_size=1, max_size=3))
+def test_an_envelope_comes_back(kind: str, payload: bytes, signatures: list[Signature]) -> None:
+    envelope = Envelope(kind, payload, tuple(signatures))
+    assert Envelope.decode(envelope.encode()) == envelope
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"payload":"!","payloadType":"a","signatures":[{"sig":"AA=="}]}',
+        b'{"payload":"","payloadType":"a","signatures":[]}',
+    ],
+)
+def test_what_is_no_envelope_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError):
+        Envelope.decode(data)
+
+
+@given(st.sampled_from(sorted(SIZES)), st.data())
+def test_a_key_comes_back_from_its_text(kind: str, data: st.DataObject) -> None:
+    raw = data.draw(st.binary(min_size=SIZES[kind], max_size=SIZES[kind]))
+    raw = raw if kind == "ed25519" else b"\x04" + raw[1:]
+    key = PublicKey(kind, raw)
+    assert PublicKey.parse(str(key)) == key
+    assert b64encode(key.spki).decode() == "".join(key.pem.splitlines()[1:-1])
+
+
+def test_a_statement_comes_back_and_is_held_against_its_manifest() -> None:
+    release = Release.about("acme/pii", Version(1, 2, 0), MANIFEST)
+    read = Release.decode(release.encode())
+    assert read == release
+    assert read.contradiction(MANIFEST) is None
+    assert read.contradiction(MANIFEST.replace(b'"a"', b'"b"')) is not None
+    planted = canonical.decode(release.encode())
+    planted["predicate"]["artifacts"][0]["certification"]["state"] = "certified"
+    assert Release.decode(canonical.encode(planted)).contradiction(MANIFEST) is not None
+
+
+def test_other_statements_are_no_releases() -> None:
+    payload = Release.about("m", Version(1, 0, 0), MANIFEST).encode()
+    assert is_release("application/vnd.in-toto+json", payload)
+    assert not is_release("text/plain", payload)
+    other = payload.replace(b"urn:onnxreg:release:v1", b"urn:onnxreg:other:v1")
+    assert not is_release("application/vnd.in-toto+json", other)
+    with pytest.raises(InputError):
+        Release.decode(other)
+
+
+def test_the_signature_of_a_line_covers_all_but_itself() -> None:
+    line = {"seq": 1, "prev": str(Digest.of(b"")), "event": {"name": "m", "kind": "fence"}, "via": {"seq": 1}}
+    covered = signed_bytes("f" * 32, line)
+    assert signed_bytes("f" * 32, {**line, "sig": "x"}) == covered
+    for change in ({"seq": 2}, {"prev": "x"}, {"event": {"name": "n"}}, {"via": {"seq": 2}}):
+        assert signed_bytes("f" * 32, {**line, **change}) != covered
+    assert signed_bytes("0" * 32, line) != covered
+    sig = sign_line("f" * 32, lambda data: Signature("a" * 64, data), line)
+    assert read_sig(sig) == Signature("a" * 64, covered)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "a" * 64, f"{'a' * 64}:!", f"{'A' * 64}:AAAA", f"{'a' * 64}:AAA"]
+)
+def test_a_malformed_signature_of_a_line_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        read_sig(text)

@@ -1,0 +1,228 @@
+"""What a page takes for granted before its commands: each function sets one thing up in the page's scratch directory."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxreg.cli.main import main
+from onnxreg.registry import Registry
+from onnxreg.registry.signing.keystore import Keystore
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
+from support.docs.nets import write_llama, write_mlp, write_stages
+from support.docs.pages import REPOSITORY
+from support.servers.s3servers import Server
+
+TEXT = "the patient was seen by Dr w20"
+GOLD = [
+    {"start": word.start(), "end": word.end(), "label": "DATE", "text": word[0]}
+    for word in re.finditer(r"\w+", TEXT)
+]
+"""What the tiny checkpoint, whose weights are random, calls dates; its INT8 graph does too."""
+FIXTURE = {"text": TEXT, "gold_spans": GOLD, "metadata": {"source": "notes"}}
+SUITE = "".join(json.dumps({"id": str(number), **FIXTURE}) + "\n" for number in range(20))
+RUNS = {
+    "metadata": {"opset": 17},
+    "ir_version": 10,
+    "operators": [{"domain": "ai.onnx", "name": "MatMul", "opset": 13}],
+}
+"""What a device must know of a graph."""
+LOSS = {"name": "quant_recall_delta", "metric": "character_recall", "value": 0.002, "limit": 0.005}
+KEY = "ed25519:PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw="
+CERTIFIED = Verdict("certified", "G4/point", (), Digest.of(SUITE.encode()), synthetic=False)
+
+
+@dataclass
+class World:
+    """A page's scratch directory, the tests' fixtures, and where the places are that the page speaks of."""
+
+    scratch: Path
+    fixture: Callable[[str], Any]
+    patch: pytest.MonkeyPatch
+    places: dict[str, str] = field(default_factory=dict)
+
+
+def publish(registry: Registry, draft: Draft, name: str, version: str) -> None:
+    """Add a copy of a draft's files: those that are added are gone from their workspace."""
+    with registry.workspace() as workspace:
+        shutil.copytree(draft.root, workspace, dirs_exist_ok=True)
+        registry.add(replace(draft, root=workspace, name=name), version)
+
+
+def stock(registry: Registry, draft: Draft) -> None:
+    """Three versions of one model, two of another; `stable` is the one before the newest."""
+    other = replace(draft, fields={**draft.fields, "license": "MIT"})
+    for name, versions in {
+        "acme/pii": ("1.0.0", "1.1.0", "1.2.0"),
+        "acme/pii-small": ("1.1.0", "1.2.0"),
+    }.items():
+        for version in versions:
+            publish(registry, other if version == "1.0.0" else draft, name, version)
+        registry.tag(f"{name}:1.1.0", "stable")
+
+
+def ocr(world: World) -> None:
+    """Three graphs that work together: a detector, a recognizer and a classifier."""
+    write_stages(world.scratch)
+
+
+def checkpoint(world: World) -> None:
+    """The checkpoint that the models were exported from, and the texts they were judged on."""
+    (world.scratch / "checkpoint").symlink_to(world.fixture("bert"))
+    for name in ("golden.jsonl", "heldout.jsonl"):
+        (world.scratch / name).write_text(SUITE)
+
+
+def models(world: World) -> None:
+    """The registry has the stock."""
+    shutil.copytree(world.fixture("stocked") / "home", world.scratch / "home")
+
+
+def origin(world: World) -> None:
+    """A registry in a directory that has the stock too, under the name of origin."""
+    shutil.copytree(world.fixture("stocked") / "shared", world.scratch / "shared")
+    assert main(["--quiet", "remote", "add", "origin", "shared"]) == 0
+
+
+def bucket(world: World) -> None:
+    """`s3://models` is an empty place at a server on this machine."""
+    server: Server = world.fixture("ministack")
+    server.enter(world.patch)
+    world.places["s3://models"] = server.fresh()
+
+
+def hub(world: World) -> None:
+    """`hf://` is an emulator of the Hub, which knows this user."""
+    world.fixture("hub")
+
+
+def served(world: World) -> None:
+    """A registry with the stock in /srv/models, served at http://127.0.0.1:8080."""
+    root = shutil.copytree(world.fixture("stocked") / "home", world.scratch / "srv" / "models")
+    world.places["http://127.0.0.1:8080"] = world.fixture("serve")(root)
+
+
+def story(world: World) -> None:
+    """What `make demo` trains, tiny: two checkpoints, of which the first was exported."""
+    for version in ("0.1.0", "0.2.0"):
+        (world.scratch / version).symlink_to(world.fixture("bert"))
+    (world.scratch / "heldout.jsonl").write_text(SUITE)
+    registry = Registry(world.scratch / "home")
+    publish(registry, world.fixture("exported"), "demo/pii", "0.1.0")
+
+
+def trusted(world: World) -> None:
+    """A file of trusted keys beside the user's own."""
+    (world.scratch / "trust.toml").write_text(f'[keys.release-2025]\nkey = "{KEY}"\n')
+
+
+def keys(world: World) -> None:
+    """Nobody is asked for a passphrase; a key of last year is trusted."""
+    world.patch.setenv("ONNXREG_KEY_PASSPHRASE", "a passphrase")
+    assert main(["--quiet", "trust", "add", "release-2025", KEY]) == 0
+
+
+def phones(world: World) -> None:
+    """A fleet of two phones."""
+    devices = [{"name": f"phone {number}", "ort": "1.23.2", "ram": f"{number}GB"} for number in (2, 4)]
+    (world.scratch / "fleet.json").write_text(json.dumps(devices))
+
+
+def checkpoints(world: World) -> None:
+    """Three checkpoints and a recipe for a job file."""
+    for name in ("pii-small", "minilm", "ner"):
+        target = world.scratch / "checkpoints" / name
+        target.parent.mkdir(exist_ok=True)
+        target.symlink_to(world.fixture("bert"))
+    recipe = "task: token-classification\nsteps:\n  - {name: fp32, pass: OnnxConversion}\n"
+    (world.scratch / "recipes").mkdir()
+    (world.scratch / "recipes" / "ner.yaml").write_text(
+        recipe + "outputs:\n  - {step: fp32, path: model.onnx}\n"
+    )
+
+
+def examples(world: World) -> None:
+    """The scripts of the checkout."""
+    (world.scratch / "examples").symlink_to(REPOSITORY / "examples")
+
+
+def image(world: World) -> None:
+    """One of the images that the family of examples was not trained on."""
+    with np.load(world.scratch / "work" / "held-out.npz") as rows:
+        np.save(world.scratch / "image.npy", rows["input"][0])
+
+
+def nets(world: World) -> None:
+    """A perceptron with rows to calibrate it, and a decoder."""
+    write_mlp(world.scratch / "mlp.onnx")
+    rows = np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32)
+    np.savez(world.scratch / "rows.npz", x=rows)
+    write_llama(world.scratch / "llama")
+    for file in world.fixture("make_checkpoint")("distilbert").glob("tokenizer*"):
+        shutil.copy(file, world.scratch / "llama" / file.name)
+
+
+def governed(world: World) -> None:
+    """A registry in /srv/models whose 1.1.0 was judged on made-up texts, and whose 1.2.0 meets the page's policy."""
+    home = world.scratch / "srv" / "models"
+    world.patch.setenv("REG_HOME", str(home))
+    registry = Registry(home)
+    for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
+        registry.add(_judged(world.scratch / f"draft{number}", version), version)
+    world.patch.setenv("ONNXREG_KEY_PASSPHRASE", "a passphrase")
+    public = Keystore().new("release", "ed25519")
+    assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
+    page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")
+    policy = page.partition("```toml policy.toml\n")[2].partition("```")[0]
+    further = '[[rule]]\nchannel = "stable"\nlicenses = ["MIT"]\n'
+    (world.scratch / "stricter.toml").write_text(policy + further)
+
+
+def _judged(root: Path, version: str) -> Draft:
+    root.mkdir()
+    (root / "model.onnx").write_text(f"fp32 {version} " * 20)
+    (root / "model_int8.onnx").write_text(f"int8 {version}".ljust(34))
+    (root / "config.json").write_text("{}")
+    check = {**LOSS, "samples": 900, "interval": [0.0, 0.004], "verdict": "pass"}
+    int8 = DraftArtifact(
+        "onnx-int8",
+        "int8",
+        "model_int8.onnx",
+        verdict=replace(CERTIFIED, synthetic=version == "1.1.0"),
+        fields={**RUNS, "checks": [check]},
+    )
+    artifacts = (DraftArtifact("onnx", "float32", "model.onnx", fields=RUNS), int8)
+    source = {"id": "acme/base", "digest": str(Digest.of(b"checkpoint"))}
+    about = {"license": "Apache-2.0", "source": source}
+    return Draft("acme/pii", root, artifacts, (DraftFile("config", "config.json"),), about)
+
+
+def website(world: World) -> None:
+    """https://models.example serves a directory with the stock."""
+    world.places["https://models.example"] = world.fixture("static")(world.fixture("stocked") / "shared")
+
+
+def locked(world: World) -> None:
+    """An app's lock of what the bucket's newest release is."""
+    there = f"{world.places['s3://models']}/prod"
+    assert main(["--quiet", "lock", "acme/pii", "--remote", there]) == 0
+
+
+def net(world: World) -> None:
+    """A Python file that makes a module, its weights, and a recipe that names both."""
+    import torch
+
+    (world.scratch / "net.py").write_text(
+        "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
+    )
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    torch.save(module.state_dict(), world.scratch / "best.pth")
+    recipe = {"name": "acme/digits", "source": "net.py:build", "options": {"input": [1, 8, 8]}, "export": {}}
+    (world.scratch / "named.yaml").write_text(json.dumps(recipe))

@@ -1,0 +1,119 @@
+"""Where a push and a collection need no longer know how they came to where they are, so that fewer states are enough.
+
+`Replay.forget` is a promise about the code. It is checked in part wherever it is used (two ways to know the same ask for
+the same step), and as a whole by a test: with it and without it the same contents of the store are reached.
+"""
+
+from collections.abc import Hashable, Iterable
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from onnxreg.registry.log import collect
+from onnxreg.registry.log.commit import TRIES, commit
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.store.layout import BlobKey, Kind
+from onnxreg.registry.store.object_store import ObjectRegistry
+from onnxreg.registry.store.protocol import IndexFile, Push
+from onnxreg.registry.transfer import copy
+from support.explorer.explorer import Run
+from support.explorer.scenarios import pusher
+
+
+def forgetful_pusher(name: str, tries: int = TRIES) -> Run:
+    """As `pusher`, but each attempt of its commit begins anew: it reads the head, and nothing read before matters."""
+
+    def run(store: Any) -> Hashable:
+        attempt = 0
+
+        def again(seconds: float) -> None:
+            nonlocal attempt
+            attempt += 1
+            store.forget("attempt", attempt)
+
+        def first(*args: Any, **kwargs: Any) -> Ledger:
+            again(0)
+            return commit(*args, **kwargs)
+
+        with patch.object(copy, "commit", first), patch("time.sleep", again):
+            return pusher(name, tries)(store)
+
+    return run
+
+
+class ForgetfulRemote(ObjectRegistry):
+    """For a collection: what it condemned, which pushes it has to settle, and what it will delete are all it knows.
+
+    Which logs it read before it condemned decides only which manifests it reads again afterwards; `heads` are the
+    tokens of these logs, where that is a step.
+    """
+
+    def __init__(self, store: Any, heads: bool) -> None:
+        super().__init__(store)
+        self._forget = store.forget
+        self._heads: dict[str, str] | None = {} if heads else None
+        self._condemned: bytes | None = None
+        self._intents: dict[str, bytes] = {}
+        self._settling = False
+
+    def mark(self, where: str, *more: Any) -> None:
+        """All that is known now, as far as it matters."""
+        heads = sorted((self._heads or {}).items())
+        self._forget(where, self._condemned, *heads, *self._intents, *more)
+
+    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+        found = super().read_index(name, known)
+        if self._condemned is None and self._heads is not None and found is not None:
+            self._heads[name] = found.token
+        return found
+
+    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
+        super().add_note(kind, note, data)
+        if kind == "condemned":
+            self._condemned = data
+            self.mark("condemned")
+
+    def notes(self, kind: Kind) -> dict[str, bytes]:
+        found = super().notes(kind)
+        if kind == "intents" and self._settling:
+            self.mark("asked again", next(iter(self._intents)) in found)
+        elif kind == "intents":
+            self._settling, self._intents = True, dict(found)
+            self.mark("announced")
+        return found
+
+    def remove_note(self, kind: Kind, note: str) -> None:
+        super().remove_note(kind, note)
+        if kind == "condemned":
+            self._forget("cleared")
+        elif note in self._intents:
+            del self._intents[note]
+            self.mark("settled one")
+
+    def delete(self, keys: Iterable[BlobKey]) -> None:
+        doomed = list(keys)
+        self._forget("delete", *doomed)
+        super().delete(doomed)
+
+
+def forgetful_collector(heads: bool = False, clearing: bool = False) -> Run:
+    """As `collector`, but once the pushes are settled, nothing of them matters.
+
+    Without `clearing` it does not look for dead collectors at its end: where nobody is known to be dead, it only reads.
+    """
+
+    def settle(remote: ForgetfulRemote, push: Push, patience: float) -> int:
+        fenced = real(remote, push, patience)
+        remote.mark("settled")
+        return fenced
+
+    def run(store: Any) -> Hashable:
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(collect, "settle", settle))
+            if not clearing:
+                patches.enter_context(patch.object(collect, "_clear_dead", lambda remote: None))
+            collect.collect(ForgetfulRemote(store, heads), patience=0)
+        return ("collected",)
+
+    real = collect.settle
+    return run

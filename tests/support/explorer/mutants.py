@@ -1,0 +1,125 @@
+"""The protocol with one rule taken out at a time: a piece of the real source text is replaced, and compiled again."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+
+from onnxreg.registry.log import collect, commit
+from onnxreg.registry.store import layout
+
+ANNOUNCE = """\
+                    intents.append(_announce(remote, push, name))
+"""
+AVOID = """\
+                    push.avoid(read_condemned(remote))
+"""
+SECURE = """\
+                    _secure(push, ledger, wanted, bring)
+"""
+LOAD = """\
+            ledger, index = load_own(remote, name, *more)
+            wanted = change(ledger)
+            if wanted is None:
+                remote.confirm(name)
+                return ledger
+"""
+NEEDED = """\
+            try:
+                if wanted or ledger.blobs:
+"""
+DELETE = """\
+        remote.delete(doomed)
+        remote.remove_note("condemned", push.id)
+"""
+SETTLE = """\
+            fenced = settle(remote, push, patience)
+"""
+CONDEMN = """\
+            condemn(remote, push, candidates)
+"""
+READ = """\
+            live = logs.referred()
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Text of a module that stands there exactly once, and what stands there without the rule."""
+
+    module: ModuleType
+    text: str
+    instead: str
+
+
+SINGLE = {
+    "a push leaves no intent": Mutant(commit, ANNOUNCE, ""),
+    "a push leaves its intent after it read the condemned": Mutant(
+        commit, ANNOUNCE + AVOID, AVOID + ANNOUNCE
+    ),
+    "a push does not read the condemned": Mutant(commit, AVOID, ""),
+    "a condemned key is as good as any": Mutant(layout, "if key not in condemned:", "if True:"),
+    "presence is not checked again": Mutant(commit, "set(wanted) - push.has(wanted)", "()"),
+    "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
+    "a push reads the head again before it swaps": Mutant(
+        commit, SECURE, SECURE + LOAD.replace(" " * 12, " " * 20)
+    ),
+    "a collector condemns after it settled the pushes": Mutant(collect, CONDEMN + SETTLE, SETTLE + CONDEMN),
+    "a collector reads the logs before it settles the pushes": Mutant(collect, SETTLE + READ, READ + SETTLE),
+    "a collector does not read the logs again": Mutant(collect, SETTLE + READ, SETTLE),
+    "a stale intent is removed without a fence": Mutant(
+        collect, "            _fence(remote, push, intent, data)\n", ""
+    ),
+    "a push that was waited for in vain is not fenced": Mutant(
+        collect, "if _outlasts(remote, intent, deadline):", "if False:"
+    ),
+    "a collector clears its entry before it deletes": Mutant(
+        collect, DELETE, "".join(reversed(DELETE.splitlines(keepends=True)))
+    ),
+    "a collector deletes what it did not condemn": Mutant(
+        collect, "doomed = _without(candidates, live)", "doomed = _without(blob_keys(remote), live)"
+    ),
+}
+
+DOUBLE = {
+    "a push leaves its intent before it reads the head": Mutant(
+        commit,
+        LOAD + NEEDED + ANNOUNCE,
+        ANNOUNCE.replace(" " * 20, " " * 12) + LOAD + NEEDED,
+    ),
+    "an intent keeps its name in the next attempt": Mutant(
+        commit,
+        ANNOUNCE,
+        """\
+                    intents[:] = [f"{push.id}-{'0' * 16}"]
+                    remote.add_note("intents", intents[0], canonical.encode({"name": name}))
+""",
+    ),
+    "a collector clears the entries of others": Mutant(
+        collect, "if remote.is_alive(note) is False:", "if True:"
+    ),
+}
+"""Rules that only a second collector makes necessary."""
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """The module's functions run the changed text, whoever imported them."""
+    source = inspect.getsource(mutant.module)
+    assert source.count(mutant.text) == 1, f"{mutant.text!r} stands {source.count(mutant.text)} times"
+    changed: dict[str, object] = {"__name__": mutant.module.__name__}
+    code = compile(source.replace(mutant.text, mutant.instead), str(mutant.module.__file__), "exec")
+    exec(code, changed)  # noqa: S102 - our own source
+    kept: list[tuple[FunctionType, CodeType]] = []
+    for name, other in changed.items():
+        function = vars(mutant.module).get(name)
+        own = getattr(function, "__module__", None) == mutant.module.__name__
+        if own and isinstance(function, FunctionType) and isinstance(other, FunctionType):
+            kept.append((function, function.__code__))
+            function.__code__ = other.__code__
+    try:
+        yield
+    finally:
+        for function, code in kept:
+            function.__code__ = code

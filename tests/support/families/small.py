@@ -1,0 +1,96 @@
+"""A family of random weights, small enough to be exported in seconds."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import SwinConfig, SwinForImageClassification
+
+from onnxreg.schema.inputs.family_file import FamilyFile
+
+SPECIES = ["apple", "bean", "corn", "weed"]
+CLASSES = {"apple": ["healthy", "scab"], "bean": ["healthy", "rust", "spot"], "corn": ["healthy", "blight"]}
+WIDTH, SIDE = 16, 16
+
+DOCUMENT: dict[str, Any] = {
+    "family": 1,
+    "name": "acme/crops",
+    "backbone": {"checkpoint": "swin"},
+    "heads": {"folder": "heads", "none": ["weed"]},
+    "ood": {"fit": "fit.npz", "calibrate": "calibrate.npz", "outliers": "outliers.npz"},
+    "evaluation": "held-out.npz",
+    "variants": {"fused": ["float32", "int8"]},
+    "limits": {"accuracy_loss": None, "latency_p95": None},
+}
+
+
+def document(**changes: Any) -> FamilyFile:
+    """The family's document with some keys replaced; None leaves a key out."""
+    value = {key: item for key, item in (DOCUMENT | changes).items() if item is not None}
+    return FamilyFile.from_json(value)
+
+
+def save_head(path: Path, classes: list[str], seed: int, *, width: int = WIDTH, **notes: Any) -> None:
+    torch.manual_seed(seed)
+    head = torch.nn.Linear(width, len(classes))
+    recorded = {"classes": classes, "rows": [20] * len(classes)} | notes
+    state = {name: value.detach().contiguous() for name, value in head.state_dict().items()}
+    save_file(state, path, {key: json.dumps(value) for key, value in recorded.items()})
+
+
+def images(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, 3, SIDE, SIDE)).astype(np.float32)
+
+
+def of_rank(rank: int) -> np.ndarray:
+    """Embeddings that vary along `rank` directions only."""
+    draw = np.random.default_rng(6)
+    return (draw.normal(size=(200, rank)) @ draw.normal(size=(rank, WIDTH))).astype(np.float32)
+
+
+def rows(root: Path, file: str, name: str) -> Any:
+    with np.load(root / file) as found:
+        return found[name]
+
+
+def write(root: Path) -> None:
+    """Checkpoints and rows."""
+    torch.manual_seed(0)
+    config = SwinConfig(
+        image_size=SIDE,
+        patch_size=4,
+        embed_dim=8,
+        depths=[1, 1],
+        num_heads=[1, 2],
+        window_size=2,
+        initializer_range=0.3,
+        id2label=dict(enumerate(SPECIES)),
+        label2id={name: index for index, name in enumerate(SPECIES)},
+    )
+    SwinForImageClassification(config).save_pretrained(root / "swin")
+    (root / "heads").mkdir()
+    for seed, (species, classes) in enumerate(CLASSES.items()):
+        save_head(root / "heads" / f"{species}.safetensors", classes, seed)
+    np.savez(root / "fit.npz", input=images(200, 1))
+    np.savez(root / "calibrate.npz", input=images(100, 2))
+    far = 40 * np.random.default_rng(3).normal(size=(50, WIDTH))
+    np.savez(root / "outliers.npz", embedding=far.astype(np.float32))
+    truth = {"species": choose(SPECIES, 60)} | {
+        f"head:{species}": choose(classes, 60) for species, classes in CLASSES.items()
+    }
+    np.savez(root / "held-out.npz", input=images(60, 4), **truth)
+
+
+def choose(ids: Iterable[str], count: int) -> np.ndarray:
+    return np.random.default_rng(5).choice(np.array(list(ids)), count)
+
+
+def copy(root: Path, target: Path) -> Path:
+    """The files of a family, to change."""
+    shutil.copytree(root, target)
+    return target

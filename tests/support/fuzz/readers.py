@@ -1,0 +1,212 @@
+"""Everything that reads bytes from outside, each with documents to make wrong and with what must hold of an answer.
+
+A reader returns, or raises a member of the RegError family; anything else that leaves it is a bug.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnxreg.registry.log import lookup
+from onnxreg.registry.log.index_file import decode_index, read_segment
+from onnxreg.registry.log.ledger import Ledger
+from onnxreg.registry.read import resolution
+from onnxreg.registry.read.remotes import Remotes
+from onnxreg.registry.store.blobs import fetcher
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.identity import new_identity, read_identity
+from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.manifests import read_manifest
+from onnxreg.schema.compare.manifests import ManifestDiff, diff
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.document import Document
+from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.logline import LogLine
+from onnxreg.schema.log.state import State, entries_to_json
+from onnxreg.schema.manifest import dispatch as documents
+from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.recorded_recipe import Recipe
+from onnxreg.schema.query.requirements import Query
+from support.fuzz import specimens
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` takes the bytes of a document, mutated or not, and asserts what holds of what it accepts."""
+
+    documents: tuple[bytes, ...]
+    read: Callable[[bytes], object]
+
+    def accepts(self, data: bytes) -> bool:
+        try:
+            self.read(data)
+        except RegError as error:
+            assert error.family in ("input", "not-found", "integrity", "conflict", "environment"), (
+                error.family
+            )
+            assert len(error.message) < 2000, f"a message of {len(error.message)} characters"
+            return False
+        return True
+
+
+def readers(directory: Path) -> dict[str, Reader]:
+    """All readers by name; those that need a file system use the directory."""
+    files = specimens.tree()
+    indexes = tuple(files[index_path(name)] for name in (specimens.EVENTFUL, specimens.SEALED))
+    states = tuple(index.split(b"\n")[0] for index in indexes)
+    lines = tuple(line for index in indexes for line in index.split(b"\n")[1:-1])
+    sealed = State.decode(states[1])
+    segments = tuple(files[blob_path(digest)] for digest in sealed.segments)
+    catalogs = tuple(files[blob_path(digest)] for digest in (sealed.catalog,) if digest)
+    manifests = tuple(specimens.manifest(*about).encode() for about in _published())
+    first, second = (Manifest.decode(data) for data in manifests[:2])
+    recipes = tuple(canonical.encode(manifest.to_json()["recipe"]) for manifest in (first,))
+    identity = new_identity("f" * 32).replace(b"\n", b"")
+    known = canonical.encode({"remotes": {"origin": str(directory)}, "pins": {str(directory): "f" * 32}})
+    words = tuple(text.encode() for text in ("acme/pii:1.0.0-rc.1+b", f"acme/pii:stable@{Digest.of(b'')}"))
+    return {
+        "index": Reader(indexes, lambda data: _index(files, data)),
+        "lookup": Reader(indexes, lambda data: _lookup(files, data)),
+        "state": Reader(states, _state),
+        "line": Reader(lines, _line),
+        "segment": Reader(segments, lambda data: [_same(line) for line in read_segment(data, "sealed")]),
+        "catalog": Reader(catalogs, _catalog),
+        "manifest": Reader((*manifests, specimens.version_1()), _manifest),
+        "stored manifest": Reader(
+            manifests, lambda data: read_manifest(data, Digest.of(data), specimens.EVENTFUL)
+        ),
+        "diff of a manifest": Reader(manifests, lambda data: _diff(first, data)),
+        "recipe": Reader(recipes, lambda data: _document(Recipe, data)),
+        "diff": Reader((diff(first, second).encode(),), lambda data: _document(ManifestDiff, data)),
+        "identity": Reader((identity,), _identity),
+        "remotes": Reader((known,), lambda data: _remotes(directory, data)),
+        "ref": Reader(words, _ref),
+    }
+
+
+def _published() -> list[tuple[str, str]]:
+    return [(name, version) for name, versions in specimens.VERSIONS.items() for version in versions]
+
+
+def _index(files: specimens.Tree, data: bytes) -> None:
+    """What is accepted is a chain; it can be written again, and is then the same to the reader."""
+    name, remote = _model(data), specimens.remote(files)
+    _, tail = decode_index(data, name)
+    for line in tail:
+        _same(line)
+    ledger = Ledger.read(data, remote.registry_id, name, fetcher(remote))
+    assert [line.seq for line in ledger.lines()] == list(range(1, ledger.seq + 1))
+    written = ledger.encode()
+    again = Ledger.read(written, remote.registry_id, name, fetcher(remote))
+    assert (again.encode(), again.head) == (written, ledger.head)
+
+
+def _model(data: bytes) -> str:
+    """Whose index file this was once."""
+    return specimens.SEALED if b'"name":"sealed"' in data[:10_000] else specimens.EVENTFUL
+
+
+def _lookup(files: specimens.Tree, data: bytes) -> None:
+    """Every question that one index file answers; each may fail by itself. What is handed out is safe to create."""
+    name = _model(data)
+    stranger = specimens.remote({**files, index_path(name): data})
+    state = lookup.read_state(stranger, name)
+    questions: list[Callable[[], Any]] = [lambda: lookup.all_versions(stranger, state)]
+    for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
+        questions.append(partial(lookup.find, stranger, Ref(name, tag)))
+        questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
+    for entry in state.versions.values():
+        questions.append(partial(lookup.find, stranger, Ref(name, digest=entry.manifest)))
+    for question in questions[:60]:
+        try:
+            answer = question()
+        except RegError:
+            continue
+        if isinstance(answer, resolution.Resolution):
+            assert all(".." not in file.path.split("/") and file.path[0] != "/" for file, _ in answer.files)
+
+
+def _state(data: bytes) -> None:
+    """Read leniently (it must equal a replay anyway); what it means survives being written."""
+    state = State.decode(data)
+    for version in state.newest:
+        state.summary(version)
+    assert State.decode(canonical.encode(state.to_json())) == state
+
+
+def _line(data: bytes) -> None:
+    _same(LogLine.decode(data))
+
+
+def _same(line: LogLine) -> LogLine:
+    """What was read of a line is what stands in it, so that an event has one id whoever reads it."""
+    value = canonical.decode(line.raw)
+    assert canonical.encode(value) == line.raw
+    assert canonical.encode(value["event"]) == canonical.encode(line.event.to_json())
+    value.pop("sig", None)
+    assert LogLine.make(line.seq, line.prev, line.event, line.via).raw == canonical.encode(value)
+    return line
+
+
+def _catalog(data: bytes) -> None:
+    entries = lookup.read_catalog(data, "sealed")
+    assert lookup.read_catalog(canonical.encode(entries_to_json(entries)), "sealed") == entries
+
+
+def _manifest(data: bytes) -> None:
+    _lossless(documents.read_manifest(data), data)
+
+
+def _document(kind: type[Document], data: bytes) -> None:
+    _lossless(kind.decode(data), data)
+
+
+def _lossless(document: Document, data: bytes) -> None:
+    """Nothing is lost or changed, unknown keys included; canonical bytes come back byte for byte."""
+    assert document.encode() == canonical.encode(canonical.decode(data))
+
+
+def _diff(first: Manifest, data: bytes) -> None:
+    """The laws of `diff`, and that a diff can be read again."""
+    other = Manifest.decode(data)
+    there, back = diff(first, other), diff(other, first)
+    assert bool(there.changes) == (first.encode() != other.encode())
+    assert sorted(change.path for change in there.changes) == sorted(change.path for change in back.changes)
+    _lossless(ManifestDiff.decode(there.encode()), there.encode())
+
+
+def _identity(data: bytes) -> None:
+    value = read_identity(data, "there")
+    assert isinstance(value["id"], str), "an id that is no text"
+
+
+def _remotes(directory: Path, data: bytes) -> None:
+    """`remotes.json` is read again by every push and pull; each of its remotes can be asked for and opened."""
+    registry = DirectoryRegistry(directory / "home")
+    path = registry.root / "local" / "remotes.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    remotes = Remotes.load(registry)
+    for name in (None, "origin", "x", *remotes.urls):
+        try:
+            remotes.open(remotes.url_of(name))
+        except RegError:
+            continue
+
+
+def _ref(data: bytes) -> None:
+    """Values of one word: what one of them accepts, it writes in the same letters."""
+    text = data.decode("utf-8", "surrogateescape")
+    refused = []
+    for parse in (Digest.parse, Version.parse, Ref.parse):
+        try:
+            assert str(parse(text)) == text
+        except RegError as error:
+            refused.append(error)
+    if len(refused) == 3:
+        raise refused[-1]

@@ -1,0 +1,72 @@
+"""What tests ask of a registry in a bucket, past every proxy; and many processes that push to it at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from onnxreg.registry.log.commit import load
+from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.s3.bucket import S3Store, s3_remote
+from onnxreg.registry.store.s3.s3_client import S3Url
+from support.servers.s3servers import Server
+
+
+def direct(url: str, server: Server) -> RegistryStore:
+    """The registry at a URL, with no proxy in between."""
+    return s3_remote(f"{url}?endpoint={server.endpoint}")
+
+
+def finished(url: str, server: Server) -> list[str]:
+    """What lies below a URL; blobs without `blobs/`."""
+    store = S3Store(S3Url.parse(f"{url}?endpoint={server.endpoint}"))
+    return [key.removeprefix("blobs/") for key, _ in store.list("")]
+
+
+def versions(remote: RegistryStore) -> set[str]:
+    return {str(version) for name in remote.names() for version in load(remote, name)[0].entries}
+
+
+def damages(remote: RegistryStore) -> list[str]:
+    """What is wrong, but for the scratch object that a probe leaves where its delete is not answered."""
+    return [damage.name for damage in verify(remote).damages if "gc/probe-" not in damage.name]
+
+
+def sent_again(seen: list[tuple[str, str]], before: list[str]) -> list[str]:
+    """Of the blobs that were there before: those that these requests sent once more."""
+    paths = [path.partition("?")[0] for method, path in seen if method == "PUT" and "/blobs/" in path]
+    return [path for path in paths if path.partition("/blobs/")[2] in before]
+
+
+PUSHER = """
+import sys
+from pathlib import Path
+from onnxreg.registry import Registry
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+
+home, number, url = sys.argv[1:]
+registry = Registry(Path(home))
+with registry.workspace() as workspace:
+    (workspace / "model.onnx").write_text(number * 1000)
+    (workspace / "shared.json").write_text("{}")
+    registry.add(Draft("acme/busy", workspace, (DraftArtifact("onnx", "float32", "model.onnx"),)), f"0.{number}.0")
+registry.push("acme/busy", url)
+"""
+
+
+def push_at_once(url: str, directory: Path, processes: int = 8) -> None:
+    """Each process pushes another version of one model."""
+    running = [
+        subprocess.Popen([sys.executable, "-c", PUSHER, directory / f"home{number}", str(number), url])
+        for number in range(processes)
+    ]
+    assert [process.wait() for process in running] == [0] * processes
+
+
+def assert_nothing_lost(remote: RegistryStore, processes: int = 8) -> None:
+    """Every version of `push_at_once` is there, once, and nothing else is left."""
+    ledger, _ = load(remote, "acme/busy")
+    assert {str(version) for version in ledger.entries} == {f"0.{number}.0" for number in range(processes)}
+    assert ledger.seq == processes
+    assert not verify(remote).damages
+    assert not [file.path for file in remote.files() if file.path.startswith("gc/")]

@@ -1,0 +1,372 @@
+"""What each step costs as its input grows, counted: calls of functions, requests, bytes, files opened, syncs. No clock.
+
+A step takes a size and a directory, prepares so much, and returns its counts. `GROWTH` has all steps by what grows.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+import onnx.parser
+
+from onnxreg.converters.importers.add_files import adopt
+from onnxreg.registry import Registry
+from onnxreg.registry.log import lookup
+from onnxreg.registry.search import scan
+from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.memory import MemoryStore
+from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.registry.transfer.copy import copy
+from onnxreg.registry.transfer.mirror_registry import mirror
+from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.schema.core.version import Version
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from support.registries import grow
+from support.registries.opened import opened
+
+NAME = grow.model_name(0)
+Counts = dict[str, float]
+Step = Callable[[int, Path], Counts]
+PROFILED = True
+"""Whether calls of functions are counted, which makes them several times slower."""
+
+
+class CountingStore:
+    """An object store that counts what it is asked for, as S3 is: each blob of `has`, each page of a list, all bytes."""
+
+    PAGE = 1000
+
+    def __init__(self) -> None:
+        self.url = "memory:"
+        self.requests, self.sent, self.received = 0, 0, 0
+        self._store = MemoryStore()
+        self._counting = threading.Lock()
+
+    def _count(self, requests: int, sent: int = 0, received: int = 0) -> None:
+        with self._counting:
+            self.requests += requests
+            self.sent += sent
+            self.received += received
+
+    def get(self, key: str, known: Known | None = None) -> Known | None:
+        found = self._store.get(key, known)
+        self._count(1, received=len(found[0]) if found else 0)
+        return found
+
+    def open(self, key: str, start: int = 0) -> BinaryIO | None:
+        stream = self._store.open(key, start)
+        self._count(1, received=len(self._store.objects[key]) - start if stream else 0)
+        return stream
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        asked = list(keys)
+        blobs = (BlobKey.of_path(key) for key in asked)
+        self._count(len({blob.digest if blob else None for blob in blobs}))
+        return self._store.has(asked)
+
+    def create(self, key: str, source: BinaryIO) -> bool:
+        return self.swap(key, source.read(), None)
+
+    def swap(self, key: str, data: bytes, expected: str | None) -> bool:
+        self._count(1, sent=len(data))
+        return self._store.swap(key, data, expected)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        asked = list(keys)
+        self._count(len(asked))
+        self._store.delete(asked)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        found = list(self._store.list(prefix))
+        self._count(1 + len(found) // self.PAGE)
+        return iter(found)
+
+    def counts(self) -> Counts:
+        return {"requests": self.requests, "bytes sent": self.sent, "bytes received": self.received}
+
+
+@contextmanager
+def counted(root: Path) -> Iterator[Counts]:
+    """Files opened below a directory, syncs, seconds of processor time; with `PROFILED` calls of functions instead of that,
+    Python's and built-in ones, in all threads."""
+    found: Counts = {}
+    counts = {"calls": 0}
+
+    def count(frame: Any, event: str, function: Any) -> None:
+        counts["calls"] += event in ("call", "c_call")
+
+    with opened(root) as files, _syncs() as synced:
+        threading.setprofile(count if PROFILED else None)  # type: ignore[arg-type]
+        sys.setprofile(count if PROFILED else None)
+        began = time.process_time()
+        try:
+            yield found
+        finally:
+            took = time.process_time() - began
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+    found |= {"files opened": len(files), "syncs": len(synced)}
+    found |= counts if PROFILED else {"processor": took}
+
+
+@contextmanager
+def _syncs() -> Iterator[list[int]]:
+    """The files that are synced meanwhile; a sync of the whole file system is none."""
+    fsync, found = os.fsync, []
+
+    def sync(descriptor: int) -> None:
+        found.append(descriptor)
+        fsync(descriptor)
+
+    os.fsync = sync
+    try:
+        yield found
+    finally:
+        os.fsync = fsync
+
+
+def draft(root: Path, name: str, blobs: int, seed: str = "") -> Draft:
+    """A version of so many small files, all of them different."""
+    (root / "model.onnx").write_text(f"{name} {seed}")
+    for number in range(blobs - 1):
+        (root / f"{number}.txt").write_text(f"note {number} of {seed}")
+    notes = tuple(DraftFile("report", f"{number}.txt") for number in range(blobs - 1))
+    return Draft(name, root, (DraftArtifact("onnx", "float32", "model.onnx"),), notes)
+
+
+def add(registry: Registry, name: str = NAME, blobs: int = 1, seed: str = "") -> Version:
+    with registry.workspace() as workspace:
+        return registry.add(draft(workspace, name, blobs, seed)).version
+
+
+def every_version(registry: Registry) -> list[Version]:
+    return list(lookup.all_versions(registry.store, registry.state(NAME)))
+
+
+def read_files(size: int, root: Path) -> Counts:
+    """What `reg add` does before it adds: a graph, and so many companions."""
+    files = [root / "model.onnx", *(root / f"{number}.txt" for number in range(size - 1))]
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    )
+    for file in files:
+        file.write_bytes(graph.SerializeToString() if file.suffix == ".onnx" else file.name.encode())
+    (root / "workspace").mkdir()
+    with counted(root) as found:
+        adopt(files, root / "workspace", name=NAME)
+    return found
+
+
+def add_blobs(size: int, root: Path) -> Counts:
+    registry = Registry(root / "home")
+    with registry.workspace() as workspace:
+        made = draft(workspace, NAME, size)
+        with counted(registry.store.root) as found:
+            registry.add(made)
+    return found
+
+
+def push_blobs(size: int, root: Path) -> Counts:
+    return _push(root, lambda registry: [add(registry, blobs=size)])
+
+
+def push_versions(size: int, root: Path) -> Counts:
+    """All of a history at once."""
+    return _push(root, every_version, grow.grow(root / "home", 1, size, [0]))
+
+
+def _push(
+    root: Path, made: Callable[[Registry], Iterable[Version]], registry: Registry | None = None
+) -> Counts:
+    registry = registry or Registry(root / "home")
+    versions = list(made(registry))
+    store = CountingStore()
+    remote = ObjectRegistry.create(store)
+    with counted(registry.store.root) as found:
+        copy(registry.store, remote, TransferRequest(NAME, versions))
+    return found | store.counts()
+
+
+def pull_blobs(size: int, root: Path) -> Counts:
+    registry = Registry(root / "home")
+    version = add(registry, blobs=size)
+    store = CountingStore()
+    remote = ObjectRegistry.create(store)
+    copy(registry.store, remote, TransferRequest(NAME, [version]))
+    store.requests = store.received = store.sent = 0
+    other = Registry(root / "other")
+    with counted(other.store.root) as found:
+        copy(remote, other.store, TransferRequest(NAME, [version]))
+    return found | store.counts()
+
+
+def verify_blobs(size: int, root: Path) -> Counts:
+    registry = Registry(root / "home")
+    add(registry, blobs=size)
+    return _verify(registry)
+
+
+def verify_versions(size: int, root: Path) -> Counts:
+    return _verify(grow.grow(root / "home", 1, size, [0]))
+
+
+def verify_models(size: int, root: Path) -> Counts:
+    return _verify(grow.grow(root / "home", size, 3, range(size)))
+
+
+def _verify(registry: Registry) -> Counts:
+    with counted(registry.store.root) as found:
+        assert not registry.verify().damages
+    return found
+
+
+def collect_blobs(size: int, root: Path) -> Counts:
+    """Everything is dropped and goes."""
+    registry = Registry(root / "home")
+    version = add(registry, blobs=size)
+    registry.drop(f"{NAME}:{version}")
+    with counted(registry.store.root) as found:
+        registry.gc()
+    return found
+
+
+def resolve_among_versions(size: int, root: Path) -> Counts:
+    registry = grow.grow(root / "home", 1, size)
+    with counted(registry.store.root) as found:
+        registry.resolve(NAME)
+    return found
+
+
+def add_after_versions(size: int, root: Path) -> Counts:
+    registry = grow.grow(root / "home", 1, size)
+    with registry.workspace() as workspace:
+        made = draft(workspace, NAME, 1, "next")
+        with counted(registry.store.root) as found:
+            registry.add(made)
+    return found
+
+
+def push_newest(size: int, root: Path) -> Counts:
+    """One version more, where the remote has all before it."""
+    registry = grow.grow(root / "home", 1, size, [0])
+    store = CountingStore()
+    remote = ObjectRegistry.create(store)
+    copy(registry.store, remote, TransferRequest(NAME, every_version(registry)))
+    version = add(registry, seed="next")
+    store.requests = store.received = store.sent = 0
+    with counted(registry.store.root) as found:
+        copy(registry.store, remote, TransferRequest(NAME, [version]))
+    return found | store.counts()
+
+
+def log_of_versions(size: int, root: Path) -> Counts:
+    registry = grow.grow(root / "home", 1, size)
+    with counted(registry.store.root) as found:
+        assert len(registry.log(NAME)) > size
+    return found
+
+
+def resolve_among_models(size: int, root: Path) -> Counts:
+    registry = grow.grow(root / "home", size, 3)
+    with counted(registry.store.root) as found:
+        registry.resolve(NAME)
+    return found
+
+
+def search_new_index(size: int, root: Path) -> Counts:
+    return _search(grow.grow(root / "home", size, 3))
+
+
+def search_one_changed(size: int, root: Path) -> Counts:
+    """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
+    registry, tick = grow.grow(root / "home", size, 3), scan.TICK
+    scan.TICK = 0
+    try:
+        _search(registry)
+        registry.tag(f"{NAME}:1.0.0", "beta")
+        return _search(registry)
+    finally:
+        scan.TICK = tick
+
+
+def _search(registry: Registry) -> Counts:
+    with counted(registry.store.root) as found, SearchIndex(registry.store) as index:
+        index.matches(ArtifactKind(certified=True))
+    return found
+
+
+def mirror_models(size: int, root: Path) -> Counts:
+    registry = grow.grow(root / "home", size, 3, range(size))
+    target = DirectoryRegistry.create(root / "mirror", mirror_of=registry.id)
+    with counted(target.root) as found:
+        assert mirror(registry.store, target).models == size
+    return found
+
+
+def push_to_different(size: int, root: Path) -> Counts:
+    return _pushers(size, root, lambda number: grow.model_name(number))
+
+
+def push_to_one(size: int, root: Path) -> Counts:
+    return _pushers(size, root, lambda number: NAME)
+
+
+def _pushers(size: int, root: Path, name: Callable[[int], str]) -> Counts:
+    """So many machines at once, each with a version of its own."""
+    store = CountingStore()
+    ObjectRegistry.create(store)
+    machines = [Registry(root / str(number)) for number in range(size)]
+    for number, registry in enumerate(machines):
+        with registry.workspace() as workspace:
+            registry.add(draft(workspace, name(number), 3, str(number)), f"1.{number}.0")
+    begun = threading.Barrier(size)
+
+    def push(number: int) -> None:
+        begun.wait()
+        wish = TransferRequest(name(number), [Version(1, number, 0)])
+        copy(machines[number].store, ObjectRegistry(store), wish)
+
+    threads = [threading.Thread(target=push, args=(number,)) for number in range(size)]
+    store.requests = store.sent = store.received = 0
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({*store.list("index/")}) == len({name(number) for number in range(size)})
+    return store.counts()
+
+
+GROWTH: dict[str, dict[str, Step]] = {
+    "blobs of a version": {
+        "read files": read_files,
+        "add": add_blobs,
+        "push": push_blobs,
+        "pull": pull_blobs,
+        "verify": verify_blobs,
+        "collect": collect_blobs,
+    },
+    "versions of a model": {
+        "resolve": resolve_among_versions,
+        "add one more": add_after_versions,
+        "push one more": push_newest,
+        "push all": push_versions,
+        "log": log_of_versions,
+        "verify": verify_versions,
+    },
+    "models": {
+        "resolve one": resolve_among_models,
+        "search, no index yet": search_new_index,
+        "search, one model changed": search_one_changed,
+        "verify": verify_models,
+        "mirror": mirror_models,
+    },
+    "pushers at once": {"to models of their own": push_to_different, "to one model": push_to_one},
+}

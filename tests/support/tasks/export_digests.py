@@ -1,0 +1,42 @@
+"""Print, as JSON, the digest of every file that exports of tiny models write.
+
+python tests/support/tasks/export_digests.py ARCHITECTURE[:TASK]...    # as the tables of docs/architectures.md name them
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from onnxreg.converters.source.file_hash import digest_file
+from support.tasks import architectures
+from support.tasks import vision_architectures as vision
+
+TEXT = {each.name: each for each in architectures.TEXT}
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {
+        path.relative_to(directory).as_posix(): str(digest_file(path))
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def export(name: str, task: str, scratch: Path) -> dict[str, str]:
+    """One task or each of an architecture of text, or each precision of one of vision."""
+    if name in TEXT:
+        heads = {task: architectures.HEADS[task]} if task else architectures.HEADS
+        architectures.row(TEXT[name], heads, scratch)
+    else:
+        vision.row(name, workspaces=scratch)
+    return digests(scratch)
+
+
+if __name__ == "__main__":
+    exported = {}
+    for argument in sys.argv[1:]:
+        name, _, task = argument.partition(":")
+        with tempfile.TemporaryDirectory() as scratch:
+            exported[argument] = export(name, task, Path(scratch))
+    print(json.dumps(exported))
