@@ -27,6 +27,7 @@ check: env
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/support/prose.py
 	$(BIN)/python -m onnxreg.schema.formats.json_schema --check
 	$(BIN)/python -m onnxreg.cli.reference --check
 

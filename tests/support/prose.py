@@ -1,0 +1,64 @@
+"""Count the worst patterns of our English (docs/style.md), and fail if there are more than the ceiling allows.
+
+    python tests/support/prose.py          # compare with the ceilings
+    python tests/support/prose.py --lower  # write today's counts as the new ceilings
+
+Ceilings only go down. A name, a quotation or a file format that needs such a word counts too; rephrase something else.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+CEILINGS = Path(__file__).with_name("prose.json")
+PATTERNS = {
+    "is no": r"\b(?:is|are) (?:no|none)\b",
+    "be had": r"\bbe had\b",
+    "whoever": r"\bwho(?:so)?ever\b",
+    "stands": r"\bstands?\b",
+    "lies": r"\blies?\b",
+    "told": r"\btold\b",
+    "buried": r"\bburied\b",
+    "lent": r"\blent\b",
+    "mend": r"\bmend(?:s|ed)?\b",
+    "strange": r"\bstrangers?\b|\bstrange\b",
+    "docstring begins with a question word": r'"""(?:What|Whether|Where|How|Which)\b',
+    "docstring of a fragment": r'"""As `',
+}
+
+
+def texts() -> list[Path]:
+    """The files that people read: code, pages, messages."""
+    code = [
+        path
+        for top in ("cli", "converters", "registry", "schema", "examples")
+        for path in (REPOSITORY / top).rglob("*.py")
+    ]
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    return [path for path in code + pages if path.name not in ("style.md", "LICENSE")]
+
+
+def count() -> dict[str, int]:
+    """How often each pattern occurs."""
+    contents = [path.read_text("utf-8") for path in texts()]
+    return {
+        name: sum(len(re.findall(pattern, text)) for text in contents) for name, pattern in PATTERNS.items()
+    }
+
+
+def main() -> int:
+    counts = count()
+    if "--lower" in sys.argv:
+        CEILINGS.write_text(json.dumps(counts, indent=2) + "\n", "utf-8")
+        return 0
+    ceilings = json.loads(CEILINGS.read_text("utf-8"))
+    worse = [name for name in PATTERNS if counts[name] > ceilings[name]]
+    for name in worse:
+        print(f"{name}: {counts[name]} times, at most {ceilings[name]}: see docs/style.md")
+    return bool(worse)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
