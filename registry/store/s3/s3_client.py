@@ -227,7 +227,7 @@ class S3Client:
 
         The first try is a request of `s3bare`.
         """
-        wanted = {"ByteRange": f"bytes={start}-{start + len(memory) - 1}"}
+        wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
 
         def attempt(bare: "SignedRequests") -> ByteRange | None:
             answer = bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
