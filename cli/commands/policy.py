@@ -116,9 +116,10 @@ def set_policy(
     Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
     file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, before, after}]};
-    rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one is no
-    longer governed.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, term, before,
+    after}]}; rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one
+    is no longer governed; term is the word of the rule that is laxer (`signatures` of the demand `signed_by`), before and
+    after are its values.
     """
     from onnxreg.registry.support.disk import read_given
     from onnxreg.schema.gates.loosened import weaker

@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "REG_MAX_AGE": "The oldest answer of a remote that is allowed: 12h, 7d.",
     "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
     "REG_READ_RATE": "The least bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0 for any.",
-    "REG_READ_DEADLINE": "Seconds that one read of a remote may take, all its tries together: 14400; 0 for any.",
+    "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0 for any.",
     "REG_CACHE_SIZE": "How much the cache of export steps keeps: 20GB.",
     "REG_HF_PRIVATE": "Whether a push that makes a repository on the Hub makes it private: 1 or 0.",
     "REG_SERVE_TOKEN": "The token that readers of `reg serve` must show.",

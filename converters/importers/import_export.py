@@ -1,4 +1,8 @@
-"""Taking back a directory that `reg pull --output` or `reg export --output` wrote."""
+"""Taking back a directory that `reg pull --output` or `reg export --output` wrote.
+
+In a run directory these write into `exports/`, without that beginning of the paths: so `exports/model.onnx` of the manifest
+is also looked for as `model.onnx`.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +19,7 @@ from onnxreg.schema.manifest.dispatch import read_manifest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.manifest import FILENAME, Artifact, FileEntry, Manifest, TensorSpec
 
+EXPORTS = "exports/"
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 
 
@@ -46,11 +51,14 @@ def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
         raise InputError(f"{FILENAME} is of {manifest.name}, not {name}", f"use --name {manifest.name}")
     intake = Intake(workspace, name)
     intake.look_below(directory)
-    named = {entry.path: named_file(directory, entry.path, entry.role) for entry in manifest.all_files()}
+    named = {
+        entry.path: named_file(directory, _local(directory, entry.path), entry.role)
+        for entry in manifest.all_files()
+    }
     for artifact in manifest.artifacts:
         _judge(directory, artifact)
-    for path in named:
-        intake.take(directory / path, path)
+    for path, local in named.items():
+        intake.take(directory / local, path)
     if intake.scrubbed:
         raise InputError(f"{intake.scrubbed[0]} names a path of a machine, which is not published", MINE)
     artifacts = tuple(
@@ -58,8 +66,14 @@ def import_written(directory: Path, workspace: Path, *, name: str) -> tuple[Draf
         for item in manifest.artifacts
     )
     draft = Draft(name, workspace, artifacts, _files(manifest.files), {}, intake.seen, data)
-    left_out = [path for path in files_in(directory, directory) if path not in {FILENAME, *named}]
+    left_out = [path for path in files_in(directory, directory) if path not in {FILENAME, *named.values()}]
     return draft, [Difference(path, None, "not named by the manifest; left out") for path in left_out]
+
+
+def _local(directory: Path, path: str) -> str:
+    """The path in the directory of a file that the manifest names."""
+    short = path.removeprefix(EXPORTS)
+    return short if (directory / short).exists() and not (directory / path).exists() else path
 
 
 def _files(entries: Iterable[FileEntry]) -> tuple[DraftFile, ...]:
@@ -70,8 +84,9 @@ def _judge(directory: Path, artifact: Artifact) -> None:
     """InputError for a graph that `reg add` would refuse, or of which the manifest says something else."""
     if not artifact.path.endswith((".onnx", ".ort")):
         return
-    config = next((directory / file.path for file in artifact.files if file.role == "operator-config"), None)
-    facts = read_model(directory / artifact.path, config)
+    configs = (file.path for file in artifact.files if file.role == "operator-config")
+    config = next((directory / _local(directory, path) for path in configs), None)
+    facts = read_model(directory / _local(directory, artifact.path), config)
     check_format(artifact.format, facts, artifact.path, MINE)
     for what, stated, read in _comparisons(artifact, facts):
         if stated != read:

@@ -24,6 +24,7 @@ import { parse } from './where.mjs'
 const PREFERENCE = ['onnx-int8', 'ort-android', 'onnx-android', 'ort', 'onnx']
 const RELEASES = 4
 const FLOATS = ['float32', 'float16', 'bfloat16']
+const MAX_CONDITIONS = 100
 const KEYS = ['formats', 'precision', 'certified', 'max_size', 'min_recall', 'where', 'member']
 
 /**
@@ -184,12 +185,12 @@ function readQuery(value) {
   const unknown = Object.keys(found).find((key) => found[key] !== null && !KEYS.includes(key))
   if (unknown !== undefined) throw new InputError(`a query has no ${unknown.slice(0, 40)}`)
   /** @type {string[]} */
-  const formats = optional(found, 'formats', (names) => items(names, text), [])
+  const formats = optional(found, 'formats', (names) => limited('formats', items(names, text)), [])
   const precision = optional(found, 'precision', text, null)
   const certified = optional(found, 'certified', flag, false)
   const most = optional(found, 'max_size', size, Infinity)
   const member = optional(found, 'member', text, null)
-  const least = Object.entries(optional(found, 'min_recall', recalls, {}))
+  const least = limited('min_recall', Object.entries(optional(found, 'min_recall', recalls, {})))
   return {
     formats,
     precision,
@@ -203,6 +204,16 @@ function readQuery(value) {
       ['recall', ({ recall = {} }) => least.every(([label, bound]) => (own(recall, label) ?? -1) >= bound)],
     ],
   }
+}
+
+/**
+ * @template T
+ * @param {string} key
+ * @param {T[]} conditions
+ */
+function limited(key, conditions) {
+  if (conditions.length > MAX_CONDITIONS) throw new InputError(`${key} has more than ${MAX_CONDITIONS} entries`)
+  return conditions
 }
 
 /** @param {any} value @returns {Record<string, number>} */

@@ -106,15 +106,39 @@ export function decode(bytes) {
   }
 }
 
+const CHANNEL = ['version', 'manifest', 'seq', 'policy', 'evidence']
+const ENTRY = ['manifest', 'size', 'seq', 'yanks', 'pinned', 'gone', 'held', 'attested']
+const SUMMARY = ['manifest', 'size', 'files', 'task', 'family', 'license']
+const ARTIFACT = [
+  ...['path', 'format', 'precision', 'digest', 'size', 'state', 'files', 'opset', 'ort_format', 'operators'],
+  ...['providers', 'recall', 'member'],
+]
+
 /**
- * What a state line says, as far as this client reads it: two of these are equal where the lines are those of one log.
+ * What a state line says by the keys that every build of onnxreg writes: a newer build may encode the same log with more.
  * @param {Json} state
  */
-function said({ registry, name, seq, head, channels, versions, summaries, segments, catalog, refused }) {
+function said({ registry, name, seq, head, segments, channels, versions, summaries, ...more }) {
   return canonical({
-    ...{ registry, name, seq, head, channels, versions, summaries, segments },
-    ...{ catalog: catalog ?? null, refused: refused ?? [] },
+    ...{ registry, name, seq, head, segments },
+    channels: each(channels, (channel) => picked(channel, CHANNEL)),
+    versions: each(versions, (entry) => picked(entry, ENTRY)),
+    summaries: each(summaries, (summary) => ({
+      ...picked(summary, SUMMARY),
+      artifacts: summary.artifacts.map((/** @type {Json} */ artifact) => picked(artifact, ARTIFACT)),
+    })),
+    ...{ catalog: more.catalog ?? null, tombstones: more.tombstones ?? [], refused: more.refused ?? [] },
   })
+}
+
+/** @param {Json} table @param {(item: Json) => Json} change @returns {Json} */
+function each(table, change) {
+  return Object.fromEntries(Object.entries(table).map(([key, item]) => [key, change(item)]))
+}
+
+/** @param {Json} value @param {string[]} keys @returns {Json} with null for what is not there */
+function picked(value, keys) {
+  return Object.fromEntries(keys.map((key) => [key, value[key] ?? null]))
 }
 
 /** The parts that resolving relies on are what they should be. @param {Json} state @param {string} name */

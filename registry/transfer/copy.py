@@ -15,6 +15,7 @@ from onnxreg.registry.log.commit import commit, load, load_own
 from onnxreg.registry.log.ledger import Ledger
 from onnxreg.registry.log.selection import Held
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.store.net.limits import one_file
 from onnxreg.registry.store.protocol import BlobReader, IndexFile, Piece, Push, RegistryReader, RegistryStore
 from onnxreg.registry.support import cancellation
 from onnxreg.registry.support.disk import host_errors
@@ -156,7 +157,7 @@ def move_blobs(
 
     def move(digest: Digest) -> None:
         file = moving[digest]
-        with progress.file(file.path, file.size) as moved:
+        with progress.file(file.path, file.size) as moved, one_file():
             blob = BlobTransfer(source, digest, file, moved, stop)
             try:
                 size = push.fetch(blob)

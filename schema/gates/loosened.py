@@ -5,7 +5,7 @@ make it too, or a stricter one. What cannot be told is reported: two rules that 
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,33 +14,49 @@ from onnxreg.schema.gates.policy import Policy, Rule
 
 UNGOVERNED = "channel"
 """The demand that is reported for a channel that no rule covers any more."""
+FORMATS = "certified"
+"""The term that says which artifacts `suites`, `max_recall_loss` and `synthetic` are about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weaker:
-    """A demand on a channel of some models that is gone, or laxer. Values are those of the rules as JSON."""
+    """A demand on a channel of some models that is gone, or laxer.
+
+    `term` is the word of the rule that is laxer: the demand itself, or one that goes with it. `before` and `after` are its
+    values, as the rules have them in JSON.
+    """
 
     channel: str
     models: str
     demand: str
     before: Any = None
     after: Any = None
+    term: str = ""
 
     def __str__(self) -> str:
         where = f"{self.channel} of {self.models}"
         if self.demand == UNGOVERNED:
             return f"{where} is no longer governed"
+        if self.term == FORMATS != self.demand:
+            return (
+                f"{where}: {self.demand} was about {_formats(self.before)}, is about {_formats(self.after)}"
+            )
         after = "not demanded" if self.after is None else json.dumps(self.after)
-        return f"{where}: {self.demand} was {json.dumps(self.before)}, is {after}"
+        return f"{where}: {self.term or self.demand} was {json.dumps(self.before)}, is {after}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "channel": self.channel,
             "models": self.models,
             "demand": self.demand,
+            "term": self.term or self.demand,
             "before": self.before,
             "after": self.after,
         }
+
+
+def _formats(value: Any) -> str:
+    return "every measured artifact" if value is None else json.dumps(value)
 
 
 def weaker(before: Policy, after: Policy) -> list[Weaker]:
@@ -56,13 +72,14 @@ def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
     if not covering:
         yield Weaker(old.channel, models, UNGOVERNED)
         return
-    before, after = old.to_json(), [rule.to_json() for rule in covering]
-    for demand, keeps in _KEEPS.items():
-        if demand in before and not keeps(old, covering):
-            values = [each[demand] for each in after if demand in each]
-            yield Weaker(
-                old.channel, models, demand, before[demand], values[0] if len(values) == 1 else values or None
-            )
+    for demand, parts in _PARTS.items():
+        if demand not in old.to_json():
+            continue
+        laxer = dict(found for part in parts(old) if (found := _laxer(old, part, covering)))
+        for term, candidates in laxer.items():
+            after = [value for rule in candidates if (value := _value(rule, term)) is not None]
+            values = after[0] if len(after) == 1 else after or None
+            yield Weaker(old.channel, models, demand, _value(old, term), values, term)
 
 
 def _covers(rule: Rule, models: str) -> bool:
@@ -74,65 +91,91 @@ def _covers(rule: Rule, models: str) -> bool:
     )
 
 
-def _keeps_signatures(old: Rule, rules: Sequence[Rule]) -> bool:
+Term = tuple[str, Callable[[Rule], bool]]
+"""A word of a rule, and whether a new rule demands at least as much by it."""
+Part = Sequence[Term]
+"""A part of a demand, as terms of a rule: a new rule keeps the part if each term holds of it."""
+
+
+def _laxer(old: Rule, part: Part, rules: Sequence[Rule]) -> tuple[str, Sequence[Rule]] | None:
+    """The first term that no rule keeps of those that keep the terms before it, with these rules. None if some rule keeps all."""
+    for term, keeps in part:
+        kept = [rule for rule in rules if keeps(rule)]
+        if not kept:
+            return term, rules
+        rules = kept
+    return None
+
+
+def _value(rule: Rule, term: str) -> Any:
+    """The value of a term as the rule has it in JSON; None if it demands nothing."""
+    if term == "signatures":
+        return rule.threshold or None
+    return rule.to_json().get(term)
+
+
+def _same_formats(old: Rule) -> Term:
+    """Loss and suite are those of the `certified` formats, or of all measured artifacts if none is named."""
+    return (
+        FORMATS,
+        lambda rule: {*rule.certified} >= {*old.certified} if old.certified else not rule.certified,
+    )
+
+
+def _signatures(old: Rule) -> Iterable[Part]:
     """Whoever meets one of the new rules has as many signatures by keys of the old one."""
-    return any(
-        rule.signed_by and rule.threshold - len({*rule.signed_by} - {*old.signed_by}) >= old.threshold
-        for rule in rules
-    )
+
+    def strangers(rule: Rule) -> int:
+        return len({*rule.signed_by} - {*old.signed_by})
+
+    def enough(rule: Rule) -> bool:
+        return rule.threshold - strangers(rule) >= old.threshold
+
+    def known(rule: Rule) -> bool:
+        return bool(rule.signed_by) and (enough(rule) or not strangers(rule))
+
+    return [[("signed_by", known), ("signatures", enough)]]
 
 
-def _keeps_loss(old: Rule, rules: Sequence[Rule]) -> bool:
-    """At most the old loss, of at least the artifacts that the old rule looks at, by the stricter end of the interval."""
-    return any(
-        rule.max_recall_loss is not None
-        and old.max_recall_loss is not None
-        and rule.max_recall_loss <= old.max_recall_loss
-        and rule.loss_interval >= old.loss_interval
-        and _looks_at_as_much(rule, old)
-        for rule in rules
-    )
+def _loss(old: Rule) -> Iterable[Part]:
+    """At most the old loss, by the stricter end of the interval."""
+    most = old.max_recall_loss or 0.0
+    return [
+        [
+            (
+                "max_recall_loss",
+                lambda rule: rule.max_recall_loss is not None and rule.max_recall_loss <= most,
+            ),
+            ("loss_interval", lambda rule: rule.loss_interval >= old.loss_interval),
+            _same_formats(old),
+        ]
+    ]
 
 
-def _keeps_suites(old: Rule, rules: Sequence[Rule]) -> bool:
-    """Each suite is asked about at least the artifacts that the old rule looks at."""
-    return all(
-        any(suite in rule.suites and _looks_at_as_much(rule, old) for rule in rules) for suite in old.suites
-    )
-
-
-def _looks_at_as_much(rule: Rule, old: Rule) -> bool:
-    """Loss and suite are those of the `certified` formats, or of all artifacts where none is named."""
-    return {*rule.certified} >= {*old.certified} if old.certified else not rule.certified
-
-
-def _keeps_sizes(old: Rule, rules: Sequence[Rule]) -> bool:
-    return all(
-        any(rule.max_size.get(form, most + 1) <= most for rule in rules)
-        for form, most in old.max_size.items()
-    )
-
-
-def _keeps_all(key: str) -> Callable[[Rule, Sequence[Rule]], bool]:
+def _each(key: str) -> Callable[[Rule], Iterable[Part]]:
     """Everything in a list is demanded by some rule."""
-    return lambda old, rules: all(
-        any(each in getattr(rule, key) for rule in rules) for each in getattr(old, key)
-    )
+    return lambda old: [[_lists(key, item)] for item in getattr(old, key)]
 
 
-_KEEPS: dict[str, Callable[[Rule, Sequence[Rule]], bool]] = {
-    "certified": _keeps_all("certified"),
-    "signed_by": _keeps_signatures,
-    "suites": _keeps_suites,
-    "max_recall_loss": _keeps_loss,
-    "synthetic": lambda old, rules: any(
-        rule.synthetic is False and _looks_at_as_much(rule, old) for rule in rules
-    ),
-    "max_size": _keeps_sizes,
-    "licenses": lambda old, rules: any(
-        rule.licenses and {*rule.licenses} <= {*old.licenses} for rule in rules
-    ),
-    "devices": _keeps_all("devices"),
-    "breaking": lambda old, rules: any(rule.breaking is False for rule in rules),
+def _lists(key: str, item: object) -> Term:
+    return key, lambda rule: item in getattr(rule, key)
+
+
+def _limits(form: str, most: int) -> Term:
+    return "max_size", lambda rule: rule.max_size.get(form, most + 1) <= most
+
+
+_PARTS: dict[str, Callable[[Rule], Iterable[Part]]] = {
+    "certified": _each("certified"),
+    "signed_by": _signatures,
+    "suites": lambda old: [[*part, _same_formats(old)] for part in _each("suites")(old)],
+    "max_recall_loss": _loss,
+    "synthetic": lambda old: [[("synthetic", lambda rule: rule.synthetic is False), _same_formats(old)]],
+    "max_size": lambda old: [[_limits(form, most)] for form, most in old.max_size.items()],
+    "licenses": lambda old: [
+        [("licenses", lambda rule: bool(rule.licenses) and {*rule.licenses} <= {*old.licenses})]
+    ],
+    "devices": _each("devices"),
+    "breaking": lambda old: [[("breaking", lambda rule: rule.breaking is False)]],
 }
-"""For each demand (`signatures` goes with `signed_by`, `loss_interval` with `max_recall_loss`) whether some rules that cover the same models keep it."""
+"""For each demand its parts, each of which some rule that covers the same models must keep."""

@@ -314,6 +314,8 @@ ARTIFACT = ("path", "format", "precision", "digest", "size", "state")
 """What a summary says of an artifact that no later build says otherwise."""
 SUMMARY = (*ARTIFACT, "files", "opset", "ort_format", "operators", "providers", "recall")
 """What every build says of an artifact in a summary."""
+STAGE = "member"
+"""The stage of a pipeline that an artifact is of. Other models do not have the key: what is remembered of them stays valid."""
 
 
 def _files(state: State, version: str) -> str:
@@ -327,9 +329,15 @@ def _files(state: State, version: str) -> str:
 def _summary(state: State, version: str) -> str:
     """All that every build says of a version in its summary."""
     summary = mapping(state.summaries[version])
-    artifacts = [[item.get(key) for key in SUMMARY] for item in items(summary.get("artifacts", []), mapping)]
+    artifacts = items(summary.get("artifacts", []), _artifact)
     facts = [summary.get(key) for key in ("manifest", "size", "files", "task", "family", "license")]
     return Digest.of(json.dumps([facts, artifacts], sort_keys=True).encode()).hex
+
+
+def _artifact(value: Any) -> list[Any]:
+    item = mapping(value)
+    keys = SUMMARY if item.get(STAGE) is None else (*SUMMARY, STAGE)
+    return [item.get(key) for key in keys]
 
 
 def _sealed(state: State) -> tuple[str, ...]:

@@ -128,8 +128,11 @@ class LogLineHeader:
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model."""
-    return Digest.of(canonical.encode({"registry": registry, "name": name}))
+    """What the first line of a log names as its predecessor: it ties the chain to one registry and one model.
+
+    Ids and names are plain ASCII without quotes, so `json` writes canonical bytes too, and the first `resolve` stays light.
+    """
+    return Digest.of(json.dumps({"name": name, "registry": registry}, separators=(",", ":")).encode())
 
 
 def _via(value: Any) -> Via:

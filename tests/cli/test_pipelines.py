@@ -1,5 +1,6 @@
 """Pipelines: graphs that work together under names, from `reg add` to the device."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,29 @@ def test_diff_names_a_stage_that_is_gone(reg: Reg, ocr: str) -> None:
     assert reg("add", *DETECTOR, *RECOGNIZER, *NAME).status == 0
     found = reg("diff", f"{ocr}:0.1.0", f"{ocr}:0.1.1", "--json").json
     assert found["members"]["classifier"] == ["artifact-removed", "member-removed"]
+
+
+def drop_members(artifacts: list[Any]) -> None:
+    for artifact in artifacts:
+        del artifact["member"]
+
+
+def swap_members(artifacts: list[Any]) -> None:
+    artifacts[0]["member"], artifacts[-1]["member"] = artifacts[-1]["member"], artifacts[0]["member"]
+
+
+@pytest.mark.parametrize("change", [drop_members, swap_members])
+@pytest.mark.parametrize("words", [("show",), ("resolve",), ("resolve", "--member", "detector")])
+def test_stages_that_are_not_those_seen_before_are_refused(
+    reg: Reg, ocr: str, tmp_path: Path, change: Callable[[list[Any]], None], words: tuple[str, ...]
+) -> None:
+    """The log is as it was: the lie is in the state line alone."""
+    assert reg("resolve", ocr, "--member", "detector").status == 0
+    (index,) = tmp_path.rglob("index/acme/ocr.jsonl")
+    first, rest = index.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    change(state["summaries"]["0.1.0"]["artifacts"])
+    index.chmod(0o600)
+    index.write_bytes(json.dumps(state, separators=(",", ":")).encode() + b"\n" + rest)
+    verb, *options = words
+    assert reg(verb, ocr, *options).status == 4

@@ -391,3 +391,59 @@ def test_an_index_file_that_lies(
     index.chmod(0o600)
     index.write_bytes(data.replace(old, new))
     assert call("update", "acme/pii")["error"] == "integrity"
+
+
+def edit_state(registry: Registry, change: Callable[[Any], object]) -> None:
+    """Write the state line anew; the log is as it was."""
+    index = registry.store.root / "index" / "acme" / "pii.jsonl"
+    first, lines = index.read_bytes().split(b"\n", 1)
+    state = json.loads(first)
+    change(state)
+    index.chmod(0o600)
+    index.write_bytes(json.dumps(state).encode() + b"\n" + lines)
+
+
+OTHER = f"sha256:{'0' * 64}"
+LIES: dict[str, Callable[[Any], object]] = {
+    "a blob is taken down": lambda state: state.update(tombstones=[OTHER]),
+    "an artifact is refused": lambda state: state.update(refused=[OTHER]),
+    "a channel is added": lambda state: state["channels"].update(
+        beta={"version": "1.0.0", "manifest": state["versions"]["1.0.0"]["manifest"], "seq": 1}
+    ),
+    "a version is yanked": lambda state: state["versions"]["1.0.0"].update(yanks=[OTHER]),
+    "a version is hidden": lambda state: state["versions"].pop("1.0.0"),
+    "a version has another license": lambda state: state["summaries"]["1.0.0"].update(license="free"),
+    "an artifact is of a stage": lambda state: artifact(state).update(member="ocr"),
+    "an artifact has another opset": lambda state: artifact(state).update(opset=1),
+}
+
+
+def artifact(state: Any) -> Any:
+    return state["summaries"]["1.0.0"]["artifacts"][0]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_same_log_with_another_state_is_refused(
+    registry: Registry, call: Call, tmp_path: Path, lie: str
+) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    publish(registry, tmp_path / "2", "1.1.0")
+    call("resolve", "acme/pii")
+    edit_state(registry, LIES[lie])
+    found = call("resolve", "acme/pii")
+    assert found["error"] == "integrity"
+    assert "the log is as it was, and its state is not" in found["message"]
+
+
+def test_keys_of_a_newer_build_are_not_compared(registry: Registry, call: Call, tmp_path: Path) -> None:
+    publish(registry, tmp_path / "1", "1.0.0")
+    registry.tag("acme/pii:1.0.0", "stable")
+    call("resolve", "acme/pii")
+
+    def encode_anew(state: Any) -> None:
+        parts = (state, state["channels"]["stable"], state["versions"]["1.0.0"], artifact(state))
+        for part in (*parts, state["summaries"]["1.0.0"]):
+            part["later"] = [1]
+
+    edit_state(registry, encode_anew)
+    assert call("resolve", "acme/pii")["version"] == "1.0.0"

@@ -269,10 +269,19 @@ def documents() -> list[Json]:
         "a recall above 1": {"min_recall": {"PHONE": 1.1}},
         "a recall that is a text": {"min_recall": {"PHONE": "0.9"}},
         "recalls that are an array": {"min_recall": ["PHONE"]},
+        "more formats than a query may name": {"formats": [f"format-{number}" for number in range(101)]},
+        "one format, named too often": {"formats": ["onnx"] * 101},
+        "more recalls than a query may name": {"min_recall": {f"LABEL{number}": 0 for number in range(101)}},
         "an expression that ends early": {"where": "opset >="},
         "an expression about what is not there": {"where": "colour = blue"},
     }
-    return [failing(name, line, "input", query=query) for name, query in bad.items()]
+    most = {"formats": [*(f"format-{number}" for number in range(99)), "onnx"]}
+    recalls = {"min_recall": {f"LABEL{number}": 0 for number in range(100)}}
+    return [
+        *(failing(name, line, "input", query=query) for name, query in bad.items()),
+        vector("as many formats as a query may name", line, "1.0.0/model.onnx", query=most),
+        vector("as many recalls as a query may name", line, None, ["1.0.0/model.onnx recall"], query=recalls),
+    ]
 
 
 def vectors() -> list[Json]:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.net import http_headers, pace, tokens
+from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.redirects import is_loopback
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
 from onnxreg.registry.store.object_store import Known, ObjectRegistry
@@ -79,10 +80,11 @@ class HttpStore(ReadOnlyStore):
         return bytes(data), http_headers.entity_tag(headers)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        memory = self._ahead.memory()
+        memory, budget = self._ahead.memory(), FileBudget.current()
         wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
         try:
-            first, headers = self._fetch("GET", key, len(memory), wanted, memory)
+            with pace.reading(budget):
+                first, headers = self._fetch("GET", key, len(memory), wanted, memory)
         except RefusedError as error:
             if error.status in (404, 410):
                 return None
@@ -97,7 +99,8 @@ class HttpStore(ReadOnlyStore):
 
         def fetch(start: int, memory: memoryview) -> None:
             span = f"{start}-{start + len(memory) - 1}"
-            _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)
+            with pace.reading(budget):
+                _, headers = self._fetch("GET", key, len(memory), {"Range": f"bytes={span}", **same}, memory)
             if headers.get("Content-Range", "") != f"bytes {span}/{size}":
                 raise RemoteError(f"{self.url}/{key} changed while it was read", "run the command again")
 

@@ -11,6 +11,7 @@ from huggingface_hub import constants
 
 from onnxreg.registry.store.hub.hub_errors import UnnamedCommitError
 from onnxreg.registry.store.net import http_headers, pace
+from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.retry import retrying
 
 Ask = Callable[[str, int, bytes | None], httpx2.Response]
@@ -35,7 +36,9 @@ class Download(io.RawIOBase):
         self._ask = ask
         self._errors = errors
         self._offset = start
-        self._response = ask(revision, start, known)
+        self._budget = FileBudget.current()
+        with pace.reading(self._budget):
+            self._response = ask(revision, start, known)
         self.unchanged = self._response.status_code == 304
         self.commit = self._commit()
         self._blocks = self._received()
@@ -67,7 +70,7 @@ class Download(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         if not self._block:
-            with self._errors(), pace.reading():
+            with self._errors(), pace.reading(self._budget):
                 self._block = memoryview(retrying(self._next, self._resumed, self._response.url.host))
         target = memoryview(buffer).cast("B")
         piece = self._block[: len(target)]

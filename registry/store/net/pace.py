@@ -1,12 +1,13 @@
 """The patience of one remote read: how long it may be silent, how slow it may be, and how long it may take in all.
 
+A file that is read in blocks has one deadline for all of them: see `limits`.
+
 A server that sends a byte a second never lets a socket time out. So the bytes are counted between two reads of the
 socket: only the time that is spent waiting for the server counts, and only once its answer has begun. Writes have no
 pace: S3 sends single spaces for minutes while it joins the parts of an object.
 """
 
 import io
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from http.client import HTTPResponse
 from typing import Any
 
 from onnxreg.registry.store.net import pending
-from onnxreg.schema.core.errors import InputError
+from onnxreg.registry.store.net.limits import DEFAULTS, FileBudget, setting
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,11 @@ class Pace:
         """The seconds that are left. TimeoutError if there are none."""
         left = self.end - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the read took longer than REG_READ_DEADLINE allows")
+            raise TimeoutError("the file took longer than REG_READ_DEADLINE allows")
         return left
 
 
-DEFAULTS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_RATE": 100.0, "REG_READ_DEADLINE": 14_400.0}
-"""Seconds; bytes per second; seconds. A phone at 4 kB/s that reads 14 blocks at a time keeps both."""
 _pace: ContextVar[Pace | None] = ContextVar("pace", default=None)
-
-
-def setting(name: str) -> float:
-    """A limit as the environment says. InputError if it is not a number, or is negative."""
-    text = os.environ.get(name, "")
-    try:
-        value = float(text) if text else DEFAULTS[name]
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise InputError(f"{name} is {text[:40]!r}", "set it to a number; 0 means no limit")
-    return value
 
 
 def timeout() -> float | None:
@@ -62,18 +49,18 @@ def timeout() -> float | None:
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Hold what is read within to the limits. A read within a read is part of it."""
+def reading(budget: FileBudget | None = None) -> Iterator[None]:
+    """Hold what is read within to the limits; `budget` is that of the file. A read within a read is part of it."""
     if _pace.get() is not None:
         yield
         return
-    silence, deadline = setting("REG_READ_TIMEOUT"), setting("REG_READ_DEADLINE")
-    end = time.monotonic() + deadline if deadline else float("inf")
-    token = _pace.set(Pace(silence or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE"), end))
-    try:
-        yield
-    finally:
-        _pace.reset(token)
+    silence, rate = setting("REG_READ_TIMEOUT") or DEFAULTS["REG_READ_TIMEOUT"], setting("REG_READ_RATE")
+    with (budget or FileBudget.current()).spent() as end:
+        token = _pace.set(Pace(silence, rate, end))
+        try:
+            yield
+        finally:
+            _pace.reset(token)
 
 
 def is_over() -> bool:

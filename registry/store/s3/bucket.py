@@ -23,6 +23,8 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.net import pace
+from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.object_store import Known, ObjectRegistry
 from onnxreg.registry.store.protocol import CHUNK, MAX_DOCUMENT
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
@@ -75,9 +77,10 @@ class S3Store:
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         doing, path = f"reading {key}", self._client.path(key)
-        memory = self._ahead.memory()
+        memory, budget = self._ahead.memory(), FileBudget.current()
         try:
-            first = self._client.read_range(doing, path, start, memory)
+            with pace.reading(budget):
+                first = self._client.read_range(doing, path, start, memory)
         except RejectedError as error:
             if error.is_absence:
                 return None
@@ -89,7 +92,8 @@ class S3Store:
             raise self._no_answer()
 
         def fetch(start: int, memory: memoryview) -> None:
-            count = self._client.read_range(doing, path, start, memory, tag).count
+            with pace.reading(budget):
+                count = self._client.read_range(doing, path, start, memory, tag).count
             if count != len(memory):
                 raise RemoteError(f"{doing} at {self.url} gave {count:,} bytes of {len(memory):,}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.servers import hub, static
@@ -9,10 +10,12 @@ from support.servers.faults import LIES, Proxy, proxy
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.http.http import http_remote
 from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.net import retry
+from onnxreg.registry.store.net import limits, retry
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
 
@@ -167,6 +170,64 @@ def test_a_slow_answer_ends_the_command(
     monkeypatch.setenv("REG_READ_DEADLINE", "0.5")
     assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
     assert "REG_READ_DEADLINE" in capfd.readouterr().err
+
+
+@pytest.fixture
+def slow(tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A web server with a version of 5 MB, which sends blobs in pieces."""
+    monkeypatch.setattr(range_stream, "BLOCK", 2**16)
+    Registry(tmp_path / "home").add(make_draft(size=600_000))
+    with static.serve(tmp_path / "home") as url, proxy(url) as running:
+        running.plan = lambda method, path: "slow" if "/blobs/" in path else None
+        yield running
+
+
+def test_a_slow_download_that_keeps_the_limits_ends_well(
+    site: Proxy, tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Registry(tmp_path / "home").add(make_draft(seed="b", size=1000))
+    site.plan = lambda method, path: "slow" if "/blobs/" in path else None
+    site.piece = 100
+    monkeypatch.setenv("REG_READ_RATE", "1000")
+    monkeypatch.setenv("REG_READ_DEADLINE", "120")
+    assert main(["--registry", str(tmp_path / "reader"), "pull", "acme/pii", site.url]) == 0
+    assert "slow" in site.met
+    assert not Registry(tmp_path / "reader").verify().damages
+
+
+def test_the_deadline_is_that_of_the_whole_file_and_the_next_pull_goes_on(
+    slow: Proxy, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of 64 kB comes in a third of a second."""
+    slow.piece = 2**12
+    monkeypatch.setenv("REG_READ_DEADLINE", "2")
+    words = ["--registry", str(tmp_path / "reader"), "pull", "acme/pii", slow.url]
+    assert main(words) == 6
+    assert "REG_READ_DEADLINE" in capfd.readouterr().err
+    data = b"fp32 a " * 600_000
+    digest = Digest.of(data).hex
+    assert 0 < (tmp_path / "reader/local/partial" / digest).stat().st_size < len(data)
+    slow.plan = lambda method, path: None
+    monkeypatch.delenv("REG_READ_DEADLINE")
+    before = slow.requests("GET", digest)
+    assert main(words) == 0
+    assert slow.requests("GET", digest) - before < len(data) // 2**16
+    assert not Registry(tmp_path / "reader").verify().damages
+
+
+def test_only_waiting_for_the_server_spends_the_time_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setenv("REG_READ_DEADLINE", "10")
+    budget = limits.FileBudget()
+    with budget.spent() as end:
+        clock.now = 3.0
+        with budget.spent() as same:
+            clock.now = 4.0
+    assert (end, same) == (10.0, 10.0)
+    clock.now = 100.0
+    with budget.spent() as end:
+        assert end == 106.0
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])

@@ -101,6 +101,7 @@ SUMMARIES: dict[str, Change] = {
     "an artifact has a sidecar": lambda state: artifact(state).update(
         files=[{"role": "external-data", "path": "x", "digest": OTHER, "size": 1}]
     ),
+    "an artifact is of a stage": lambda state: artifact(state).update(member="ocr"),
     "a version has another license": lambda state: state["summaries"]["1.1.0"].update(license="free"),
     "a version has another task": lambda state: state["summaries"]["1.1.0"].update(task="other"),
 }

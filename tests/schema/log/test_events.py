@@ -7,6 +7,7 @@ import pytest
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.events import Hold, decode_event
 from onnxreg.schema.log.logline import LogLine, genesis
@@ -51,3 +52,9 @@ def test_an_entry_says_what_is_held_only_where_that_is_not_all() -> None:
 def test_an_entry_that_holds_anything_else_is_refused(held: Any) -> None:
     with pytest.raises(InputError):
         VersionEntry.read({**VersionEntry(MANIFEST, 9, 1).to_json(), "held": held})
+
+
+@pytest.mark.parametrize("name", ["a", "acme/pii-small_2.x", POLICY_LOG])
+def test_the_first_predecessor_is_the_digest_of_canonical_json(name: str) -> None:
+    registry = "0123456789abcdef" * 2
+    assert genesis(registry, name) == Digest.of(canonical.encode({"registry": registry, "name": name}))

@@ -21,7 +21,8 @@ FAULTS = ("reset", "lost", "slow-down", "error", "truncated", "garbled", "page")
 500; truncated: half of the answer's body, then the connection breaks; garbled: one byte of the body on its way up, or of
 the answer's, is another; page: a web page with status 200.
 
-Also stalled: no answer until the proxy ends; faltering: truncated, but a second after the half of the body; expired: the credentials are no longer good, which a HEAD cannot say;
+Also stalled: no answer until the proxy ends; faltering: truncated, but a second after the half of the body; slow: the
+body in pieces of `piece` bytes, with a pause before each; expired: the credentials are no longer good, which a HEAD cannot say;
 astray: 404, as a gateway answers whose way to the server is not set up."""
 
 
@@ -87,7 +88,8 @@ PAGE = b"<!doctype html><html><title>Please log in</title></html>"
 
 class Proxy:
     """`url` is where it listens; `plan` may be replaced at any time; `seen` are the requests so far, `answers` the status of
-    each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last."""
+    each. `spot` is where in a body the wrong byte is: 0 its first byte, 1 its last. `piece` are the bytes that come every
+    0.02 s of a slow answer."""
 
     def __init__(self, url: str, upstream: str) -> None:
         self.url = url
@@ -97,6 +99,7 @@ class Proxy:
         self.met: list[str] = []
         self.answers: list[int] = []
         self.spot = 0.5
+        self.piece = 1000
         self.lock = threading.Lock()
         self.ended = threading.Event()
 
@@ -179,6 +182,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(*LIES[fault]((status, headers, data)))
         if fault in ("drip", "endless"):
             return self.send_for_ever(status, headers, b"\n" if fault == "drip" else bytes(2**20))
+        if fault == "slow":
+            return self.answer(status, headers, data, slow=True)
         if fault == "lost":
             return self.break_off()
         if fault == "garbled" and self.command == "GET" and data:
@@ -205,9 +210,16 @@ class Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def answer(
-        self, status: int, headers: list[tuple[str, str]], data: bytes, cut: bool = False, pause: bool = False
+        self,
+        status: int,
+        headers: list[tuple[str, str]],
+        data: bytes,
+        cut: bool = False,
+        pause: bool = False,
+        slow: bool = False,
     ) -> None:
-        cast(Any, self.server).proxy.answers.append(status)
+        proxy: Proxy = cast(Any, self.server).proxy
+        proxy.answers.append(status)
         self.send_response_only(status)
         named = {name.lower() for name, _ in headers}
         for name, value in headers:
@@ -215,11 +227,15 @@ class Handler(BaseHTTPRequestHandler):
         if not named & {"content-length", "transfer-encoding"} and status != 304:
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and slow:
+            for start in range(0, len(data), proxy.piece):
+                proxy.ended.wait(0.02)
+                self.wfile.write(data[start : start + proxy.piece])
+        elif self.command != "HEAD":
             self.wfile.write(data[: len(data) // 2] if cut else data)
         if cut:
             self.wfile.flush()
-            cast(Any, self.server).proxy.ended.wait(pause)
+            proxy.ended.wait(pause)
             self.break_off()
 
     def send_for_ever(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.manifest import FILENAME
 
 Reg = Callable[..., Any]
-BERT = Path(__file__).parents[1].parent / "fixtures/openmed-v1/bert"
+BERT = Path(__file__).parents[2] / "fixtures/openmed-v1/bert"
 BACK = ("--registry", "other", "import", "out", "--name", "acme/bert")
 
 
@@ -134,3 +135,37 @@ def test_a_file_that_the_manifest_does_not_name_is_left_out(reg: Reg, digest: st
     done = reg(*BACK, "--json").json
     assert done["digest"] == digest
     assert [item["path"] for item in done["differences"]] == ["notes.txt"]
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> str:
+    """The directory of a training, into which a version with `exports/model.onnx` was written; the manifest's digest."""
+    workspace = tmp_path / "workspace"
+    (workspace / "exports").mkdir(parents=True)
+    draft, _ = import_openmed(BERT, workspace, name="acme/bert")
+    (model,) = [item for item in draft.artifacts if item.path == "model.onnx"]
+    (workspace / "model.onnx").rename(workspace / "exports/model.onnx")
+    published = Registry(tmp_path / "r").add(
+        replace(draft, artifacts=(replace(model, path="exports/model.onnx"),))
+    )
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    Registry(tmp_path / "r").write_out(Ref("acme/bert", digest=published.digest), tmp_path / "run/exports")
+    return str(published.digest)
+
+
+def test_the_exports_of_a_run_directory_are_taken_back(reg: Reg, run_directory: str) -> None:
+    assert Path("run/exports/model.onnx").is_file()
+    shutil.copytree("run/exports", "copy")
+    for place, other in (("run/exports", "r1"), ("copy", "r2")):
+        done = reg("--registry", other, "import", place, "--name", "acme/bert", "--json")
+        assert done.status == 0, done.err
+        assert (done.json["digest"], done.json["differences"]) == (run_directory, [])
+
+
+def test_a_file_that_is_missing_from_exports_is_named_as_in_the_manifest(
+    reg: Reg, run_directory: str
+) -> None:
+    Path("run/exports/model.onnx").unlink()
+    done = reg("--registry", "other", "import", "run/exports", "--name", "acme/bert")
+    assert done.status == 2
+    assert "exports/model.onnx, which is missing" in done.err
