@@ -125,14 +125,15 @@ def _same_formats(old: Rule) -> Term:
 def _signatures(old: Rule) -> Iterable[Part]:
     """Whoever meets one of the new rules has as many signatures by keys of the old one."""
 
-    def strangers(rule: Rule) -> int:
+    def foreign(rule: Rule) -> int:
+        """Count the keys of a rule that the old one does not name."""
         return len({*rule.signed_by} - {*old.signed_by})
 
     def enough(rule: Rule) -> bool:
-        return rule.threshold - strangers(rule) >= old.threshold
+        return rule.threshold - foreign(rule) >= old.threshold
 
     def known(rule: Rule) -> bool:
-        return bool(rule.signed_by) and (enough(rule) or not strangers(rule))
+        return bool(rule.signed_by) and (enough(rule) or not foreign(rule))
 
     return [[("signed_by", known), ("signatures", enough)]]
 
