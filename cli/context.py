@@ -1,7 +1,6 @@
 """What the global options say, and how every verb opens its registry and talks."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.render import output
+from onnxreg.registry.support import environment
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.remotes import Remotes
@@ -35,7 +35,7 @@ class Session:
 
     def limited(self, max_age: str | None) -> "Session":
         """The same, with the limit that `--max-age` says, or else `REG_MAX_AGE`."""
-        wanted = max_age or os.environ.get("REG_MAX_AGE")
+        wanted = max_age or environment.read("REG_MAX_AGE")
         if not wanted:
             return self
         from onnxreg.schema.core.durations import parse_duration

@@ -55,6 +55,19 @@ def _leave(status: int) -> NoReturn:
     os._exit(status)
 
 
+def _warn_of_former_names(words: list[str]) -> None:
+    """Name the environment variables that are set under their former names; not while a shell completes a word."""
+    from onnxreg.registry.support.environment import former_names
+
+    former = former_names()
+    if former and COMPLETES not in os.environ:
+        from onnxreg.cli.context import Session
+
+        renamed = ", ".join(f"{old} is now {name}" for old, name in former.items())
+        session = Session(quiet="--quiet" in words, as_json="--json" in words)
+        session.warn(f"warning: {renamed}; the next release does not read the former names")
+
+
 def _dispatch(words: list[str], alone: bool) -> None:
     """Take the fast lane where there is one. `alone`: the process is ours.
 
@@ -68,6 +81,7 @@ def _dispatch(words: list[str], alone: bool) -> None:
         gc.disable()
     from onnxreg.cli import fast
 
+    _warn_of_former_names(words)
     run = fast.parse(words)
     if run is not None and run() is not False:
         return

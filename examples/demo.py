@@ -32,9 +32,7 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._reg = Path(sys.executable).with_name("reg")
-        own = {
-            f"ONNXREG_{what}": str(directory / "user" / what.lower()) for what in ("STATE", "KEYS", "TRUST")
-        }
+        own = {f"REG_{what}": str(directory / "user" / what.lower()) for what in ("STATE", "KEYS", "TRUST")}
         self._env = {**os.environ, **own, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
 
     def reg(self, *arguments: str) -> None:

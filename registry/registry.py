@@ -5,7 +5,6 @@ What only some verbs need is imported by their methods, so that a push does not 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from onnxreg.registry.store.blobs import read_blob
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hash_stream import measure
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import MACHINE, host_errors, replace_file
 from onnxreg.registry.support.home import default_root
 from onnxreg.registry.transfer import push_record
@@ -100,7 +100,7 @@ class Registry:
         self.store = DirectoryRegistry.create(path) if create else DirectoryRegistry(path)
         if create is False:
             _ = self.store.registry_id
-        self.actor = actor or os.environ.get("REG_ACTOR") or None
+        self.actor = actor or environment.read("REG_ACTOR") or None
         self.heads = CheckpointStore()
         self._decisions = Decisions(self.store, self.actor)
 

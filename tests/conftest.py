@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from onnxreg.registry.support import environment
+
 settings.register_profile("onnxreg", deadline=None)
 settings.load_profile("onnxreg")
 
@@ -48,9 +50,11 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     own = tmp_path_factory.getbasetemp() / "own"
     with pytest.MonkeyPatch.context() as patch:
         for what in ("STATE", "KEYS", "TRUST"):
-            patch.setenv(f"ONNXREG_{what}", str(own / what.lower()))
+            patch.setenv(f"REG_{what}", str(own / what.lower()))
         for what in ("SIGNING_KEY", "KEY_PASSPHRASE"):
-            patch.delenv(f"ONNXREG_{what}", raising=False)
+            patch.delenv(f"REG_{what}", raising=False)
+        for former in environment.FORMER.values():
+            patch.delenv(former, raising=False)
         yield
 
 
@@ -59,7 +63,7 @@ def own_user(nobody: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch
     """Each test is a user of its own, who knows nothing yet. Its directory is made when something is kept there."""
     own = tmp_path_factory.getbasetemp() / "own" / token_hex(8)
     for what in ("STATE", "KEYS", "TRUST"):
-        monkeypatch.setenv(f"ONNXREG_{what}", str(own / what.lower()))
+        monkeypatch.setenv(f"REG_{what}", str(own / what.lower()))
     return own
 
 

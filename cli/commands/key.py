@@ -28,8 +28,8 @@ def new(
 ) -> None:
     """Make a key, encrypted with a passphrase, and print its public half: that is what others trust.
 
-    The passphrase is asked for, or taken from ONNXREG_KEY_PASSPHRASE. The key never leaves your machine; where it lies is
-    ONNXREG_KEYS, else your configuration directory. Nobody can bring back a lost passphrase.
+    The passphrase is asked for, or taken from REG_KEY_PASSPHRASE. The key never leaves your machine; where it lies is
+    REG_KEYS, else your configuration directory. Nobody can bring back a lost passphrase.
     """
     from onnxreg.registry.signing.keystore import Keystore
 

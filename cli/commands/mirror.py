@@ -1,6 +1,5 @@
 """`reg mirror`: a whole registry into another place."""
 
-import os
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from onnxreg.cli.errors import resumable
 from onnxreg.cli.options.shared import Json
 from onnxreg.cli.render import output
 from onnxreg.cli.reports.transfer_report import Stopwatch
+from onnxreg.registry.support import environment
 
 EXAMPLES = (
     "reg mirror origin /mnt/backup/models",
@@ -54,7 +54,7 @@ def command(
     places = open_both(known, source, destination, new_id)
     watch = Stopwatch()
     with resumable(), session.progress("mirroring", as_json) as progress:
-        done = mirror(*places, channels, progress, os.environ.get("REG_ACTOR") or None)
+        done = mirror(*places, channels, progress, environment.read("REG_ACTOR") or None)
     if as_json:
         output.write_json(done.to_json())
     else:

@@ -114,7 +114,7 @@ def set_policy(
     What it demands less of than the one before is listed on stderr, and refused (exit status 5) without --replace.
 
     Channels that hold what it refuses, or what was not promoted, stop resolving; they are listed first, on stderr. An empty
-    file frees all channels. The line is signed where ONNXREG_SIGNING_KEY names a key.
+    file frees all channels. The line is signed where REG_SIGNING_KEY names a key.
 
     With --json: {rules, seq, stopped: [{name, channel, version, why}], weaker: [{channel, models, demand, term, before,
     after}]}; rules is their count, seq the number of the new line, null where nothing was set. Demand is `channel` where one

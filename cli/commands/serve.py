@@ -1,6 +1,5 @@
 """`reg serve`: the registry over HTTP, for reading."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 from onnxreg.cli.commands.ls import warn_unfinished
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_given
 from onnxreg.schema.core.errors import InputError
 
@@ -76,7 +76,7 @@ def command(
 def _token(file: Path | None) -> str | None:
     """The token that the file or the environment holds. InputError where it cannot be a token."""
     if file is None:
-        found = os.environ.get(VARIABLE)
+        found = environment.read(VARIABLE)
         where = VARIABLE
     else:
         where = str(file)

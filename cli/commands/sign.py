@@ -20,7 +20,7 @@ def command(
     ref: RefArgument,
     key: Annotated[
         str | None,
-        typer.Option(help="Which of your keys; default: ONNXREG_SIGNING_KEY, else the only one you have."),
+        typer.Option(help="Which of your keys; default: REG_SIGNING_KEY, else the only one you have."),
     ] = None,
     bundle: Annotated[
         Path | None,

@@ -10,26 +10,10 @@ import typer
 from onnxreg.cli.app import OTHERS, PANELS, build
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
 from onnxreg.cli.options.help import flowing, kind_of
+from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 
-ENVIRONMENT = {
-    "REG_HOME": "The default registry's directory.",
-    "REG_ACTOR": "Who acts, as claimed, for the log.",
-    "REG_MAX_AGE": "The oldest answer of a remote that is allowed: 12h, 7d.",
-    "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
-    "REG_READ_RATE": "The least bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0 for any.",
-    "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0 for any.",
-    "REG_CACHE_SIZE": "How much the cache of export steps keeps: 20GB.",
-    "REG_HF_PRIVATE": "Whether a push that makes a repository on the Hub makes it private: 1 or 0.",
-    "REG_SERVE_TOKEN": "The token that readers of `reg serve` must show.",
-    "REG_TOKEN_HOST": "The token for the web server HOST, such as REG_TOKEN_MODELS_EXAMPLE for models.example.",
-    "ONNXREG_SIGNING_KEY": "The name of the key that signs each line of a log, or a private key itself as PEM.",
-    "ONNXREG_KEY_PASSPHRASE": "The passphrase of a key, where nobody can be asked.",
-    "ONNXREG_KEYS": "Where your keys are.",
-    "ONNXREG_TRUST": "The file of the keys that you trust.",
-    "ONNXREG_STATE": "Where it is remembered what was seen of registries.",
-    "NO_COLOR": "No colour, whatever its value.",
-}
+ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 
 
 @dataclass(frozen=True)

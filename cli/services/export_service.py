@@ -1,11 +1,11 @@
 """Joining converters and registry: an order is run, or found to have been run before, and published."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.services.export_lookup import cache_at
+from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.sizes import parse_size
 
@@ -41,7 +41,7 @@ def cache_limit() -> int:
     """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
     from onnxreg.converters.engine.cache import LIMIT
 
-    wanted = os.environ.get("REG_CACHE_SIZE")
+    wanted = environment.read("REG_CACHE_SIZE")
     return parse_size(wanted) if wanted else LIMIT
 
 

@@ -78,9 +78,7 @@ def load(pem: bytes, passphrase: str | None) -> PrivateKey:
             pem, passphrase.encode() if encrypted and passphrase is not None else None
         )
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(
-            _UNREADABLE, "see `reg key list`; ONNXREG_KEY_PASSPHRASE holds the passphrase"
-        ) from None
+        raise InputError(_UNREADABLE, "see `reg key list`; REG_KEY_PASSPHRASE holds the passphrase") from None
     return _wrap(found)
 
 

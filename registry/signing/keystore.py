@@ -7,19 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from onnxreg.registry.signing.crypto import PrivateKey, generate, load
+from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.registry.support.home import key_directory
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.signing.keys import PublicKey
 
-PASSPHRASE = "ONNXREG_KEY_PASSPHRASE"
+PASSPHRASE = "REG_KEY_PASSPHRASE"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_PEM = 64 * 1024
 
 
 def passphrase(name: str, new: bool = False) -> str:
     """From the environment, else asked for where a person can answer. InputError where neither is possible."""
-    given = os.environ.get(PASSPHRASE)
+    given = environment.read(PASSPHRASE)
     if given is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 

@@ -1,20 +1,20 @@
-"""The key that signs unasked: `ONNXREG_SIGNING_KEY` names one of the user's keys, or is one itself (PEM)."""
+"""The key that signs unasked: `REG_SIGNING_KEY` names one of the user's keys, or is one itself (PEM)."""
 
-import os
 from functools import lru_cache
 
 from onnxreg.registry.signing.crypto import PrivateKey, load
 from onnxreg.registry.signing.keystore import PASSPHRASE, Keystore
+from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.signing.dsse import Signature
 from onnxreg.schema.signing.line_signature import Sign
 
-SIGNING_KEY = "ONNXREG_SIGNING_KEY"
+SIGNING_KEY = "REG_SIGNING_KEY"
 
 
 def line_signer() -> Sign | None:
     """Signs the lines that are appended; None where no key is configured. The key is unlocked at the first line."""
-    named = os.environ.get(SIGNING_KEY)
+    named = environment.read(SIGNING_KEY)
     if not named:
         return None
 
@@ -26,7 +26,7 @@ def line_signer() -> Sign | None:
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """A key by name, else the configured one, else the only one there is. InputError where that is none."""
-    secret, configured = os.environ.get(PASSPHRASE), os.environ.get(SIGNING_KEY)
+    secret, configured = environment.read(PASSPHRASE), environment.read(SIGNING_KEY)
     if name:
         return _unlocked(name, secret, str(Keystore().directory))
     if configured:

@@ -4,34 +4,35 @@ import os
 import sys
 from pathlib import Path
 
+from onnxreg.registry.support import environment
+
 
 def default_root() -> Path:
     """`REG_HOME`, else the user's data directory of this platform."""
-    home = os.environ.get("REG_HOME")
-    if home:
-        return Path(home).expanduser()
+    if home := _named("REG_HOME"):
+        return home
     from platformdirs import user_data_path
 
     return user_data_path("onnxreg", appauthor=False)
 
 
 def trust_file() -> Path:
-    """`ONNXREG_TRUST`, else `trust.toml` in the user's configuration directory."""
-    return _named("ONNXREG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
+    """`REG_TRUST`, else `trust.toml` in the user's configuration directory."""
+    return _named("REG_TRUST") or _own("config", "XDG_CONFIG_HOME", ".config") / "trust.toml"
 
 
 def key_directory() -> Path:
-    """`ONNXREG_KEYS`, else `keys` in the user's configuration directory."""
-    return _named("ONNXREG_KEYS") or _own("config", "XDG_CONFIG_HOME", ".config") / "keys"
+    """`REG_KEYS`, else `keys` in the user's configuration directory."""
+    return _named("REG_KEYS") or _own("config", "XDG_CONFIG_HOME", ".config") / "keys"
 
 
 def state_directory() -> Path:
-    """`ONNXREG_STATE`, else the user's state directory."""
-    return _named("ONNXREG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
+    """`REG_STATE`, else the user's state directory."""
+    return _named("REG_STATE") or _own("state", "XDG_STATE_HOME", ".local/state")
 
 
 def _named(variable: str) -> Path | None:
-    named = os.environ.get(variable)
+    named = environment.read(variable)
     return Path(named).expanduser() if named else None
 
 

@@ -79,7 +79,7 @@ class CheckpointStore:
         except OSError as error:
             raise HostError(
                 f"the known head of {name} cannot be read: {error.strerror}",
-                "look at heads/ in your state directory (ONNXREG_STATE)",
+                "look at heads/ in your state directory (REG_STATE)",
             ) from error
         try:
             return json.loads(data) if data else None

@@ -238,7 +238,7 @@ def test_what_may_not_be_written_is_named_by_its_own_name(
         place = Path(shutil.copytree(home, Path(above) / "home"))
         monkeypatch.chdir(place)
         for own in ("STATE", "TRUST"):
-            monkeypatch.setenv(f"ONNXREG_{own}", str(Path(above) / own))
+            monkeypatch.setenv(f"REG_{own}", str(Path(above) / own))
         tag, lock = ("tag", "tiny", "beta"), ("lock", "tiny", "--output")
         assert reg("--registry", place, *tag).status == 0
         assert reg("--registry", place, *lock, "first.lock").status == 0

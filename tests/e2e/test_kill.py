@@ -110,7 +110,7 @@ class Trial:
     def fresh(self) -> Path:
         """A copy, and a user who saw none of the others: they have one id, and histories of their own."""
         self.count += 1
-        os.environ["ONNXREG_STATE"] = str(self.place / f"{self.count}.user")
+        os.environ["REG_STATE"] = str(self.place / f"{self.count}.user")
         return Path(shutil.copytree(self.template, self.place / str(self.count)))
 
     def run(self, base: Path, how: str, step: int) -> "subprocess.CompletedProcess[str]":

@@ -185,7 +185,7 @@ def test_a_newcomer_refuses_it_too(
     attack: Attack, attacker: Attacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack(attacker)
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     with pytest.raises(GateError):
         Registry(tmp_path / "reader").pull(STABLE, str(attacker.root))
 

@@ -20,7 +20,6 @@ Tested with the real client against an emulator of the Hub (`tests/servers/hub.p
 the live Hub.
 """
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from onnxreg.registry.store.identity import check_writer, new_identity, other_re
 from onnxreg.registry.store.layout import BlobKey, Kind, index_path, keys_of, note_path
 from onnxreg.registry.store.object_store import open_first
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -212,7 +212,7 @@ class HubRegistry:
 
 
 def _wanted_private() -> bool | None:
-    said = os.environ.get("REG_HF_PRIVATE", "").lower()
+    said = (environment.read("REG_HF_PRIVATE") or "").lower()
     if said not in ("", "0", "1", "false", "true"):
         raise InputError(
             f"REG_HF_PRIVATE is {said[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"

@@ -1,12 +1,12 @@
 """The limits of remote reads as the environment sets them, and what is left of them for one file. Light: no network here."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 
 DEFAULTS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_RATE": 100.0, "REG_READ_DEADLINE": 86_400.0}
@@ -16,7 +16,7 @@ _file: ContextVar["FileBudget | None"] = ContextVar("file", default=None)
 
 def setting(name: str) -> float:
     """A limit as the environment says. InputError if it is not a number, or is negative."""
-    text = os.environ.get(name, "")
+    text = environment.read(name) or ""
     try:
         value = float(text) if text else DEFAULTS[name]
     except ValueError:

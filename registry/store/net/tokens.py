@@ -4,7 +4,6 @@ One variable belongs to one host, so that no token ever goes to another one: not
 to where an answer redirects. It goes over TLS, or to this machine itself.
 """
 
-import os
 import re
 import urllib.request
 from http.client import HTTPMessage
@@ -12,6 +11,7 @@ from typing import IO, Any
 from urllib.parse import SplitResult, urlsplit
 
 from onnxreg.registry.store.net import redirects
+from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -21,13 +21,13 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 def variable(url: str) -> str:
     """The variable for the host of a URL: in capitals, `-` as two underscores, `.` and the `:` of a port as one."""
     host = urlsplit(url).netloc.upper()
-    return "REG_TOKEN_" + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
+    return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
 
 def bearer(url: str) -> dict[str, str]:
     """The header for requests to a URL, none where no token is set. InputError, which does not repeat it, for a bad one."""
     name = variable(url)
-    token = os.environ.get(name, "").strip()
+    token = (environment.read(name) or "").strip()
     if not token:
         return {}
     if not _TOKEN.fullmatch(token):

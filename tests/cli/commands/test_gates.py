@@ -193,7 +193,7 @@ def test_attest_wants_a_report_about_these_bytes(reg: Reg, registry: Registry, t
 def test_a_signed_evaluation(
     reg: Reg, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ONNXREG_KEY_PASSPHRASE", "secret")
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "secret")
     assert reg("key", "new", "lab").status == 0
     (tmp_path / "field.json").write_bytes(refusal(registry, "1.0.0"))
     assert reg("attest", f"{NAME}:1.0.0", "--report", "field.json", "--key", "lab").status == 0
@@ -220,7 +220,7 @@ def test_an_archive_is_held_against_its_policy_by_the_readers_keys(
     for name, key in (("mine", release), ("other", other)):
         (tmp_path / f"{name}.toml").write_text(f'[keys.release]\nkey = "{key.public}"\n')
     (tmp_path / "policy.toml").write_text('[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n')
-    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "mine.toml"))
+    monkeypatch.setenv("REG_TRUST", str(tmp_path / "mine.toml"))
     registry.sign(f"{NAME}:1.0.0", release)
     reg("policy", "set", "policy.toml", "--replace")
     assert reg("promote", f"{NAME}:1.0.0", "stable").status == 0
@@ -306,7 +306,7 @@ def test_signed_evaluations_are_listed_with_who_signed_them(
 
     lab, stranger = generate("ed25519"), generate("ed25519")
     (tmp_path / "trust.toml").write_text(f'[keys.lab]\nkey = "{lab.public}"\n')
-    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
     registry.sign(f"{NAME}:1.0.0", lab)
     for key in (lab, stranger):
         registry.attest(f"{NAME}:1.0.0", refusal(registry, "1.0.0"), key)
@@ -345,7 +345,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(
     Decisions(registry.store).attest(Ref(NAME, "1.0.0"), forged, MEDIA_TYPE, None, about)
     assert reg("verify").status == 0, "the key is not known yet"
     reg("archive", "create", "site.onnxreg", "--all")
-    monkeypatch.setenv("ONNXREG_TRUST", str(tmp_path / "trust.toml"))
+    monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
     assert reg("verify", "--signatures").status == 4
     assert [each["kind"] for each in reg("verify", "--json").json["damages"]] == ["signature"]
     archived = reg("archive", "verify", "site.onnxreg", "--trust", "trust.toml", "--json")

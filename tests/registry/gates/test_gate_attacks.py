@@ -222,7 +222,7 @@ def test_is_noticed_by_who_never_saw_the_registry(
     attack: Attack, registry: Registry, attacker: Attacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack(attacker)
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     with pytest.raises(GateError):
         Registry(tmp_path / "reader").pull(STABLE, str(registry.store.root))
 
@@ -250,7 +250,7 @@ def test_a_channel_that_names_a_policy_where_there_is_none(
 ) -> None:
     """Even who never saw the registry notices."""
     attacker.policies.unlink()
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     with pytest.raises(GateError, match="must have one"):
         Registry(tmp_path / "reader").pull(STABLE, str(registry.store.root))
 
@@ -269,10 +269,10 @@ class Trusting:
 
     def sign_lines(self, wanted: bool) -> None:
         if wanted:
-            self._patch.setenv("ONNXREG_SIGNING_KEY", self.key.pem("secret").decode())
-            self._patch.setenv("ONNXREG_KEY_PASSPHRASE", "secret")
+            self._patch.setenv("REG_SIGNING_KEY", self.key.pem("secret").decode())
+            self._patch.setenv("REG_KEY_PASSPHRASE", "secret")
         else:
-            self._patch.delenv("ONNXREG_SIGNING_KEY")
+            self._patch.delenv("REG_SIGNING_KEY")
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_another_trust_file_is_looked_at(
     """Who trusts the key no more is refused what passed while it was trusted."""
     release, other = generate("ed25519"), generate("ed25519")
     trust = tmp_path / "trust.toml"
-    monkeypatch.setenv("ONNXREG_TRUST", str(trust))
+    monkeypatch.setenv("REG_TRUST", str(trust))
     trust.write_text(f'[keys.release]\nkey = "{release.public}"\n')
     registry.sign(f"{NAME}:1.0.0", release)
     registry.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\nsigned_by = ["release"]\n', "policy"))

@@ -180,11 +180,11 @@ def test_a_fork_in_an_archive_is_refused(
     archive(three, first, every=True)
     index.chmod(0o644)
     index.write_bytes(before)
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     three.heads = CheckpointStore()
     three.tag("tiny", "stable", "another")
     archive(three, second, every=True)
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "a third user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "a third user"))
     mirror(*open_both(other.remotes, str(first), str(there)))
     with pytest.raises(ForkError):
         mirror(*open_both(other.remotes, str(second), str(there)))

@@ -184,10 +184,10 @@ def test_a_fork_writes_nothing(
     shutil.copytree(filled.store.root, tmp_path / "fork")
     filled.add(make_draft(name="another"))
     filled.tag("small:0.1.0", "stable")
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "another user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "another user"))
     fork = Registry(tmp_path / "fork")
     fork.tag("small:0.1.0", "stable")
-    monkeypatch.setenv("ONNXREG_STATE", str(tmp_path / "a third user"))
+    monkeypatch.setenv("REG_STATE", str(tmp_path / "a third user"))
     before = indexes(fork.store), blob_keys(fork.store)
     with pytest.raises(ForkError) as error:
         mirror(filled.store, fork.store)

@@ -86,7 +86,7 @@ def test_max_age_of_a_copy_that_is_behind(
 ) -> None:
     """How long the newer log has been known is counted both ways too."""
     assert resolve(world, tmp_path) == 0
-    state = Path(os.environ["ONNXREG_STATE"])
+    state = Path(os.environ["REG_STATE"])
     for path in state.rglob("*.json"):
         when = time.time() + days * DAY
         os.utime(path, (when, when))

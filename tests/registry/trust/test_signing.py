@@ -36,7 +36,7 @@ def trust(own: Path, *lines: str, **keys: PrivateKey) -> None:
 def signing(monkeypatch: pytest.MonkeyPatch) -> PrivateKey:
     """The key of this user, as CI has it."""
     key = generate("ed25519")
-    monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(key))
+    monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
     return key
 
 
@@ -111,7 +111,7 @@ def test_without_cryptography_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(HostError):
         generate("ed25519")
-    monkeypatch.setenv("ONNXREG_KEY_PASSPHRASE", "pw")
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "pw")
     assert main(["key", "new", "release"]) == 9
     assert "pip install 'onnxreg[sign]'" in capsys.readouterr().err
 
@@ -139,7 +139,7 @@ class TestLines:
     def test_a_key_that_cannot_be_had_writes_nothing(
         self, registry: Registry, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("ONNXREG_SIGNING_KEY", "nobody")
+        monkeypatch.setenv("REG_SIGNING_KEY", "nobody")
         with pytest.raises(InputError):
             registry.add(make_draft())
         assert registry.names() == []
@@ -157,7 +157,7 @@ class TestLines:
         registry.add(make_draft())
         pem = plain_pem(generate("ed25519"))
         secret = "".join(pem.splitlines()[1:-1])
-        monkeypatch.setenv("ONNXREG_SIGNING_KEY", lead + pem if lead else secret)
+        monkeypatch.setenv("REG_SIGNING_KEY", lead + pem if lead else secret)
         assert main(["--registry", str(registry.store.root), "tag", NAME, "stable"]) == 2
         said = "".join(capsys.readouterr())
         assert "neither the name of a key nor a PEM" in said
@@ -185,7 +185,7 @@ class TestLines:
     ) -> None:
         registry.add(make_draft())
         key = generate("ed25519")
-        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(key))
+        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(key))
         registry.tag(NAME, "stable")
         words = ["--registry", str(registry.store.root), "resolve", NAME]
         trust(own_user, "[[require]]", "lines = true", release=key)
@@ -248,9 +248,9 @@ class TestRotationAndRevocation:
         self, registry: Registry, make_draft: MakeDraft, own_user: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         old, new = generate("ed25519"), generate("ed25519")
-        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(old))
+        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(old))
         registry.add(make_draft(seed="a"))
-        monkeypatch.setenv("ONNXREG_SIGNING_KEY", plain_pem(new))
+        monkeypatch.setenv("REG_SIGNING_KEY", plain_pem(new))
         registry.add(make_draft(seed="b"))
         trust(own_user, "[[require]]", "lines = true", old=old, new=new)
         assert registry.verify().damages == []
@@ -294,9 +294,9 @@ def test_no_secret_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pem = plain_pem(generate("ed25519"))
-    monkeypatch.setenv("ONNXREG_SIGNING_KEY", pem.replace("M", "N", 1))
+    monkeypatch.setenv("REG_SIGNING_KEY", pem.replace("M", "N", 1))
     secret = pem.splitlines()[1][4:20]
     assert main(["--registry", str(registry.store.root), "sign", f"{NAME}:0.1.0"]) in (2, 3)
     said = "".join(capsys.readouterr())
     assert secret not in said and repr(generate("ed25519")).count("PRIVATE") == 0
-    assert os.environ["ONNXREG_SIGNING_KEY"] not in said
+    assert os.environ["REG_SIGNING_KEY"] not in said

@@ -180,7 +180,7 @@ def stranger() -> Iterator[None]:
     """A user who saw no other of the states: they have one id, and histories of their own."""
     with (
         tempfile.TemporaryDirectory(dir=MEMORY) as user,
-        patch.dict(os.environ, {"ONNXREG_STATE": user}),
+        patch.dict(os.environ, {"REG_STATE": user}),
     ):
         yield
 

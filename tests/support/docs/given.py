@@ -125,7 +125,7 @@ def trusted(world: World) -> None:
 
 def keys(world: World) -> None:
     """Nobody is asked for a passphrase; a key of last year is trusted."""
-    world.patch.setenv("ONNXREG_KEY_PASSPHRASE", "a passphrase")
+    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     assert main(["--quiet", "trust", "add", "release-2025", KEY]) == 0
 
 
@@ -176,7 +176,7 @@ def governed(world: World) -> None:
     registry = Registry(home)
     for number, version in enumerate(("1.0.0", "1.1.0", "1.2.0")):
         registry.add(_judged(world.scratch / f"draft{number}", version), version)
-    world.patch.setenv("ONNXREG_KEY_PASSPHRASE", "a passphrase")
+    world.patch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
     public = Keystore().new("release", "ed25519")
     assert main(["--quiet", "trust", "add", "release", str(public)]) == 0
     page = (REPOSITORY / "docs" / "gates.md").read_text("utf-8")

@@ -59,7 +59,7 @@ def make_world(root: Path) -> World:
     keys = [generate("ed25519") for _ in range(3)]
     world = World(root / "tree", root / "old", root / "elsewhere", *keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ONNXREG_SIGNING_KEY", plain_pem(world.release))
+        patch.setenv("REG_SIGNING_KEY", plain_pem(world.release))
         for where in (world.tree, world.elsewhere):
             _publish(Registry(where), root / f"{where.name}-work", world)
         registry = Registry(world.tree)

@@ -1,0 +1,50 @@
+"""The environment variables of `reg`: which there are, and the one place that reads them.
+
+Five variables had the prefix `ONNXREG_` before version 0.2.0. They are still read under that name, and `former_names`
+lists the ones in use so that the command line can warn.
+"""
+
+import os
+
+VARIABLES = {
+    "REG_HOME": "The default registry's directory.",
+    "REG_ACTOR": "Who acts, as claimed, for the log.",
+    "REG_MAX_AGE": "The oldest answer of a remote that is allowed: 12h, 7d.",
+    "REG_READ_TIMEOUT": "Seconds without a byte after which a remote counts as silent: 60.",
+    "REG_READ_RATE": "The least bytes per second of an answer, over REG_READ_TIMEOUT: 100; 0 for any.",
+    "REG_READ_DEADLINE": "Seconds that one file of a remote may take, all its reads and tries together: 86400; 0 for any.",
+    "REG_CACHE_SIZE": "How much the cache of export steps keeps: 20GB.",
+    "REG_HF_PRIVATE": "Whether a push that makes a repository on the Hub makes it private: 1 or 0.",
+    "REG_SERVE_TOKEN": "The token that readers of `reg serve` must show.",
+    "REG_TOKEN_HOST": "The token for the web server HOST, such as REG_TOKEN_MODELS_EXAMPLE for models.example.",
+    "REG_SIGNING_KEY": "The name of the key that signs each line of a log, or a private key itself as PEM.",
+    "REG_KEY_PASSPHRASE": "The passphrase of a key, if nobody can be asked.",
+    "REG_KEYS": "The directory of your keys.",
+    "REG_TRUST": "The file of the keys that you trust.",
+    "REG_STATE": "The directory of what was seen of registries.",
+}
+"""Each variable and its meaning. `REG_TOKEN_HOST` is one variable for each host."""
+TOKEN_PREFIX = "REG_TOKEN_"
+FORMER = {
+    name: f"ONNX{name}"
+    for name in ("REG_SIGNING_KEY", "REG_KEY_PASSPHRASE", "REG_KEYS", "REG_TRUST", "REG_STATE")
+}
+"""The names that variables had before."""
+
+
+def read(name: str) -> str | None:
+    """The value of a variable by its present name; None if it is not set under this name or its former one."""
+    value = os.environ.get(name)
+    return os.environ.get(FORMER[name]) if value is None and name in FORMER else value
+
+
+def source(name: str) -> str | None:
+    """The name under which a variable is set; None if it is not set, or empty."""
+    if not read(name):
+        return None
+    return name if name in os.environ else FORMER[name]
+
+
+def former_names() -> dict[str, str]:
+    """The former names whose values are used, each with the present name."""
+    return {old: name for name, old in FORMER.items() if source(name) == old}

@@ -1,0 +1,55 @@
+"""Every variable of `reg` is read by one module, by its present name or by its former one."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onnxreg.registry.support import environment, home
+
+REPOSITORY = Path(__file__).parents[3]
+CODE = [
+    path
+    for folder in ("cli", "converters", "registry", "schema")
+    for path in (REPOSITORY / folder).rglob("*.py")
+]
+PLACES = {"REG_KEYS": home.key_directory, "REG_TRUST": home.trust_file, "REG_STATE": home.state_directory}
+
+
+def test_no_other_module_reads_a_variable_of_ours() -> None:
+    direct = re.compile(r"(environ(\.get\(|\[)|getenv\()\"(ONNX)?REG_")
+    assert [path for path in CODE if direct.search(path.read_text("utf-8"))] == []
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    names = {
+        name
+        for path in CODE
+        for name in re.findall(r"environment\.read\(\"(\w+)\"\)", path.read_text("utf-8"))
+    }
+    assert {"REG_ACTOR", "REG_MAX_AGE", "REG_CACHE_SIZE"} <= names
+    assert names <= environment.VARIABLES.keys()
+    assert environment.FORMER.keys() <= environment.VARIABLES.keys()
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_former_name_counts_until_the_present_one_is_set(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    assert environment.source(name) is None
+    monkeypatch.setenv(f"ONNX{name}", str(tmp_path / "former"))
+    assert PLACES[name]() == tmp_path / "former"
+    assert environment.source(name) == f"ONNX{name}"
+    assert environment.former_names() == {f"ONNX{name}": name}
+    monkeypatch.setenv(name, str(tmp_path / "present"))
+    assert PLACES[name]() == tmp_path / "present"
+    assert environment.source(name) == name
+    assert environment.former_names() == {}
+
+
+def test_a_variable_that_never_had_another_name_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REG_HOME", raising=False)
+    monkeypatch.setenv("ONNXREG_HOME", "elsewhere")
+    assert environment.read("REG_HOME") is None
+    assert environment.former_names() == {}
