@@ -34,8 +34,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Decide what is in use": ("tag", "attest", "promote", "untag", "sign", "yank", "pin"),
     "Make room": ("gc", "drop", "purge"),
     "Keep it healthy": ("verify", "log", "doctor", "du"),
+    "Set up": ("config", "schema"),
 }
-OTHERS = "Set up"
 JSON = "--json"
 Group = tuple[str, str, Mapping[str, str]]
 GROUPS: dict[str, Group] = {
@@ -50,18 +50,18 @@ GROUPS: dict[str, Group] = {
         {"list": "list_profiles", "show": "show"},
     ),
     "remote": (
-        OTHERS,
+        "Set up",
         "Give registries elsewhere a name.",
         {"add": "add", "list": "list_remotes", "remove": "remove"},
     ),
-    "key": (OTHERS, "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
+    "key": ("Set up", "The keys that you sign with.", {"new": "new", "list": "list_keys", "show": "show"}),
     "policy": (
         "Decide what is in use",
         "Say what channels demand of versions.",
         {"show": "show", "set": "set_policy"},
     ),
     "trust": (
-        OTHERS,
+        "Set up",
         "Whose signatures count for you, and what you saw of registries.",
         {"show": "show", "add": "add", "require": "require", "revoke": "revoke", "reset": "reset"},
     ),
@@ -93,8 +93,6 @@ def build(alone: str | None = None) -> typer.Typer:
     for name, group in GROUPS.items():
         if alone in (None, name):
             _add_group(app, name, group)
-    if alone in (None, "schema"):
-        _add_verb(app, "schema", OTHERS)
     return app
 
 
@@ -165,6 +163,6 @@ def _verb(words: Sequence[str]) -> str | None:
         if word == "--registry":
             next(rest, None)
         elif word != "--quiet" and not word.startswith("--registry="):
-            known = {*GROUPS, "schema"}.union(*PANELS.values())
+            known = set(GROUPS).union(*PANELS.values())
             return word if word in known else None
     return None

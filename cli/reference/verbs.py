@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from onnxreg.cli.app import OTHERS, PANELS, build
+from onnxreg.cli.app import PANELS, build
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError
 from onnxreg.cli.options.help import flowing, kind_of
 from onnxreg.registry.support.environment import VARIABLES
@@ -59,7 +59,7 @@ def examples(command: Any) -> tuple[str, ...]:
 def describe() -> list[Verb]:
     """All verbs, in the order of `reg --help`."""
     application = root()
-    order = [*PANELS, OTHERS]
+    order = list(PANELS)
     found = [_verb(application, name, command) for name, command in commands(application)]
     return sorted(found, key=lambda verb: order.index(verb.panel))
 

@@ -45,6 +45,12 @@ def source(name: str) -> str | None:
     return name if name in os.environ else FORMER[name]
 
 
+def names() -> list[str]:
+    """The variables of `VARIABLES`, with one for each host whose token is set."""
+    hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
+    return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
+
+
 def former_names() -> dict[str, str]:
     """The former names whose values are used, each with the present name."""
     return {old: name for name, old in FORMER.items() if source(name) == old}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.docs.grammar import ROOT, parse
 
-from onnxreg.cli.app import OTHERS, PANELS
+from onnxreg.cli.app import PANELS
 from onnxreg.cli.options.help import folded
 from onnxreg.cli.reference.verbs import commands, examples
 from onnxreg.registry import Registry
@@ -48,7 +48,7 @@ def test_every_option_and_argument_is_explained(name: str) -> None:
 def test_help_groups_the_verbs_by_task(reg: Reg) -> None:
     shown = reg("--help").out
     assert reg().out == shown
-    for panel in (*PANELS, OTHERS):
+    for panel in PANELS:
         assert f"─ {panel} ─" in shown
     for name in ROOT.commands:
         assert f"│ {name} " in shown

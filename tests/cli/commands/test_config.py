@@ -1,0 +1,94 @@
+"""`reg config` names every place, what decides it, and no secret."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxreg.registry.support import environment
+from onnxreg.registry.support.home import trust_file
+
+Reg = Callable[..., Any]
+PLACES = {"registry", "cache", "keys", "trust", "state"}
+
+
+def places(value: Any) -> dict[str, Any]:
+    return {each["name"]: each for each in value["places"]}
+
+
+def variables(value: Any) -> dict[str, Any]:
+    return {each["name"]: each for each in value["variables"]}
+
+
+def test_every_place_with_what_decides_it(reg: Reg, home: Path, own_user: Path) -> None:
+    done = reg("--registry", home, "config", "--json")
+    assert done.status == 0 and done.json.keys() == {"places", "variables"}
+    found = places(done.json)
+    assert found.keys() == PLACES
+    assert found["registry"] == {
+        "name": "registry",
+        "path": str(home),
+        "source": "--registry",
+        "exists": True,
+    }
+    assert found["cache"]["path"].startswith(str(home)) and found["cache"]["source"] == "registry"
+    for name in ("keys", "trust", "state"):
+        assert found[name]["path"] == str(own_user / name)
+        assert (found[name]["source"], found[name]["exists"]) == (f"REG_{name.upper()}", False)
+
+
+def test_without_variables_the_places_are_the_defaults(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REG_KEYS", "REG_TRUST", "REG_STATE"):
+        monkeypatch.delenv(name)
+    found = reg("config", "--json").json
+    assert {each["source"] for each in found["places"]} == {"default", "registry"}
+    assert found["variables"] == []
+    assert places(found)["trust"]["path"] == str(trust_file())
+
+
+def test_a_relative_place_is_shown_in_full(reg: Reg, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REG_HOME", "mine")
+    found = places(reg("config", "--json").json)["registry"]
+    assert (found["path"], found["source"]) == (str(tmp_path / "mine"), "REG_HOME")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_the_variables_that_are_set(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_ACTOR", "ada")
+    monkeypatch.delenv("REG_KEYS")
+    monkeypatch.setenv("ONNXREG_KEYS", "old")
+    monkeypatch.setenv("REG_MAX_AGE", "")
+    found = variables(reg("config", "--json").json)
+    assert found["REG_ACTOR"] == {"name": "REG_ACTOR", "value": "ada", "source": "REG_ACTOR"}
+    assert found["REG_KEYS"] == {"name": "REG_KEYS", "value": "old", "source": "ONNXREG_KEYS"}
+    assert "REG_MAX_AGE" not in found
+
+
+@pytest.mark.parametrize(
+    "name", ["REG_TOKEN_MODELS_EXAMPLE", "REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE", "REG_SIGNING_KEY"]
+)
+def test_no_secret_is_shown(reg: Reg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "s3cret")
+    done, shown = reg("config", "--json"), reg("config")
+    assert variables(done.json)[name]["value"] is None
+    assert "s3cret" not in done.out + shown.out
+    assert [name, "(secret)", name] in [line.split() for line in shown.out.splitlines()]
+
+
+def test_a_signing_key_is_shown_by_its_name(reg: Reg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REG_KEY_PASSPHRASE", "a passphrase")
+    monkeypatch.setenv("REG_SIGNING_KEY", "release")
+    reg("key", "new", "release")
+    assert variables(reg("config", "--json").json)["REG_SIGNING_KEY"]["value"] == "release"
+
+
+def test_for_people(reg: Reg, home: Path) -> None:
+    lines = reg("--registry", home, "config").out.splitlines()
+    assert lines[0].split() == ["PLACE", "PATH", "SET", "BY", "EXISTS"]
+    assert lines[1].split() == ["registry", str(home), "--registry", "yes"]
+    assert "VARIABLE" in lines[len(PLACES) + 2]
+
+
+def test_every_documented_variable_can_be_shown() -> None:
+    assert set(environment.VARIABLES) - set(environment.names()) == {"REG_TOKEN_HOST"}
