@@ -54,6 +54,7 @@ VERBS: dict[str, Options] = {
         "--recipe": ("recipe", VALUE),
         "--name": ("name", VALUE),
         "--version": ("version", VALUE),
+        "--push": ("push", VALUE),
         "--eval-suite": ("eval_suite", VALUE),
         "--trust-remote-code": ("trust_remote_code", FLAG),
         "--allow-code": ("allow_code", LIST),

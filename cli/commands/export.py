@@ -1,5 +1,6 @@
 """`reg export`: from a trained checkpoint to a published version."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,17 +8,21 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import needs
+from onnxreg.cli.options.completion import complete_remote
 from onnxreg.cli.options.shared import AllowCode, Json, NewVersion, Output
 from onnxreg.cli.reports.publish_report import announce, write_out
 from onnxreg.cli.services import export_request, export_service, family_service
 from onnxreg.cli.services.export_lookup import RepeatRequest, show_known
 from onnxreg.cli.services.export_request import ExportRequest, Trust
+from onnxreg.cli.services.push_published import check_remote, report_and_push
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.version import Version
 
 EXAMPLES = (
     "reg export ./checkpoint --profile android --name acme/pii-small",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --task pooling --quantize --name acme/minilm",
+    "reg export ./checkpoint --profile android --name acme/pii-small --push s3://models/prod",
     "reg export ./checkpoint --recipe recipe.yaml --name acme/minilm",
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
@@ -60,6 +65,14 @@ def command(
     name: Annotated[str | None, typer.Option(help="The model's name; without it the hub id.")] = None,
     version: NewVersion = None,
     output: Output = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            help="Push the version to this remote (a name, path or URL) too, new or not.",
+            metavar="REMOTE",
+            autocompletion=complete_remote,
+        ),
+    ] = None,
     opset: Annotated[
         int | None, typer.Option(help="The ONNX opset, 7 to 23; 14 unless told otherwise, android has 18.")
     ] = None,
@@ -118,7 +131,7 @@ def command(
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="With --batch: push each version to REMOTE.", metavar="REMOTE")
+        str | None, typer.Option("--to", help="With --batch: the same as --push.", metavar="REMOTE")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -133,13 +146,17 @@ def command(
     Code runs only if it is named: SOURCE itself as module:function or file.py:function, or --allow-code for what a recipe or
     a job file names.
 
+    --push also sends the version to a remote, as reg push does. If that fails, the version stays published here, and the exit
+    status is that of the push.
+
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
     With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
     became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
-    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint}}],
-    succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
+    became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with --push
+    also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With --batch: {jobs: [{row, job,
+    status, ref, digest, pushed, seconds, error: {family, message, hint}}], succeeded, failed, stopped}; status is published, current, failed or stopped; error is null but for a failed one.
     """
     wanted: dict[str, Any] = {
         "opset": opset,
@@ -158,25 +175,30 @@ def command(
     about = {"profile": profile, "task": task, "recipe": recipe, "name": name, **wanted}
     given = {key: value for key, value in about.items() if value is not None and value is not FLAGS.get(key)}
     session: Session = context.obj
+    if push is not None and to is not None:
+        raise InputError(f"two remotes are named: {push} and {to}", "leave --to away")
     if batch is not None:
         from onnxreg.cli.batch import run_batch
 
         trust = Trust(trust_remote_code, tuple(allow_code or ()))
         export_service.check_alone("batch", {"source": source, "version": version, "output": output, **given})
-        run_batch.run(session, run_batch.Fleet(batch, jobs, scheduler, to, trust, not no_cache), as_json)
+        run_batch.run(
+            session, run_batch.Fleet(batch, jobs, scheduler, push or to, trust, not no_cache), as_json
+        )
         return
     export_service.check_needs("batch", {"jobs": jobs, "scheduler": scheduler, "to": to})
     export_service.check_one(profile=profile, task=task, recipe=recipe)
     asked = None if version is None else Version.parse(version)
+    check_remote(session, push)
     request = None if no_cache else RepeatRequest.of(source, **given)
     if output is not None:
         output = session.check_target(output)
-    elif request is not None and show_known(session, request, asked, as_json):
+    elif request is not None and show_known(session, request, asked, as_json, push):
         return
     with needs("export", "reg export"):
         if recipe is not None and (family := family_service.read(recipe, name)) is not None:
             family_service.check_options(source, given)
-            family_service.export(session, family, recipe.parent, asked, output, as_json)
+            family_service.export(session, family, recipe.parent, asked, output, as_json, push)
             return
         typed = ExportRequest.of(source, **given)
         order = export_request.place(typed)
@@ -188,4 +210,5 @@ def command(
         with session.steps(as_json) as report:
             published = export_service.publish(registry, order, asked, report, again)
     write_out(registry, published, output)
-    announce(session, published, as_json, output)
+    outcome = partial(announce, session, published, as_json, output)
+    report_and_push(session, published.ref, push, as_json, outcome)

@@ -39,14 +39,13 @@ def announce(
     heal: bool = False,
     **more: Any,
 ) -> None:
-    """A line or two, or `{ref, remote, events, blobs, bytes, output}`, with `channels` where `tags` were asked for, and
-    whatever `more` holds. With `heal` every file was asked for."""
-    ref = f"{done.name}:{done.versions[0]}"
+    """A line or two, or the document of `to_json`, with `channels` where `tags` were asked for, and whatever `more` holds.
+    With `heal` every file was asked for."""
     if as_json:
-        counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
         more |= {"channels": channels_to_json(done)} if tags else {}
-        output.write_json({"ref": ref, "remote": remote, **counts, "output": out and str(out), **more})
+        output.write_json({**to_json(done, remote, out), **more})
         return
+    ref = _ref(done)
     link = "to" if verb == "pushed" else "from"
     if done.events or done.blobs:
         what = f"{output.counted(done.blobs, 'blob')}, {output.size(done.size)}{watch.rate(done.size)}"
@@ -61,6 +60,16 @@ def announce(
         session.say(f"{verb} channel {tag.tag}: {done.name}:{tag.version}")
     if out is not None:
         session.say(f"written to {out}")
+
+
+def to_json(done: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
+    """What was moved, as `{ref, remote, events, blobs, bytes, output}`."""
+    counts = {"events": done.events, "blobs": done.blobs, "bytes": done.size}
+    return {"ref": _ref(done), "remote": remote, **counts, "output": None if out is None else str(out)}
+
+
+def _ref(done: "TransferResult") -> str:
+    return f"{done.name}:{done.versions[0]}"
 
 
 def channels_to_json(done: "TransferResult") -> list[dict[str, Any]]:

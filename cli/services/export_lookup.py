@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
+from onnxreg.cli.services.push_published import check_remote, report_and_push
 from onnxreg.schema.core.version import Version
 
 if TYPE_CHECKING:
@@ -42,8 +44,13 @@ def cache_at(root: Path) -> "StepCache":
     return StepCache(root / "local" / "cache")
 
 
-def show_known(session: Session, request: RepeatRequest, version: Version | None, as_json: bool) -> bool:
-    """Tell what the same request published, where all that it was made from is as it was; else False."""
+def show_known(
+    session: Session, request: RepeatRequest, version: Version | None, as_json: bool, push: str | None = None
+) -> bool:
+    """Tell what the same request published, where all that it was made from is as it was; else False.
+
+    If a remote is named, `push` sends the version there.
+    """
     from onnxreg.cli.reports.publish_report import unchanged
     from onnxreg.converters.engine.memo import recall_request
     from onnxreg.registry.support.home import default_root
@@ -59,7 +66,9 @@ def show_known(session: Session, request: RepeatRequest, version: Version | None
     found = standing(session.place(), known.name, known.manifest, version)
     if found is None:
         return False
-    unchanged(session, Ref(known.name, str(found[0])), known.manifest, found[1], as_json)
+    ref, (_, data) = Ref(known.name, str(found[0])), found
+    report = partial(unchanged, session, ref, known.manifest, data, as_json)
+    report_and_push(session, ref, push, as_json, report)
     return True
 
 
@@ -68,14 +77,16 @@ def run(
     source: str | None = None,
     version: str | None = None,
     trust_remote_code: bool = False,
+    push: str | None = None,
     as_json: bool = False,
     **given: Any,
 ) -> bool:
-    """The verb where nothing has to be done for it; False where something has."""
+    """The verb where nothing has to be exported for it; False where something has."""
     asked: dict[str, Any] = {
         key: Path(value) if key in ("recipe", "eval_suite") else value for key, value in given.items()
     }
     if trust_remote_code:
         asked["trust_remote_code"] = True
     wanted = None if version is None else Version.parse(version)
-    return show_known(session, RepeatRequest.of(source, **asked), wanted, as_json)
+    check_remote(session, push)
+    return show_known(session, RepeatRequest.of(source, **asked), wanted, as_json, push)

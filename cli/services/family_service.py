@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.reports.publish_report import announce, write_out
+from onnxreg.cli.services.push_published import report_and_push
 from onnxreg.schema.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def export(
     version: "Version | None",
     output: Path | None,
     as_json: bool,
+    push: str | None = None,
 ) -> None:
-    """Export a family, whose relative paths are relative to `directory`, publish it, and say so."""
+    """Export a family, whose relative paths are relative to `directory`, publish it, say so, and push it if a remote is named."""
     from onnxreg.converters.families.export_family import export_family
     from onnxreg.converters.families.family_latency import document
 
@@ -56,6 +58,11 @@ def export(
     if published.new:
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
     write_out(registry, published, output)
-    announce(session, published, as_json, output, latency=[each.to_json() for each in done.latencies])
-    if not as_json:
-        session.say("", *(f"latency: {each}" for each in done.latencies))
+
+    def report(**more: Any) -> None:
+        latency = [each.to_json() for each in done.latencies]
+        announce(session, published, as_json, output, latency=latency, **more)
+        if not as_json:
+            session.say("", *(f"latency: {each}" for each in done.latencies))
+
+    report_and_push(session, published.ref, push, as_json, report)
