@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: env demo test test-all check generate bench clean
+.PHONY: env demo test test-all check generate dist bench clean
 
 env: $(INSTALLED)
 
@@ -35,8 +35,11 @@ generate: env
 	$(BIN)/python -m onnxreg.schema.formats.json_schema
 	$(BIN)/python -m onnxreg.cli.reference
 
+dist: env
+	$(BIN)/python scripts/dist.py dist
+
 bench: env
 	PYTHONPATH=tests:examples $(BIN)/python -m benchmarks.run $(GROUPS)
 
 clean:
-	rm -rf $(VENV) .cache build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

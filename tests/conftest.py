@@ -3,7 +3,6 @@
 The checkpoints are real architectures with random weights that were saved, so that nothing is missing in them.
 """
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ settings.register_profile("onnxreg", deadline=None)
 settings.load_profile("onnxreg")
 
 REPOSITORY = Path(__file__).parents[1]
-CODE = ("cli", "converters", "registry", "schema")
 
 WORDS = [
     "[PAD]",
@@ -137,26 +135,15 @@ def bert(make_checkpoint: Make) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel. Building in a copy keeps an old build/ out of it, and a new one out of the checkout."""
-    root = tmp_path_factory.mktemp("wheel")
-    for directory in CODE:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / directory, root / "source" / directory, ignore=ignored)
-    (root / "source" / "docs").mkdir()
-    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs/reg.1"):
-        shutil.copy(REPOSITORY / file, root / "source" / file)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        root,
-        root / "source",
-    ]
-    subprocess.run(command, check=True)
-    (built,) = root.glob("*.whl")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the wheel and the source distribution, as `make dist` builds them."""
+    directory = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, REPOSITORY / "scripts" / "dist.py", directory], check=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def wheel(distributions: Path) -> Path:
+    """The wheel."""
+    (built,) = distributions.glob("*.whl")
     return built

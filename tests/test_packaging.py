@@ -1,5 +1,8 @@
 """What lies on disk is what is packaged, imported and checked."""
 
+import subprocess
+import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -64,3 +67,25 @@ def test_reg_is_the_console_script(wheel: Path) -> None:
 
 def test_the_command_says_the_version_of_the_distribution() -> None:
     assert tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"] == VERSION
+
+
+def test_a_second_build_has_the_same_bytes(distributions: Path, tmp_path: Path) -> None:
+    """Another process, another umask, and no time but that of the commit."""
+    command = f'umask 077; exec "{sys.executable}" "{REPOSITORY}/scripts/dist.py" "{tmp_path}"'
+    done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)
+    first, second = (
+        {path.name: path.read_bytes() for path in root.iterdir()} for root in (distributions, tmp_path)
+    )
+    assert {name.partition(VERSION)[0] for name in first} == {"onnxreg-"} and len(first) == 2
+    assert first == second
+    assert [line.split()[1] for line in done.stdout.splitlines()] == sorted(first)
+
+
+def test_the_source_distribution_builds_the_same_modules(distributions: Path, packaged: set[str]) -> None:
+    (archive,) = distributions.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        members = source.getmembers()
+    paths = {member.name.partition("/")[2] for member in members}
+    assert {path.removeprefix("onnxreg/") for path in packaged if path.startswith("onnxreg/")} <= paths
+    assert {(member.uid, member.gid, member.uname) for member in members} == {(0, 0, "")}
+    assert len({member.mtime for member in members}) == 1
