@@ -59,10 +59,10 @@ def export(
         registry.attest_benchmark(published.ref, document(done.latencies, published.manifest).encode())
     write_out(registry, published, output)
 
-    def report(**more: Any) -> None:
+    def outcome(**more: Any) -> None:
         latency = [each.to_json() for each in done.latencies]
         announce(session, published, as_json, output, latency=latency, **more)
         if not as_json:
             session.say("", *(f"latency: {each}" for each in done.latencies))
 
-    report_and_push(session, published.ref, push, as_json, report)
+    report_and_push(session, published.ref, push, as_json, outcome)
