@@ -24,8 +24,8 @@ PACKAGES = ("cli", "converters", "registry", "schema")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs/reg.1")
 BACKEND = "setuptools==84.2.1"
 BUILD = (
-    "import sys; from setuptools import build_meta as backend; "
-    "backend.build_sdist(sys.argv[1]); backend.build_wheel(sys.argv[1])"
+    "import sys; from setuptools import build_meta as backend; directory = sys.argv[1]; "
+    "backend.build_sdist(directory); backend.build_wheel(directory)"
 )
 FIRST_ZIP_TIME = 315_532_800
 """1980-01-01, in seconds since 1970."""
