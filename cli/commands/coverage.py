@@ -49,7 +49,7 @@ def command(
     if not fleet:
         raise InputError("no device is described", "name presets (see `reg devices`) or files with devices")
     found = coverage(session.place(remote), Ref.parse(ref), asked, fleet)
-    without = {id(each.device) for each in found if each.stranded}
+    without = {id(each.device) for each in found if each.is_stranded}
     stranded = [device for device in fleet if id(device) in without]
     if as_json:
         covered = [each.to_json() for each in found]

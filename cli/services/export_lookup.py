@@ -61,9 +61,9 @@ def show_known(
     known = recall_request(cache_at(session.registry or default_root()), request.values)
     if known is None:
         return False
-    from onnxreg.registry.publish.existing import standing
+    from onnxreg.registry.publish.existing import find_existing
 
-    found = standing(session.place(), known.name, known.manifest, version)
+    found = find_existing(session.place(), known.name, known.manifest, version)
     if found is None:
         return False
     ref, (_, data) = Ref(known.name, str(found[0])), found

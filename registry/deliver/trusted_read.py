@@ -1,8 +1,8 @@
-"""What a reader believes of a registry: every answer that is acted on goes through here.
+"""Trusted reads: every answer that a program acts on goes through here.
 
-Its index files are held against known heads and against the trust file where they are read (`trust.watched`). Beyond that
-the version that answers must be signed where the trust file demands it, and the channel that it was asked by must keep the
-policy of its registry.
+`trust.checked_source` compares index files with checkpoints and with the trust file when they are read. In addition,
+the version must be signed if the trust file demands it, and the channel of the query must keep the policy of its
+registry.
 """
 
 from typing import TYPE_CHECKING
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 def resolve(
-    place: RegistryReader,
+    reader: RegistryReader,
     ref: Ref,
     query: Query,
     device: "Device | None" = None,
     verify: bool = False,
     heads: CheckpointStore | None = None,
 ) -> Resolution:
-    """As `resolving.resolve`, of a place that is watched (`trust.watched.watched`), and believed."""
-    resolution = resolving.resolve(place, ref, query, device, verify)
-    check_believed(place, ref, resolution.found, resolution.index, heads)
+    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the answer."""
+    resolution = resolving.resolve(reader, ref, query, device, verify)
+    check_version_trust(reader, ref, resolution.found, resolution.index, heads)
     return resolution
 
 
-def check_believed(
-    place: RegistryReader,
+def check_version_trust(
+    reader: RegistryReader,
     ref: Ref,
-    found: LocatedVersion,
+    located: LocatedVersion,
     index: IndexFile | None,
     heads: CheckpointStore | None = None,
-    ask: bool = False,
+    force_policy_check: bool = False,
 ) -> None:
-    """IntegrityError where a version must be signed and is not; GateError as `watch.check_holder_of`."""
-    check_version(place, found)
-    check_holder_of(place, ref, found, index, heads, ask)
+    """IntegrityError if a version must be signed and is not; GateError as `prefilter.check_holder_of`."""
+    check_version(reader, located)
+    check_holder_of(reader, ref, located, index, heads, force_policy_check)

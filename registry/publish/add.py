@@ -1,4 +1,4 @@
-"""Publishing on this machine: a draft's files into the store, then its manifest into the model's log."""
+"""Publish on this machine: store a draft's files, then append its manifest to the model's log."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -33,14 +33,14 @@ from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
-FIRST = Version(0, 1, 0)
+FIRST_VERSION = Version(0, 1, 0)
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """What is published, and by whom. Without a `version`: the next patch after the newest, or 0.1.0.
+    """Publisher of drafts. Without a `version`: the next patch after the newest, or 0.1.0.
 
-    `look` sees the model's name before anything is stored, and may refuse.
+    `look` gets the model's name before anything is stored, and may refuse.
     """
 
     store: DirectoryRegistry
@@ -54,8 +54,8 @@ class Publisher:
         self.look(check_name(draft.name))
         with self.store.push() as push:
             known = KnownFiles(self.store.root / "local" / "known-files.json")
-            storing, reports = _Storing(self.store, push, draft, known), _reports(draft)
-            manifest = draft.manifest(storing.store_files())
+            files, reports = _DraftFiles(self.store, push, draft, known), _reports(draft)
+            manifest = draft.manifest(files.store_files())
             data = manifest.encode()
             canonical.check_size(data, f"the manifest of {draft.name}")
             push.put(BytesIO(data))
@@ -63,12 +63,12 @@ class Publisher:
                 operators = operator_set(artifact)
                 if operators is not None:
                     push.put(BytesIO(operators))
-            published = self._publish(push, manifest, data, storing.bring, reports)
+            published = self._publish(push, manifest, data, files.bring, reports)
         known.save()
         return published
 
     def add_again(self, digest: Digest) -> PublishedVersion | None:
-        """Publish a manifest that is here already; None where it, or a file that it names, is not."""
+        """Publish a manifest that the store has already; None if it, or a file that it names, is missing."""
         try:
             data = read_blob(self.store, digest)
             manifest = Manifest.decode(data)
@@ -87,7 +87,7 @@ class Publisher:
         reports: Mapping[Digest, bytes] = MappingProxyType({}),
     ) -> PublishedVersion:
         name, digest = manifest.name, Digest.of(data)
-        version, new = FIRST, False  # until the ledger is known
+        version, new = FIRST_VERSION, False  # until the ledger is known
         blobs = {digest, *refers_to(manifest)}
 
         def change(ledger: Ledger) -> Collection[Digest] | None:
@@ -107,44 +107,44 @@ class Publisher:
 
 
 @dataclass(frozen=True)
-class _Storing:
-    """Brings the files of a draft into a push. `here` are those that were left out, since the store has them."""
+class _DraftFiles:
+    """Store the files of a draft in a push. `skipped` are those that the store has already."""
 
     store: DirectoryRegistry
     push: Push
     draft: Draft
     known: KnownFiles
-    here: dict[Digest, Path] = field(default_factory=dict)
+    skipped: dict[Digest, Path] = field(default_factory=dict)
 
     def store_files(self) -> dict[str, Descriptor]:
-        """The descriptor of each path. Several are stored at a time.
+        """Store all files, several at a time, and return the descriptor of each path.
 
-        A file that stays elsewhere is not read where its state and its blob are known. InputError where it changed since
-        it was looked into.
+        A file that stays elsewhere is not read if its state and its blob are known. InputError if it changed since
+        the draft was made.
         """
         paths = self.draft.paths()
         return dict(zip(paths, run_parallel(self._store, paths, threading.Event()), strict=True))
 
     def bring(self, missing: Collection[Digest]) -> None:
-        """Store what a collector took away meanwhile."""
+        """Store files that a garbage collection deleted meanwhile."""
         for digest in missing:
-            if digest in self.here:
-                _put(self.push, self.here[digest])
+            if digest in self.skipped:
+                _put(self.push, self.skipped[digest])
 
     def _store(self, path: str) -> Descriptor:
-        file, seen = self.draft.root / path, self.draft.seen.get(path)
-        if seen is None:
+        file, recorded_state = self.draft.root / path, self.draft.seen.get(path)
+        if recorded_state is None:
             return _put(self.push, file)
-        settled = _check_unchanged(file, path, seen)
-        found = self.known.find(file, seen)
-        if found is not None and self._has(found):
-            self.here[found.digest] = file
-            return found
-        found = _put(self.push, file)
-        _check_unchanged(file, path, seen)
+        settled = _check_unchanged(file, path, recorded_state)
+        descriptor = self.known.find(file, recorded_state)
+        if descriptor is not None and self._has(descriptor):
+            self.skipped[descriptor.digest] = file
+            return descriptor
+        descriptor = _put(self.push, file)
+        _check_unchanged(file, path, recorded_state)
         if settled:
-            self.known.note(file, seen, found)
-        return found
+            self.known.note(file, recorded_state, descriptor)
+        return descriptor
 
     def _has(self, file: Descriptor) -> bool:
         return (
@@ -154,11 +154,13 @@ class _Storing:
 
 
 def _reports(draft: Draft) -> dict[Digest, bytes]:
-    """The reports behind verdicts that refuse, read before the files are moved into the store."""
+    """Read the reports of verdicts that refuse, before their files move into the store."""
     verdicts = [artifact.verdict for artifact in draft.artifacts]
-    paths = {each.report for each in verdicts if each.state == "refused" and each.report is not None}
-    found = [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
-    return {Digest.of(data): data for data in found}
+    paths = {
+        verdict.report for verdict in verdicts if verdict.state == "refused" and verdict.report is not None
+    }
+    reports = [(draft.root / path).read_bytes() for path in sorted(paths) if (draft.root / path).is_file()]
+    return {Digest.of(data): data for data in reports}
 
 
 def _put(push: Push, path: Path) -> Descriptor:
@@ -166,10 +168,10 @@ def _put(push: Push, path: Path) -> Descriptor:
     return describe(*push.put_file(path, hasher), hasher)
 
 
-def _check_unchanged(file: Path, path: str, seen: FileState) -> bool:
-    """Whether a file may be known again by its state, which is still as it was."""
+def _check_unchanged(file: Path, path: str, recorded_state: FileState) -> bool:
+    """InputError if a file changed; return True if its state may identify it later."""
     state, settled = state_of(file)
-    if state != seen:
+    if state != recorded_state:
         raise InputError(
             f"{path} changed while it was read", "run the command again when nobody writes to it"
         )
@@ -191,18 +193,18 @@ class _InMemory:
         return BytesIO(self._blobs[digest][start:])
 
 
-def _choose_version(ledger: Ledger, asked: Version | None, digest: Digest) -> tuple[Version, bool]:
-    """The version to publish, and whether it is not there yet."""
-    if asked is not None:
-        held = ledger.entries.get(asked)
-        if held is not None and held.manifest == digest and held.gone is not None:
+def _choose_version(ledger: Ledger, requested: Version | None, digest: Digest) -> tuple[Version, bool]:
+    """Choose the version to publish; the second value is True if it is new."""
+    if requested is not None:
+        entry = ledger.entries.get(requested)
+        if entry is not None and entry.manifest == digest and entry.gone is not None:
             raise ConflictError(
-                f"{ledger.name}:{asked} is {held.gone.how}",
+                f"{ledger.name}:{requested} is {entry.gone.how}",
                 "publish under another version; a copy elsewhere brings an expired one back: reg pull --restore",
             )
-        return asked, held is None or held.manifest != digest
+        return requested, entry is None or entry.manifest != digest
     if not ledger.entries:
-        return FIRST, True
+        return FIRST_VERSION, True
     latest = newest(ledger.entries)
     same = ledger.entries[latest].manifest == digest and ledger.entries[latest].usable
     return (latest, False) if same else (latest.next_patch(), True)

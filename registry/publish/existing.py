@@ -1,4 +1,4 @@
-"""Whether publishing a manifest would change anything. Light: no pydantic on this path."""
+"""Find the version that already publishes a manifest. Light: no pydantic on this path."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -11,8 +11,8 @@ from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import VersionEntry
 
-Standing = tuple[Version, bytes]
-"""A version that is whole and usable, and its manifest's bytes."""
+ExistingVersion = tuple[Version, bytes]
+"""A complete and usable version, and its manifest's bytes."""
 
 
 def newest(entries: Mapping[Version, VersionEntry]) -> Version:
@@ -20,23 +20,25 @@ def newest(entries: Mapping[Version, VersionEntry]) -> Version:
     return max(entries, key=lambda version: (version.precedence, entries[version].seq))
 
 
-def standing(remote: RegistryReader, name: str, manifest: Digest, asked: Version | None) -> Standing | None:
-    """The version that publishing a manifest again would give back; None where it would write something.
+def find_existing(
+    remote: RegistryReader, name: str, manifest: Digest, requested: Version | None
+) -> ExistingVersion | None:
+    """Find the version that publishing a manifest again would return; None if it would write something.
 
     Args:
-        asked: the version to publish as; absent, the next one after the newest, unless that is this very manifest.
+        requested: the version to publish as; None: the next one after the newest, unless that has this manifest.
     """
     try:
-        return steady(remote, name, partial(_standing, remote, name, manifest, asked))
+        return steady(remote, name, partial(_find_existing, remote, name, manifest, requested))
     except NotFoundError:
         return None
 
 
-def _standing(
-    remote: RegistryReader, name: str, manifest: Digest, asked: Version | None, index: IndexFile | None
-) -> Standing | None:
+def _find_existing(
+    remote: RegistryReader, name: str, manifest: Digest, requested: Version | None, index: IndexFile | None
+) -> ExistingVersion | None:
     entries = all_versions(remote, state_of(remote, name, index))
-    version = newest(entries) if asked is None and entries else asked
+    version = newest(entries) if requested is None and entries else requested
     entry = None if version is None else entries.get(version)
     if version is None or entry is None or entry.manifest != manifest or not entry.usable:
         return None

@@ -1,6 +1,6 @@
-"""Files that were added before: while their state is the same, neither are they read nor hashed again.
+"""Cache of the digests of added files: a file with the same state is not read and hashed again.
 
-`local/known-files.json` has a line for each, the latest last. It is a cache: one that is lost or damaged costs time only.
+`local/known-files.json` has one line for each file, the latest last. If it is lost or damaged, this costs only time.
 """
 
 import json
@@ -21,55 +21,58 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.file_state import FileState
 
-MOST = 10_000
-"""Files that are remembered."""
+MAX_KNOWN_FILES = 10_000
+"""Files in the cache."""
 
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file's state when it was read, and what it was then."""
+    """A file's state when it was read, and its descriptor."""
 
     state: FileState
     file: Descriptor
 
 
 class KnownFiles:
-    """The descriptors of files by where they lie and their state."""
+    """Descriptors of files by their path and state."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: dict[str, KnownFile] = {}
+        self._new: dict[str, KnownFile] = {}
 
     @cached_property
     def _known(self) -> dict[str, KnownFile]:
         return _read(self._path)
 
-    def find(self, place: Path, state: FileState) -> Descriptor | None:
-        known = self._known.get(str(place.resolve()))
-        return known.file if known is not None and known.state == state else None
+    def find(self, path: Path, state: FileState) -> Descriptor | None:
+        known_file = self._known.get(str(path.resolve()))
+        return known_file.file if known_file is not None and known_file.state == state else None
 
-    def note(self, place: Path, state: FileState, file: Descriptor) -> None:
-        """Remember a file that was read when it was in this state, before and after; call `save` in the end."""
-        self._found[str(place.resolve())] = KnownFile(state, file)
+    def note(self, path: Path, state: FileState, file: Descriptor) -> None:
+        """Record a file that had this state before and after it was read; call `save` at the end."""
+        self._new[str(path.resolve())] = KnownFile(state, file)
 
     def save(self) -> None:
-        """Keep what was noted; another state of the same file is forgotten."""
-        if not self._found:
+        """Write the new records; earlier states of the same files are forgotten."""
+        if not self._new:
             return
-        kept = {place: known for place, known in self._known.items() if place not in self._found}
-        latest = dict([*kept.items(), *self._found.items()][-MOST:])
+        previous = {path: known_file for path, known_file in self._known.items() if path not in self._new}
+        latest = dict([*previous.items(), *self._new.items()][-MAX_KNOWN_FILES:])
         with suppress(OSError):
             replace_file(self._path, _encode(latest))
 
 
 def state_of(path: Path) -> tuple[FileState, bool]:
-    """A file's state now, links followed, and whether it is settled."""
+    """A file's current state, links followed; the second value is True if it is settled."""
     state = FileState.of(os.stat(path))  # noqa: PTH116
     return state, state.is_settled(time.time_ns())
 
 
-def _encode(known: Mapping[str, KnownFile]) -> bytes:
-    lines = [json.dumps([place, each.state.to_json(), *_to_json(each.file)]) for place, each in known.items()]
+def _encode(known_files: Mapping[str, KnownFile]) -> bytes:
+    lines = [
+        json.dumps([path, known_file.state.to_json(), *_to_json(known_file.file)])
+        for path, known_file in known_files.items()
+    ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -86,8 +89,8 @@ def _read(path: Path) -> dict[str, KnownFile]:
 
 
 def _decode(line: bytes) -> tuple[str, KnownFile]:
-    place, at, digest, pieces = json.loads(line)
-    state = FileState.from_json(at)
+    path, encoded_state, digest, pieces = json.loads(line)
+    state = FileState.from_json(encoded_state)
     parts = Pieces(int(pieces[0]), tuple(map(Digest.parse, pieces[1:]))) if pieces else None
     file = Descriptor("application/octet-stream", Digest.parse(digest), state.size, parts)
-    return str(place), KnownFile(state, file)
+    return str(path), KnownFile(state, file)

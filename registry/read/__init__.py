@@ -1,4 +1,4 @@
-"""Reading another registry: by name, with what was remembered of it, and one version as it was published.
+"""Read other registries: by name, with tracking copies of them, and one version as it was published.
 
 `Remotes` are registries with names, `TrackingCopies` keep what was last read of each (for `--offline` and conditional
 requests), `resolution` reads what a query needs, `PublishedVersion` is a manifest with its log.

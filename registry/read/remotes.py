@@ -1,7 +1,7 @@
-"""Registries elsewhere: their names, and opening one by name.
+"""Remotes: other registries by name, URL or path.
 
-`local/remotes.json` holds the configured names and, for each URL that was ever used, the registry id seen there
-first: another id under the same URL later is an integrity error.
+`local/remotes.json` has the configured names and, for each URL that was ever used, the first registry id that it
+had: another id under the same URL later is an integrity error.
 """
 
 import json
@@ -57,54 +57,54 @@ class Remotes:
             raise IntegrityError(f"local/remotes.json is damaged: {error.message}", hint) from error
 
     def add(self, name: str, url: str) -> None:
-        """Remember a URL or path under a name. ConflictError where the name stands for another one."""
+        """Remember a URL or path under a name. ConflictError if the name has another URL."""
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
             raise InputError(f"remote {name} needs a path or URL", f"reg remote add {name} PATH|URL")
         url = absolute(url)
         check_scheme(url)
-        with self._changing() as known:
-            if known.urls.get(name, url) != url:
+        with self._changing() as remotes:
+            if remotes.urls.get(name, url) != url:
                 raise ConflictError(
-                    f"remote {name} is {known.urls[name]}", f"`reg remote remove {name}` first"
+                    f"remote {name} is {remotes.urls[name]}", f"`reg remote remove {name}` first"
                 )
-            known.urls[name] = url
+            remotes.urls[name] = url
 
     def remove(self, name: str) -> None:
-        """Forget a name. NotFoundError where there is none."""
-        with self._changing() as known:
-            if name not in known.urls:
+        """Forget a name. NotFoundError if it is unknown."""
+        with self._changing() as remotes:
+            if name not in remotes.urls:
                 raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
-            del known.urls[name]
+            del remotes.urls[name]
 
     def unpin(self, registry_id: str) -> list[str]:
-        """Forget where a registry was; returns the URLs. The next registry that is found there is taken for a new one."""
+        """Forget the URLs of a registry and return them. The next registry at such a URL counts as a new one."""
         if registry_id not in self.pins.values():
             return []
-        with self._changing() as known:
-            gone = sorted(url for url, pin in known.pins.items() if pin == registry_id)
-            known.pins = {url: pin for url, pin in known.pins.items() if pin != registry_id}
-        return gone
+        with self._changing() as remotes:
+            urls = sorted(url for url, pin in remotes.pins.items() if pin == registry_id)
+            remotes.pins = {url: pin for url, pin in remotes.pins.items() if pin != registry_id}
+        return urls
 
     @contextmanager
     def _changing(self) -> Iterator["Remotes"]:
-        """What is on disk now, alone, and written back at the end."""
+        """Read the file under a lock, yield it, and write it back at the end."""
         from onnxreg.registry.store.directory.scratch import exclusive
 
         self.registry.refuse_strangers()
         self.registry.make_scratch()
         with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
-            known = Remotes.load(self.registry)
-            yield known
-            value = {"remotes": known.urls, "pins": known.pins}
+            remotes = Remotes.load(self.registry)
+            yield remotes
+            value = {"remotes": remotes.urls, "pins": remotes.pins}
             data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
             self.registry.write_file("local/remotes.json", data)
-        self.urls, self.pins = known.urls, known.pins
+        self.urls, self.pins = remotes.urls, remotes.pins
 
-    def url_of(self, place: str | None) -> str:
-        """The URL that a name, URL or path means; None means the sole remote, or the one called origin."""
-        if place is None:
+    def url_of(self, remote: str | None) -> str:
+        """The URL of a name, URL or path; None is the only remote, or the one with the name origin."""
+        if remote is None:
             if len(self.urls) == 1:
                 return next(iter(self.urls.values()))
             if "origin" in self.urls:
@@ -118,37 +118,42 @@ class Remotes:
                 "no remote is named, and none of several is called origin",
                 f"name one of them: {', '.join(sorted(self.urls))}",
             )
-        if place in self.urls:
-            return self.urls[place]
-        if "/" not in place and ":" not in place and place not in (".", "..") and not os.path.lexists(place):
+        if remote in self.urls:
+            return self.urls[remote]
+        if (
+            "/" not in remote
+            and ":" not in remote
+            and remote not in (".", "..")
+            and not os.path.lexists(remote)
+        ):
             raise NotFoundError(
-                f"there is no remote {place}",
-                suggest(place, self.urls, f"see `reg remote list`; a directory is written ./{place}"),
+                f"there is no remote {remote}",
+                suggest(remote, self.urls, f"see `reg remote list`; a directory is written ./{remote}"),
             )
-        return absolute(place)
+        return absolute(remote)
 
-    def id_of(self, place: str) -> str:
-        """The id of a registry: given as such, as a remote that was used before, or as a place that is asked."""
-        if REGISTRY_ID.fullmatch(place):
-            return place
-        url = self.url_of(place)
+    def id_of(self, remote: str) -> str:
+        """The id of a registry, given as an id, as a remote that was used before, or as a registry to open."""
+        if REGISTRY_ID.fullmatch(remote):
+            return remote
+        url = self.url_of(remote)
         return self.pins.get(url) or open_url(url).registry_id
 
-    def open(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that it is the registry that was there before; a new one is remembered.
+    def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
+        """Open a remote and check that it is the same registry as before; a new one is recorded.
 
-        A registry that was there before and is gone is not made again: its disk may just not be mounted.
+        A registry that was there before and is gone is not created again: perhaps its disk is not mounted.
         """
-        remote = self.reach(place, create, mirror_of)
-        self.remember(place, remote)
-        return remote
+        store = self.reach(remote, create, mirror_of)
+        self.remember(remote, store)
+        return store
 
-    def reach(self, place: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """As `open`; nothing is written here."""
-        url = self.url_of(place)
+    def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
+        """Open a remote as `open` does, without recording it."""
+        url = self.url_of(remote)
         pinned = self.pins.get(url)
         try:
-            remote = open_url(url, create and pinned is None, mirror_of, pinned)
+            store = open_url(url, create and pinned is None, mirror_of, pinned)
         except NotFoundError as error:
             if pinned is None:
                 raise
@@ -156,48 +161,48 @@ class Remotes:
                 f"registry {pinned[:12]}..., which was at {url} before, is gone",
                 f"mount its disk; or, if it was removed for good: reg trust reset {pinned}",
             ) from error
-        if pinned not in (None, remote.registry_id):
-            raise other_registry(remote.url, remote.registry_id, pinned)
-        return remote
+        if pinned not in (None, store.registry_id):
+            raise other_registry(store.url, store.registry_id, pinned)
+        return store
 
-    def remember(self, place: str | None, remote: RegistryStore) -> None:
-        """Which registry is there, and what is proven of it; where nothing can be written here, that is no failure."""
-        url = self.url_of(place)
+    def remember(self, remote: str | None, store: RegistryStore) -> None:
+        """Record the id of a remote, and that it passed the write check. If this cannot be written, nothing fails."""
+        url = self.url_of(remote)
         if url not in self.pins:
-            with suppress(InputError, HostError, OSError), self._changing() as known:
-                known.pins[url] = remote.registry_id
-        if not isinstance(remote, DirectoryRegistry):
+            with suppress(InputError, HostError, OSError), self._changing() as remotes:
+                remotes.pins[url] = store.registry_id
+        if not isinstance(store, DirectoryRegistry):
             from onnxreg.registry.store.require_cas import remember
 
-            remember(remote, self.registry)
+            remember(store, self.registry)
 
     def read(
         self,
-        place: str | None,
+        remote: str | None,
         offline: bool = False,
         tell: Tell = lambda name, age: None,
         heads: CheckpointStore | None = None,
     ) -> RegistryReader:
-        """A remote to read from, its index files remembered; `offline` as it was last seen, see `OfflineReader`.
+        """Open a remote to read from, with a tracking copy; `offline` reads that copy only, see `OfflineReader`.
 
-        What it says is held against the known `heads`.
+        Its index files are compared with the checkpoints `heads`.
         """
         if not offline:
-            remote = self.open(place)
-            tracking = TrackingCopies(self.registry, remote.registry_id, remote.url)
-            return TrackedReader(CheckedReader(remote, heads or CheckpointStore(), tracking.store), tracking)
-        url = self.url_of(place)
+            store = self.open(remote)
+            tracking = TrackingCopies(self.registry, store.registry_id, store.url)
+            return TrackedReader(CheckedReader(store, heads or CheckpointStore(), tracking.store), tracking)
+        url = self.url_of(remote)
         tracking = TrackingCopies(self.registry, self.pins.get(url, ""), url)
         if url not in self.pins or not tracking.is_there:
             from shlex import quote
 
             raise NotFoundError(
                 f"nothing was ever remembered of {url}",
-                f"fetch what is needed offline: reg fetch-index --remote {quote(place or url)}",
+                f"fetch what is needed offline: reg fetch-index --remote {quote(remote or url)}",
             )
         path = path_of(url)
-        remote = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)
-        return OfflineReader(remote, tracking, tell)
+        store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)
+        return OfflineReader(store, tracking, tell)
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which artifact answers a query on a device: read from one registry, decided by `schema.resolve`. Light, as `lookup`."""
+"""Resolve a query on a device in one registry; `schema.query.resolve` decides. Light, as `lookup`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The artifact that answers a query, with every file it needs, and why the others do not.
+    """The artifact that answers a query, with every file that it needs, and the rejections of the others.
 
-    `size`: bytes of all files, equal ones counted once. `index` is the index file that it was found in, where that was read
-    for it.
+    `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was read.
     """
 
     found: LocatedVersion
@@ -74,7 +73,7 @@ class Resolution:
 
 
 class NoAnswerError(NotFoundError):
-    """No artifact answers; `outcome` says why each does not."""
+    """No artifact answers; `outcome` has the reason for each."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome) -> None:
         super().__init__(f"no artifact of {ref} answers the query", outcome.nearest())
@@ -82,7 +81,7 @@ class NoAnswerError(NotFoundError):
         self.outcome = outcome
 
     def to_json(self) -> dict[str, Any]:
-        """As `Resolution.to_json`, with nulls where nothing was chosen."""
+        """The document of `Resolution.to_json`, with nulls for the artifact."""
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
@@ -93,8 +92,8 @@ def resolve(
 ) -> Resolution:
     """Pick one artifact with its companions; see `docs/resolve.md`.
 
-    Without a tag, of the newest release that has one. NoAnswerError, saying why each was rejected, where none answers;
-    with `verify`, IntegrityError where the index file says other things of the version than its manifest.
+    Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none answers;
+    with `verify`, IntegrityError if the index file contradicts the manifest of the version.
     """
 
     def read(index: IndexFile | None) -> Resolution:
@@ -110,7 +109,7 @@ def resolve(
 def resolve_in(
     remote: RegistryReader, state: State, ref: Ref, query: Query, device: "Device | None" = None
 ) -> Resolution:
-    """As `resolve`, in a state that was read before."""
+    """Resolve in a state that was read before."""
     outcome = resolve_among(
         state, offers(remote, state, ref, query), query, device, partial(read_operators, remote), ref.is_bare
     )
@@ -120,28 +119,30 @@ def resolve_in(
     version, entry, summary = outcome.offer
     main = FileSummary("artifact", artifact.path, artifact.digest, artifact.size)
     files = tuple((file, remote.blob_url(file.digest)) for file in (main, *artifact.files, *summary.files))
-    found = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
-    return Resolution(found, artifact, outcome.size, files, outcome)
+    located = LocatedVersion(state.name, version, entry, state.channels.get(ref.tag or ""))
+    return Resolution(located, artifact, outcome.size, files, outcome)
 
 
 def offers(remote: RegistryReader, state: State, ref: Ref, query: Query) -> Iterator[Offer]:
     """The versions that a ref may mean, newest first."""
     profiled = query.where is not None and "profile" in query.where.fields()
-    known = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
-    for each in known or [ref]:
-        found = find_in(remote, state, each)
-        yield Offer(found.version, _here(remote, found), read_summary(remote, state, found, profiled))
+    candidates = [Ref(state.name, str(version)) for version in releases(state)] if ref.is_bare else []
+    for candidate in candidates or [ref]:
+        located = find_in(remote, state, candidate)
+        yield Offer(
+            located.version, _carried_entry(remote, located), read_summary(remote, state, located, profiled)
+        )
 
 
-def _here(remote: RegistryReader, found: LocatedVersion) -> VersionEntry:
-    """The entry of a version; where an archive does not carry its files, nothing of it is held."""
+def _carried_entry(remote: RegistryReader, located: LocatedVersion) -> VersionEntry:
+    """The entry of a version; it holds no artifact if an archive does not carry its files."""
     carried = getattr(innermost(remote), "carried", None)
-    absent = carried is not None and found.version not in carried.get(found.name, ())
-    return replace(found.entry, held=()) if absent else found.entry
+    absent = carried is not None and located.version not in carried.get(located.name, ())
+    return replace(located.entry, held=()) if absent else located.entry
 
 
 def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]":
-    """An artifact's operator set. IntegrityError where the blob is none."""
+    """Read an artifact's operator set. IntegrityError if the blob is not one."""
     from onnxreg.schema.manifest.operators import read_operator_set
 
     try:
@@ -150,11 +151,11 @@ def read_operators(remote: RegistryReader, digest: Digest) -> "tuple[Need, ...]"
         raise IntegrityError(f"blob {digest.short}... is no operator set: {error.message}") from error
 
 
-def check_index(remote: RegistryReader, state: State, found: LocatedVersion) -> None:
-    """IntegrityError where the index file says other things of a version than its manifest does."""
-    held = state.summaries.get(str(found.version))
-    if held is not None:
+def check_index(remote: RegistryReader, state: State, located: LocatedVersion) -> None:
+    """IntegrityError if the index file contradicts the manifest of a version."""
+    summary = state.summaries.get(str(located.version))
+    if summary is not None:
         from onnxreg.registry.store.manifests import check_summary
 
-        manifest = found.entry.manifest
-        check_summary(held, read_blob(remote, manifest), manifest, found.name)
+        manifest = located.entry.manifest
+        check_summary(summary, read_blob(remote, manifest), manifest, located.name)

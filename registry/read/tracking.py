@@ -1,8 +1,8 @@
-"""What was last seen of another registry, kept beside ours: `local/tracking/<registry id>/`.
+"""Tracking copies of other registries, in `local/tracking/<registry id>/`.
 
-It is a mirror's tree of that registry without the files: index files exactly as they were, and the sealed parts of
-their logs. It is the proof behind `via`, it answers what an index file answers when the registry cannot be reached, and
-with the token that an index file had there, the next one is only sent where it changed.
+A tracking copy is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed parts of
+their logs. It is the proof behind `via`, it answers `--offline`, and with the token of an index file, the remote
+sends the next one only if it changed.
 """
 
 import os
@@ -40,12 +40,12 @@ class TrackingCopies:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was remembered."""
+        """True if there is a tracking copy."""
         return (self.store.root / "registry.json").exists()
 
     @property
     def has_home(self) -> bool:
-        """Whether there is anything here that it could be kept in."""
+        """True if there is a local registry that can keep the tracking copy."""
         with suppress(InputError, OSError):
             if not self._home.is_there:
                 self._home.refuse_strangers()
@@ -56,9 +56,9 @@ class TrackingCopies:
         return self.store.root / "local" / "tokens" / f"{name}.json"
 
     def seen(self, name: str) -> IndexFile | None:
-        """The index file as it was last seen, with the token that it had there; None where it never was.
+        """The last index file of a model, with the token that it had at the remote; None if there is none.
 
-        The token is empty where it is not known to be of these very bytes at this place: a copy has tokens of its own.
+        The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own tokens.
         """
         index = self.store.read_index(name)
         if index is None:
@@ -71,9 +71,9 @@ class TrackingCopies:
         return IndexFile(index.data, str(value.get("token", "")) if same else "")
 
     def age(self, name: str) -> float:
-        """Seconds since the registry last said what the index file is. NotFoundError where it never did.
+        """Seconds since the registry last confirmed the index file. NotFoundError if it never did.
 
-        A time to come (a clock was turned back) is as far from now as one that has passed.
+        A time in the future (a clock was turned back) counts by its distance from now.
         """
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
@@ -81,7 +81,7 @@ class TrackingCopies:
             raise NotFoundError(f"{name} was never seen there", "`reg fetch-index` fetches it") from None
 
     def keep(self, name: str, index: IndexFile) -> None:
-        """Remember an index file as it is there now."""
+        """Keep an index file that the remote has now."""
         if self.seen(name) == index:
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
@@ -93,9 +93,9 @@ class TrackingCopies:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """Where an IntegrityError is raised within, the index file is asked for anew the next time, not for changes only.
+        """After an IntegrityError in the block, fetch the index file in full the next time, not only if it changed.
 
-        What a proxy spoilt once would else be taken for the remote's own for as long as that one does not change.
+        Otherwise a file that a proxy damaged once would pass for the remote's own until the remote changes it.
         """
         try:
             yield
@@ -109,47 +109,47 @@ class TrackingCopies:
         self._home.refuse_link(self.store.root)
         DirectoryRegistry.create(self.store.root, mirror_of=self._id)
 
-    def keep_log(self, ledger: "Ledger", more: Collection[Digest] = ()) -> None:
-        """Keep the sealed parts of a log too, its chain verified, and more small documents."""
+    def keep_log(self, ledger: "Ledger", documents: Collection[Digest] = ()) -> None:
+        """Verify the chain of a log and keep its sealed parts, and more small documents."""
         for _ in ledger.skim():
             pass
-        made = {Digest.of(blob): blob for blob in ledger.blobs}
-        wanted = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *more}
-        missing = wanted - self.store.has(wanted)
+        blobs = {Digest.of(blob): blob for blob in ledger.blobs}
+        digests = {*ledger.segments, *([ledger.catalog] if ledger.catalog else []), *documents}
+        missing = digests - self.store.has(digests)
         if missing:
             self._create()
             with self.store.push() as push:
                 for digest in sorted(missing):
-                    push.put(BytesIO(made.get(digest) or ledger.fetch(digest)), digest)
+                    push.put(BytesIO(blobs.get(digest) or ledger.fetch(digest)), digest)
                 push.flush()
 
 
 class TrackedReader(ReaderWrapper):
-    """A registry elsewhere, whose index files are sent only where they changed, and remembered."""
+    """A remote whose index files are kept, and sent again only if they changed."""
 
     def __init__(self, remote: RegistryReader, tracking: TrackingCopies) -> None:
         super().__init__(remote)
         self._tracking = tracking
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        """What is there now. It is remembered where it is an index file of this model and registry, and may be written."""
-        found = self.source.read_index(name, known or self._tracking.seen(name))
-        if found is not None and self._tracking.has_home:
+        """The current index file. It is kept if it belongs to this model and registry, and can be written here."""
+        index = self.source.read_index(name, known or self._tracking.seen(name))
+        if index is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
                 if name != POLICY_LOG:
-                    state_of(self.source, name, found)
-                self._tracking.keep(name, found)
-        return found
+                    state_of(self.source, name, index)
+                self._tracking.keep(name, index)
+        return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """What is remembered is a document: small, and good for nothing where it is damaged."""
+        """A document of the tracking copy if it is intact; else the remote's blob."""
         with suppress(RegError):
             return BytesIO(read_blob(self._tracking.store, digest)[start:])
         return super().open_blob(digest, start)
 
 
 class OfflineReader:
-    """A registry as it was last seen; it is not asked. `tell` is told the age in seconds of what a model's index says."""
+    """A remote as its tracking copy, without a request. `tell` gets the name and age in seconds of each index file."""
 
     def __init__(
         self,
@@ -177,10 +177,10 @@ class OfflineReader:
         return self._tracking.store.names()
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        found = self._tracking.seen(name)
-        if found is not None and name != POLICY_LOG:
+        index = self._tracking.seen(name)
+        if index is not None and name != POLICY_LOG:
             self._tell(name, self._tracking.age(name))
-        return found
+        return index
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         return self._tracking.store.has(digests)

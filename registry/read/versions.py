@@ -1,4 +1,4 @@
-"""One version as it was published: its manifest, and the log that it stands in."""
+"""One version as it was published: its manifest, and its log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """A version in the registry: its document, the document's exact bytes, and whether this call made it.
+    """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it (`new`).
 
-    `held` are the paths of the artifacts that are there, where these are not all; `attested` is what later evaluations say
-    of artifacts, by their digest.
+    `held` are the paths of the artifacts that the registry has, if not all; `attested` are the verdicts of later
+    evaluations by the digest of the artifact.
     """
 
     name: str
@@ -38,22 +38,22 @@ class PublishedVersion:
         return Ref(self.name, str(self.version))
 
 
-def read_version(place: RegistryReader, ref: Ref) -> PublishedVersion:
-    """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
-    found, state = lookup.find_with_state(place, ref, gone=True)
-    data = read_blob(place, found.entry.manifest)
-    manifest = read_manifest(data, found.entry.manifest, found.name)
-    entry = found.entry
+def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
+    """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
+    located, state = lookup.find_with_state(reader, ref, gone=True)
+    data = read_blob(reader, located.entry.manifest)
+    manifest = read_manifest(data, located.entry.manifest, located.name)
+    entry = located.entry
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
     return PublishedVersion(
-        found.name, found.version, entry.manifest, manifest, data, False, entry.held, verdicts
+        located.name, located.version, entry.manifest, manifest, data, False, entry.held, verdicts
     )
 
 
-def read_log(place: RegistryReader, name: str) -> list[LogLine]:
-    """A model's whole log, its chain verified. NotFoundError where the model is unknown."""
-    ledger, index = load(place, check_name(name))
+def read_log(reader: RegistryReader, name: str) -> list[LogLine]:
+    """Read a model's whole log and verify its chain. NotFoundError if the model is unknown."""
+    ledger, index = load(reader, check_name(name))
     if index is None:
-        raise lookup.unknown(name, place)
+        raise lookup.unknown(name, reader)
     return list(ledger.lines())

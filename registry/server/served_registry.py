@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.deliver.trusted_read import check_believed
+from onnxreg.registry.deliver.trusted_read import check_version_trust
 from onnxreg.registry.log import lookup
 from onnxreg.registry.read import resolution as resolving
 from onnxreg.registry.search import scan
@@ -143,7 +143,7 @@ class ServedRegistry(DirectoryRegistry):
             assert index is not None, "state_of raises where there is no index file"
             resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
-            check_believed(place, request.ref, resolution.found, index, heads)
+            check_version_trust(place, request.ref, resolution.found, index, heads)
             return resolution, index.token
 
         return steady(place, request.ref.name, read)

@@ -1,6 +1,6 @@
 """Push, pull, mirror and archive: one copy of versions and their bytes.
 
-A `TransferRequest` says what the destination shall have, `plan` compares the two logs and gives a `TransferPlan`, `copy` moves
+A `TransferRequest` names the versions that the destination is to have, `plan` compares the two logs and gives a `TransferPlan`, `copy` moves
 blobs in parallel, then the manifest, then the index, and returns a `TransferResult`. `mirror_registry` copies a whole registry,
 `archive` writes one file, `export_files` writes a version as plain files.
 

@@ -1,7 +1,7 @@
-"""Making an archive: chosen versions of a registry, with the whole history of their models, in one file.
+"""Create an archive: chosen versions of a registry, with the whole history of their models, in one file.
 
-The same versions of the same registry give the same bytes. Whatever goes in is verified on its way: logs are replayed,
-blobs are hashed while they stream. The file has its name only once all of it is durable.
+The same versions of the same registry give the same bytes. Everything is verified on its way in: logs are replayed,
+blobs are hashed while they stream. The file gets its name only when all of it is durable.
 """
 
 import stat
@@ -41,7 +41,7 @@ from onnxreg.schema.core.version import Version
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """What an archive carries: versions by model, its files and their bytes."""
+    """Contents of an archive: versions by model, the number of its blobs and their bytes."""
 
     registry: str
     carried: Carried
@@ -51,12 +51,12 @@ class ArchiveResult:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A file of the archive. A blob has a digest, by which its bytes are checked."""
+    """A file of the archive. The bytes of a blob are checked against its `digest`; `label` is for progress and errors."""
 
     size: int
     open: Callable[[], BinaryIO]
     digest: Digest | None = None
-    what: str = ""
+    label: str = ""
 
     @classmethod
     def of(cls, data: bytes, digest: Digest | None = None) -> "_Entry":
@@ -89,29 +89,29 @@ class _Plan:
 
 
 def _check(ledger: Ledger, index: bytes, url: str) -> None:
-    """IntegrityError where an index file is not what its own log gives."""
+    """IntegrityError if an index file differs from the replay of its own log."""
     if replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode() != index:
         raise IntegrityError(f"the index of {ledger.name} in {url} is not what its log says", at(EXTENT, url))
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """The versions that are meant: of each REF one; with `every` all that are there, of these names or of all models.
+    """Choose the versions to archive: one for each REF; with `every` all that are present, of these names or of all models.
 
-    A yanked version must be named exactly. InputError where nothing is meant.
+    A yanked version must be named exactly. InputError if this chooses no version.
     """
     if every:
         names = lookup.matching(source, refs) if refs else source.names()
-        found = {name: frozenset(_present(source, name)) for name in names}
+        carried = {name: frozenset(_present(source, name)) for name in names}
     else:
-        found = {}
+        carried = {}
         for ref in map(Ref.parse, refs):
             version = lookup.find(source, ref, yanked=Version.is_version(ref.tag or "")).version
-            found[ref.name] = found.get(ref.name, frozenset()) | {version}
-    if not any(found.values()):
+            carried[ref.name] = carried.get(ref.name, frozenset()) | {version}
+    if not any(carried.values()):
         raise InputError(
             "there is nothing to archive", "name versions, or take every one that is there: --all"
         )
-    return found
+    return carried
 
 
 def _present(source: RegistryReader, name: str) -> Iterator[Version]:
@@ -126,10 +126,10 @@ def create_archive(
     progress: Progress | None = None,
     trust: bytes | None = None,
 ) -> ArchiveResult:
-    """Write an archive; an earlier one there is replaced. `trust` is put beside it for people, as it is.
+    """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added unchanged, for people.
 
-    InputError where the target is anything else; NotFoundError and IntegrityError where something of the source is
-    missing or damaged. Then, and after a kill, the target is as it was before.
+    InputError if the target is anything else; NotFoundError or IntegrityError if a part of the source is
+    missing or damaged. After an error or a kill, the target is as it was before.
     """
     _check_target(target)
     carried = {name: frozenset(versions) for name, versions in chosen.items()}
@@ -144,18 +144,18 @@ def create_archive(
     plan.entries[ABOUT] = _Entry.of(encode_about(carried))
     if trust is not None:
         plan.entries[TRUST] = _Entry.of(trust)
-    place = target.resolve()
+    destination = target.resolve()
     with host_errors(f"writing {target}"):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        destination.parent.mkdir(parents=True, exist_ok=True)
         disk = Disk()
-        with staging(place.parent, disk, f".{place.name}.") as directory:
-            _write(directory / place.name, plan.entries, progress or Progress())
-            disk.write_all([(directory / place.name, place)], place.parent)
-        return ArchiveResult(source.registry_id, carried, blobs, place.stat().st_size)
+        with staging(destination.parent, disk, f".{destination.name}.") as directory:
+            _write(directory / destination.name, plan.entries, progress or Progress())
+            disk.write_all([(directory / destination.name, destination)], destination.parent)
+        return ArchiveResult(source.registry_id, carried, blobs, destination.stat().st_size)
 
 
 def _check_target(target: Path) -> None:
-    """InputError where something lies there that is no archive."""
+    """InputError if the target exists and is not an archive."""
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")
     if target.exists():
@@ -172,7 +172,7 @@ def _write(path: Path, entries: Mapping[str, _Entry], progress: Progress) -> Non
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for name in sorted(entries):
             entry = entries[name]
-            with progress.file(entry.what or name, entry.size) as moved:
+            with progress.file(entry.label or name, entry.size) as moved:
                 _write_entry(archive, name, entry, moved)
 
 
@@ -181,9 +181,9 @@ def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, moved: Call
     info.create_system, info.external_attr = 3, (stat.S_IFREG | 0o644) << 16
     info.file_size = entry.size
     with entry.open() as source, archive.open(info, "w") as sink:
-        stream = MeteredReader(source, moved, threading.Event(), f"reading {entry.what or name}", entry.size)
-        found, size = hash_stream.pump(cast(BinaryIO, stream), cast(hash_stream.Sink, sink))
+        stream = MeteredReader(source, moved, threading.Event(), f"reading {entry.label or name}", entry.size)
+        digest, size = hash_stream.pump(cast(BinaryIO, stream), cast(hash_stream.Sink, sink))
     if entry.digest is not None:
-        hash_stream.check(found, entry.digest, f"{entry.what or name} (blob {entry.digest})")
+        hash_stream.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")
     if size != entry.size:
-        raise IntegrityError(f"{entry.what or name} has {size} bytes, its manifest says {entry.size}")
+        raise IntegrityError(f"{entry.label or name} has {size} bytes, its manifest says {entry.size}")

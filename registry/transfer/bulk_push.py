@@ -1,4 +1,4 @@
-"""Pushing many models at once: the newest release of each, or every version, and channels with them."""
+"""Push many models at once: the newest release of each, or every version, and channels with them."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -32,26 +32,31 @@ def push_many(
 ) -> Iterator[BulkResult]:
     """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
 
-    What is wrong with one model or version is listed with it, and the rest goes on; RemoteError and HostError end the
+    An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the
     work.
     """
 
-    def chosen(ours: Ledger) -> Collection[Version]:
-        held = {ours.channels[tag].version for tag in channels if tag in ours.channels}
-        return ours.entries if every else sorted({*_newest(ours), *held})
+    def chosen(ledger: Ledger) -> Collection[Version]:
+        channel_versions = {ledger.channels[tag].version for tag in channels if tag in ledger.channels}
+        return ledger.entries if every else sorted({*_newest(ledger), *channel_versions})
 
-    def remember(ours: Ledger, versions: Collection[Version]) -> None:
-        push_record.record_all(store, ours, versions, remote.registry_id)
+    def remember(ledger: Ledger, versions: Collection[Version]) -> None:
+        push_record.record_all(store, ledger, versions, remote.registry_id)
 
-    order = BulkOptions(
-        chosen, lambda ours: [tag for tag in channels if tag in ours.channels], remember, actor, restore, heal
+    options = BulkOptions(
+        chosen,
+        lambda ledger: [tag for tag in channels if tag in ledger.channels],
+        remember,
+        actor,
+        restore,
+        heal,
     )
     for name in names:
-        sent = send(store, remote, name, order, progress)
-        if not sent.versions and not sent.skipped:
+        result = send(store, remote, name, options, progress)
+        if not result.versions and not result.skipped:
             reason = f"{name} has no version" + ("" if every else " that is neither yanked nor a pre-release")
-            sent.skipped.append(SkippedVersion(name, None, reason))
-        yield sent
+            result.skipped.append(SkippedVersion(name, None, reason))
+        yield result
 
 
 def _newest(ledger: Ledger) -> list[Version]:
@@ -60,15 +65,15 @@ def _newest(ledger: Ledger) -> list[Version]:
 
 
 def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
-    """NotFoundError where there is no such model, or none of them has one of the channels; InputError where that is a version."""
-    known = {tag for name in names for tag in lookup.read_state(store, name).channels}
+    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a version."""
+    known_channels = {tag for name in names for tag in lookup.read_state(store, name).channels}
     for channel in channels:
-        if check_channel(channel) not in known:
+        if check_channel(channel) not in known_channels:
             if len(names) == 1:
-                raise no_channel(names[0], channel, known)
+                raise no_channel(names[0], channel, known_channels)
             raise NotFoundError(
                 f"none of the {len(names)} models has a channel {channel}",
-                suggest(channel, sorted(known))
-                if known
+                suggest(channel, sorted(known_channels))
+                if known_channels
                 else "they have no channels yet: `reg tag` makes one",
             )

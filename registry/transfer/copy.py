@@ -1,4 +1,4 @@
-"""One copy is push, pull and mirror: blobs in parallel, verified while they stream; then manifest; then the index."""
+"""The copy behind push, pull and mirror: blobs in parallel, verified while they stream; then manifests; then the index."""
 
 import io
 import os
@@ -27,34 +27,35 @@ from onnxreg.schema.log.events import Tag
 from onnxreg.schema.log.state import Channel
 
 WORKERS = min(8, (os.cpu_count() or 1) * 4)
-PATIENCE = 1.0
-"""Seconds that Ctrl-C waits for threads which do not listen, such as one that a server keeps waiting."""
+"""Threads that one copy uses."""
+JOIN_TIMEOUT_SECONDS = 1.0
+"""How long Ctrl-C waits for threads that do not react, such as one that waits for a server."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Progress:
-    """Is told what a long piece of work does; the command line draws it. Called from several threads."""
+    """Receiver of the progress of long work, which the command line draws. Called from several threads."""
 
     def plan(self, files: int, size: int) -> None:
-        """So many more files and bytes are about to move."""
+        """Announce that so many more files and bytes will move."""
 
-    def step(self, what: str) -> None:
-        """Another part of the work begins, of which no more is known than what it is."""
+    def step(self, label: str) -> None:
+        """Announce the next part of the work by its label; its size is not known."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
-        """A file is under way, of so many bytes if that is known. What is given wants to know how many more moved; it may
-        be told so later, where files are sent together in the end."""
+        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that moved
+        since the last call; a store that sends files together may call it late."""
         yield lambda count: None
 
 
 @dataclass(frozen=True)
 class TransferResult:
-    """What a copy did: the versions asked for, how many events, blobs and bytes it moved, and the log as it is there now.
+    """Outcome of a copy: the requested versions, how many events, blobs and bytes moved, and the destination's log now.
 
-    `held` are the artifacts of each version that are there now, `channels` the moves of channels.
+    `held` are the artifacts of each version that the destination has now, `channels` the moves of channels.
     """
 
     name: str
@@ -70,50 +71,65 @@ class TransferResult:
 def copy(
     source: RegistryReader,
     destination: RegistryStore,
-    wish: TransferRequest,
+    request: TransferRequest,
     progress: Progress | None = None,
     *,
-    known: Ledger | None = None,
+    source_ledger: Ledger | None = None,
     near: Collection[BlobReader] = (),
     look: Callable[[str, IndexFile | None], None] = lambda name, index: None,
 ) -> TransferResult:
-    """Bring versions of a model from one registry to another, with their events, in one swap.
+    """Copy versions of a model from one registry to another, with their events, in one swap.
 
-    `known` is the model's ledger at the source, where it was read before; `near` are further places where documents of the
-    destination's may be read; `look` sees the destination's index file before anything is
-    added to it, and may refuse it.
+    `source_ledger` is the model's ledger at the source, if it was read before; `near` are more readers that may have
+    documents of the destination; `look` gets the destination's index file before anything is added to it,
+    and may refuse it.
 
-    Raises what `make_plan` and the two places raise; GateError where a channel to be moved is governed there. Nothing is visible at the destination before all of it is there;
-    running it again transfers nothing.
+    Raises what `make_plan` and the two registries raise; GateError if the destination governs a channel to move.
+    Nothing is visible at the destination before everything arrived; a second run transfers nothing.
     """
-    ours = known or load(source, wish.name, destination)[0]
-    theirs, index = load_own(destination, wish.name, source, *near)
-    look(wish.name, index)
+    ledger = source_ledger or load(source, request.name, destination)[0]
+    destination_ledger, index = load_own(destination, request.name, source, *near)
+    look(request.name, index)
     work = _Work(
-        source, destination, make_plan(wish, ours, theirs), dict(theirs.channels), progress or Progress()
+        source,
+        destination,
+        make_plan(request, ledger, destination_ledger),
+        dict(destination_ledger.channels),
+        progress or Progress(),
     )
     if work.plan.moves:
         from onnxreg.registry.gates.policy_log import check_free
 
         for tag in work.plan.moves:
-            check_free(destination, wish.name, tag.tag)
+            check_free(destination, request.name, tag.tag)
     present = destination.has(work.plan.blobs) if work.plan.blobs else set()
     moving = {digest: file for digest, file in work.plan.blobs.items() if digest not in present}
     if work.plan.changes or moving:
-        theirs = work.do(moving, near)
+        destination_ledger = work.do(moving, near)
     else:
-        destination.confirm(wish.name)
-    held = {version: theirs.entries[version].held for version in wish.versions if version in theirs.entries}
+        destination.confirm(request.name)
+    artifacts = {
+        version: destination_ledger.entries[version].held
+        for version in request.versions
+        if version in destination_ledger.entries
+    }
     size = sum(file.size for file in moving.values())
     channels = tuple(work.plan.moves)
     return TransferResult(
-        wish.name, tuple(wish.versions), work.appended, len(moving), size, theirs, held, channels
+        request.name,
+        tuple(request.versions),
+        work.appended,
+        len(moving),
+        size,
+        destination_ledger,
+        artifacts,
+        channels,
     )
 
 
 @dataclass
 class _Work:
-    """A copy under way: its plan as it stands, the channels when the destination was looked at first, the lines added."""
+    """A copy in progress: its current plan, the destination's channels at the first look, the number of lines added."""
 
     source: RegistryReader
     destination: RegistryStore
@@ -123,14 +139,14 @@ class _Work:
     appended: int = 0
 
     def do(self, moving: Mapping[Digest, PlannedFile], near: Collection[BlobReader]) -> Ledger:
-        """Move blobs, then swap the index; the destination's ledger as it is then."""
+        """Move blobs, then swap the index; return the destination's ledger after that."""
         with self.destination.push() as push:
             self._move(push, moving)
 
             def bring(missing: Collection[Digest]) -> None:
                 self._move(push, {digest: self.plan.blobs[digest] for digest in missing})
 
-            name = self.plan.wish.name
+            name = self.plan.request.name
             self.progress.step(f"{push.last_step} {name}")
             return commit(self.destination, push, name, self._change, self.source, *near, bring=bring)
 
@@ -138,9 +154,9 @@ class _Work:
         move_blobs(self.source, push, moving, self.progress)
 
     def _change(self, ledger: Ledger) -> Collection[Digest]:
-        """Add what is missing to the destination's ledger; after a lost race that is decided again."""
+        """Add the missing lines to the destination's ledger; after a lost race, plan again."""
         if ledger.head != self.plan.head:
-            self.plan = make_plan(self.plan.wish, self.plan.source, ledger, self.before)
+            self.plan = make_plan(self.plan.request, self.plan.source, ledger, self.before)
         self.appended = self.plan.apply(ledger)
         return self.plan.blobs.keys()
 
@@ -150,7 +166,7 @@ def move_blobs(
 ) -> None:
     """Stream blobs, several at a time, the large ones first. The first failure stops the rest.
 
-    Bytes may be garbled on their way: a blob that is not what its name says is fetched once more.
+    Bytes may be garbled on their way: a blob that does not match its digest is fetched once more.
     """
     progress.plan(len(moving), sum(file.size for file in moving.values()))
     stop = threading.Event()
@@ -172,7 +188,7 @@ def move_blobs(
 
 @dataclass
 class BlobTransfer:
-    """A blob at its source, whose bytes are counted as they come; those before the offset where reading begins too."""
+    """A blob at its source that counts its bytes as they arrive, including those before the offset of the first read."""
 
     source: RegistryReader
     digest: Digest
@@ -191,9 +207,9 @@ class BlobTransfer:
 
     def open(self, start: int) -> BinaryIO:
         self._count(start - self.counted)
-        what = f"reading blob {self.digest} from {self.source.url}"
+        action = f"reading blob {self.digest} from {self.source.url}"
         stream = self.source.open_blob(self.digest, start)
-        return cast(BinaryIO, MeteredReader(stream, self._count, self.stop, what, self.size - start))
+        return cast(BinaryIO, MeteredReader(stream, self._count, self.stop, action, self.size - start))
 
     def _count(self, moved: int) -> None:
         self.counted += moved
@@ -208,7 +224,7 @@ def run_parallel(
 ) -> list[Result]:
     """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others.
 
-    After Ctrl-C a thread may go on for a while that waits for something outside of this process.
+    After Ctrl-C, a thread that waits for something outside of this process may go on for a while.
     """
     pool = ThreadPoolExecutor(workers)
     futures: list[Future[Result]] = []
@@ -223,16 +239,16 @@ def run_parallel(
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         running = [future for future in futures if not future.cancelled()]
-        wait(running, timeout=None if isinstance(error, Exception) else PATIENCE)
+        wait(running, timeout=None if isinstance(error, Exception) else JOIN_TIMEOUT_SECONDS)
         raise
     finally:
         pool.shutdown(wait=False)
 
 
 class MeteredReader(io.RawIOBase):
-    """A stream that reports the bytes read from it, names its side where reading fails, and ends when stopped.
+    """A stream that reports the bytes read from it, names its side if reading fails, and ends when stopped.
 
-    With a `size` it gives no more bytes than that: IntegrityError where there are more.
+    With a `size` it gives no more bytes than that: IntegrityError if there are more.
     """
 
     def __init__(
@@ -240,14 +256,14 @@ class MeteredReader(io.RawIOBase):
         stream: BinaryIO,
         moved: Callable[[int], None],
         stop: threading.Event,
-        what: str,
+        action: str,
         size: int | None = None,
     ) -> None:
         self._stream = cast(Any, stream)
         self._left = sys.maxsize if size is None else size
         self._moved = moved
         self._stop = stop
-        self._what = what
+        self._action = action
 
     def readable(self) -> bool:
         return True
@@ -257,25 +273,25 @@ class MeteredReader(io.RawIOBase):
         super().close()
 
     def hand_over(self) -> Callable[[int], None]:
-        """What is told of the bytes, for one who knows better when they moved; from now on reading is not moving."""
+        """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads no longer count."""
         moved, self._moved = self._moved, lambda count: None
         return moved
 
     @property
     def take(self) -> Callable[[int], memoryview] | None:
-        """As that of `RangedReader`, where the stream has one."""
+        """The `take` of the stream (see `RangedReader`), if it has one."""
         return self._take if hasattr(self._stream, "take") else None
 
     def _take(self, limit: int) -> memoryview:
         self._check_stop()
-        with host_errors(self._what):
+        with host_errors(self._action):
             data: memoryview = self._stream.take(limit)
         self._count(len(data))
         return data
 
     def readinto(self, block: Any, /) -> int:
         self._check_stop()
-        with host_errors(self._what):
+        with host_errors(self._action):
             count: int = self._stream.readinto(block)
         self._count(count)
         return count
@@ -287,5 +303,5 @@ class MeteredReader(io.RawIOBase):
     def _count(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise IntegrityError(f"{self._what}: it is longer than its manifest says", EXTENT)
+            raise IntegrityError(f"{self._action}: it is longer than its manifest says", EXTENT)
         self._moved(count)

@@ -1,4 +1,4 @@
-"""Versions of a model into a registry with another id: what may travel goes, what may not is listed."""
+"""Send versions of a model to a registry with another id: those that may travel go, the others are listed."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import VersionEntry
 
-BAD = (IntegrityError, ConflictError, NotFoundError)
-"""The worst first."""
+ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
+"""Error families, the worst first."""
 
 
 @dataclass(frozen=True)
 class SkippedVersion:
-    """A version, channel or (with neither) model that did not travel, and why. `error` where somebody must act."""
+    """A version, channel or (with neither) model that did not travel, and why. `error` is set if somebody must act."""
 
     name: str
     tag: str | None
@@ -45,7 +45,7 @@ class SkippedVersion:
 
 @dataclass
 class BulkResult:
-    """What became of one model: the versions that are there now, how many of them are new, and what moved."""
+    """Outcome for one model: the versions at the destination now, how many of them are new, and the copy, if any."""
 
     name: str
     versions: list[Version] = field(default_factory=list)
@@ -55,24 +55,27 @@ class BulkResult:
 
     @property
     def is_current(self) -> bool:
-        """Whether there was nothing left to do, and nothing was wrong."""
+        """True if there was nothing left to do, and no error."""
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return self.moved is None and bool(self.versions) and not failed
 
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """The error that matters most, where somebody must act."""
+    """The most severe error, if somebody must act."""
     errors = [item.error for item in skipped if item.error is not None]
     return min(errors, key=_rank, default=None)
 
 
 def _rank(error: RegError) -> int:
-    return next((rank for rank, kind in enumerate(BAD) if isinstance(error, kind)), len(BAD))
+    return next(
+        (rank for rank, kind in enumerate(ERRORS_BY_SEVERITY) if isinstance(error, kind)),
+        len(ERRORS_BY_SEVERITY),
+    )
 
 
 @contextmanager
 def listing(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """What is wrong with one model is listed; what is wrong with a place or with this machine is raised."""
+    """Collect the errors of one model in `skipped`; errors of a registry or of this machine are raised."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -83,9 +86,11 @@ def listing(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """What to send of each model: which versions and channels it is given a log, `remember` before they are sent which
-    versions another registry is going to know, `restore` to make the event that brings an expired one back there, `heal`
-    to bring again what was lost there."""
+    """Options of a bulk transfer.
+
+    `versions` and `channels` choose from a log; `remember` records the versions that another registry will know, before
+    they are sent; `restore` makes the event that brings an expired version back; `heal` sends lost files again.
+    """
 
     versions: Callable[[Ledger], Collection[Version]]
     channels: Callable[[Ledger], Collection[str]]
@@ -96,59 +101,65 @@ class BulkOptions:
 
 
 def send(
-    source: RegistryStore, destination: RegistryStore, name: str, order: BulkOptions, progress: Progress
+    source: RegistryStore, destination: RegistryStore, name: str, options: BulkOptions, progress: Progress
 ) -> BulkResult:
     """Send the versions of a model that may travel, and channels, in one swap.
 
-    Where no event is missing there, no blob is asked for. A channel stays where its version does not travel.
+    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel.
     """
-    sent = BulkResult(name)
-    with listing(name, sent.skipped):
-        ours, theirs = load(source, name)[0], load(destination, name, source)[0]
-        chosen = order.versions(ours)
-        back = order.restore is not None
-        sent.versions = [version for version in chosen if _travels(ours, theirs, version, back, sent)]
-        tags = [tag for tag in order.channels(ours) if _may_move(ours, tag, sent)]
-        channels = Channels(tags, order.actor)
-        wish = TransferRequest(
-            name, sent.versions, EVERYTHING, channels, order.restore, order.heal, order.actor
+    result = BulkResult(name)
+    with listing(name, result.skipped):
+        source_ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
+        chosen = options.versions(source_ledger)
+        restores = options.restore is not None
+        result.versions = [
+            version
+            for version in chosen
+            if _travels(source_ledger, destination_ledger, version, restores, result)
+        ]
+        tags = [tag for tag in options.channels(source_ledger) if _may_move(source_ledger, tag, result)]
+        channels = Channels(tags, options.actor)
+        request = TransferRequest(
+            name, result.versions, EVERYTHING, channels, options.restore, options.heal, options.actor
         )
-        if order.heal or make_plan(wish, ours, theirs).changes:
-            order.remember(ours, sent.versions)
-            sent.moved = copy(source, destination, wish, progress, known=ours)
-            sent.new = sum(version not in theirs.entries for version in sent.versions)
-    return sent
+        if options.heal or make_plan(request, source_ledger, destination_ledger).changes:
+            options.remember(source_ledger, result.versions)
+            result.moved = copy(source, destination, request, progress, source_ledger=source_ledger)
+            result.new = sum(version not in destination_ledger.entries for version in result.versions)
+    return result
 
 
-def _travels(ours: Ledger, theirs: Ledger, version: Version, back: bool, sent: BulkResult) -> bool:
-    """Whether the destination may have a version (`back`: one that expired there too); if not, it is listed."""
-    entry, held = ours.entries[version], theirs.entries.get(version)
+def _travels(
+    source: Ledger, destination: Ledger, version: Version, restores: bool, result: BulkResult
+) -> bool:
+    """Decide if the destination may have a version (`restores`: also one that expired there); if not, list it."""
+    entry, destination_entry = source.entries[version], destination.entries.get(version)
     try:
-        check_versions(ours, theirs, [version], back)
-        if held is None and theirs.tombstones:
-            _check_buried(ours, theirs, version, entry)
+        check_versions(source, destination, [version], restores)
+        if destination_entry is None and destination.tombstones:
+            _check_tombstones(source, destination, version, entry)
     except (ConflictError, IntegrityError, NotFoundError) as error:
         absent = entry.gone is not None or entry.held is not None
-        decided = absent or (held is not None and held.manifest == entry.manifest)
-        sent.skipped.append(
-            SkippedVersion(ours.name, str(version), error.message, None if decided else error)
+        decided = absent or (destination_entry is not None and destination_entry.manifest == entry.manifest)
+        result.skipped.append(
+            SkippedVersion(source.name, str(version), error.message, None if decided else error)
         )
         return False
     return True
 
 
-def _check_buried(ours: Ledger, theirs: Ledger, version: Version, entry: VersionEntry) -> None:
-    """ConflictError where the destination took some of the files down. Reads the manifest."""
-    digests = {entry.manifest, *(file.digest for file in files(ours, version, entry))}
-    if digests.intersection(theirs.tombstones):
+def _check_tombstones(source: Ledger, destination: Ledger, version: Version, entry: VersionEntry) -> None:
+    """ConflictError if the destination took some of the files down. Reads the manifest."""
+    digests = {entry.manifest, *(file.digest for file in files(source, version, entry))}
+    if digests.intersection(destination.tombstones):
         raise ConflictError(
-            f"files of {ours.name}:{version} were taken down there", "`reg log` there says why"
+            f"files of {source.name}:{version} were taken down there", "`reg log` there says why"
         )
 
 
-def _may_move(ours: Ledger, tag: str, sent: BulkResult) -> bool:
-    version = ours.channels[tag].version
-    if version not in sent.versions:
-        error = ConflictError(f"channel {tag} of {ours.name} holds {version}, which does not travel")
-        sent.skipped.append(SkippedVersion(ours.name, tag, error.message, error))
-    return version in sent.versions
+def _may_move(ledger: Ledger, tag: str, result: BulkResult) -> bool:
+    version = ledger.channels[tag].version
+    if version not in result.versions:
+        error = ConflictError(f"channel {tag} of {ledger.name} holds {version}, which does not travel")
+        result.skipped.append(SkippedVersion(ledger.name, tag, error.message, error))
+    return version in result.versions

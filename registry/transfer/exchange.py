@@ -1,4 +1,4 @@
-"""What moves between the registry on this machine and a remote: versions, channels, and what is remembered of both."""
+"""Transfers between the registry on this machine and a remote, with the records that both sides keep."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -37,12 +37,12 @@ from onnxreg.schema.log.state import State
 
 @dataclass(frozen=True)
 class Exchange:
-    """The registry here, as one side of a move; the methods are those of `Registry`, where they are described.
+    """The local registry as one side of a transfer; `Registry` has the same methods and describes them.
 
     Args:
-        heads: what the user saw of registries before.
+        heads: the checkpoints of the logs that this user read before.
         actor: who answers for events.
-        restore: whether a move brings back what expired where it goes.
+        restore: bring back versions that expired at the destination.
     """
 
     store: DirectoryRegistry
@@ -53,25 +53,25 @@ class Exchange:
     def push(
         self, ref: Ref, to: str | None, *, progress: Progress, heal: bool, channels: Collection[str]
     ) -> TransferResult:
-        found = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
-        held = _holders(load(self.store, found.name)[0], found, channels) if channels else []
+        located = lookup.find(self.store, ref, yanked=Version.is_version(ref.tag or ""))
+        channel_versions = _holders(load(self.store, located.name)[0], located, channels) if channels else []
         remote = self._destination(to)
-        versions = [found, *held]
-        for each in versions:
-            push_record.record(self.store, each, remote.registry_id)
+        versions = [located, *channel_versions]
+        for item in versions:
+            push_record.record(self.store, item, remote.registry_id)
         tracking = TrackingCopies(self.store, remote.registry_id, remote.url)
-        wish = TransferRequest(
-            found.name,
-            [each.version for each in versions],
+        request = TransferRequest(
+            located.name,
+            [item.version for item in versions],
             channels=Channels(channels, self.actor),
             restore=self._restore,
             heal=heal or isinstance(remote, DirectoryRegistry),
         )
-        look = partial(self._look, remote, self.heads.recall(remote.registry_id, found.name))
-        done = copy(self.store, remote, wish, progress, near=[tracking.store], look=look)
+        look = partial(self._look, remote, self.heads.recall(remote.registry_id, located.name))
+        result = copy(self.store, remote, request, progress, near=[tracking.store], look=look)
         with suppress(HostError):
-            tracking.keep_log(done.ledger)
-        return done
+            tracking.keep_log(result.ledger)
+        return result
 
     def push_many(
         self,
@@ -86,7 +86,7 @@ class Exchange:
         names = lookup.matching(self.store, [glob])
         check_models(self.store, names, channels)
         remote = self._destination(to)
-        sent = push_many(
+        results = push_many(
             self.store,
             remote,
             names,
@@ -97,7 +97,7 @@ class Exchange:
             restore=self._restore,
             heal=heal,
         )
-        return list(sent)
+        return list(results)
 
     def pull(
         self,
@@ -118,33 +118,35 @@ class Exchange:
         with tracking.doubted(ref.name):
 
             def read(index: IndexFile | None) -> tuple[list[lookup.LocatedVersion], Ledger, IndexFile | None]:
-                found = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
+                located = lookup.find_in(tracked, lookup.state_of(tracked, ref.name, index), ref)
                 ledger = read_ledger(tracked, ref.name, index, self.store)
-                return [found, *_holders(ledger, found, channels)], ledger, index
+                return [located, *_holders(ledger, located, channels)], ledger, index
 
             versions, ledger, index = steady(tracked, ref.name, read)
-            ask = any(each.version not in self._versions(ref.name) for each in versions)
-            held = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
-            for each, found in [(ref, versions[0]), *held]:
-                trusted_read.check_believed(tracked, each, found, index, self.heads, ask)
+            has_new_versions = any(item.version not in self._versions(ref.name) for item in versions)
+            targets = [(Ref(ref.name, tag), _holder(ledger, tag)) for tag in channels]
+            for target, located in [(ref, versions[0]), *targets]:
+                trusted_read.check_version_trust(
+                    tracked, target, located, index, self.heads, has_new_versions
+                )
             if not self.store.is_there:
                 self._begin(tracked, versions, selection)
                 if index is not None:
                     with suppress(RegError, OSError):
                         tracking.keep(ref.name, index)
             remotes.remember(source, remote)
-            wish = TransferRequest(
+            request = TransferRequest(
                 ref.name,
-                [each.version for each in versions],
+                [item.version for item in versions],
                 selection,
                 Channels(channels, self.actor),
                 self._restore,
                 actor=self.actor,
             )
-            done = copy(tracked, self.store, wish, progress, known=ledger)
+            result = copy(tracked, self.store, request, progress, source_ledger=ledger)
             with suppress(HostError):
                 tracking.keep_log(ledger, relied_on(ledger))
-            return done
+            return result
 
     def fetch_index(self, names: Collection[str], source: str | None) -> list[State]:
         tracked = Remotes.load(self.store).read(source, heads=self.heads)
@@ -170,49 +172,54 @@ class Exchange:
         return Decisions(self.store, self.actor).restore if self.restore else None
 
     def _destination(self, to: str | None) -> RegistryStore:
-        """A remote to write to, made where there is none."""
+        """Open a remote to write to; create it if it does not exist."""
         remote = Remotes.load(self.store).open(to, create=True)
         check_distinct(remote, self.store)
         return remote
 
-    def _look(self, place: RegistryStore, before: Any, name: str, index: IndexFile | None) -> None:
-        """Hold what a place says against what was seen of it before."""
-        recheck(place, name, index, lambda found: hold_against_known(place, name, found, self.heads, before))
+    def _look(self, remote: RegistryStore, checkpoint: Any, name: str, index: IndexFile | None) -> None:
+        """Compare the index file of a remote with the checkpoint of what this user saw before."""
+        recheck(
+            remote,
+            name,
+            index,
+            lambda observed: hold_against_known(remote, name, observed, self.heads, checkpoint),
+        )
 
     def _begin(
-        self, place: RegistryReader, versions: Collection[lookup.LocatedVersion], selection: Selection
+        self, reader: RegistryReader, versions: Collection[lookup.LocatedVersion], selection: Selection
     ) -> None:
-        """Make the registry, once it is known that there is something to put into it."""
-        for each in versions:
-            manifest = each.entry.manifest
-            selection.of(read_manifest(read_blob(place, manifest), manifest, each.name), str(each.ref))
+        """Create the local registry, after a check that the selection fits the versions."""
+        for item in versions:
+            manifest = item.entry.manifest
+            selection.of(read_manifest(read_blob(reader, manifest), manifest, item.name), str(item.ref))
         DirectoryRegistry.create(self.store.root, self.store.disk)
 
     def _versions(self, name: str) -> Collection[Version]:
-        """The versions that are here, as far as the index file has them."""
+        """The versions in the local index file of a model."""
         index = self.store.read_index(name)
         return () if index is None else lookup.state_of(self.store, name, index).versions
 
 
 def _holders(
-    ledger: Ledger, found: lookup.LocatedVersion, channels: Collection[str]
+    ledger: Ledger, located: lookup.LocatedVersion, channels: Collection[str]
 ) -> list[lookup.LocatedVersion]:
-    """What channels of a model hold, other than the version found. NotFoundError where one is unknown."""
-    versions = {held_by(ledger, tag).version for tag in channels} - {found.version}
+    """The versions that channels of a model hold, without `located`. NotFoundError for an unknown channel."""
+    versions = {held_by(ledger, tag).version for tag in channels} - {located.version}
     return [
         lookup.LocatedVersion(ledger.name, version, ledger.entries[version]) for version in sorted(versions)
     ]
 
 
 def _holder(ledger: Ledger, tag: str) -> lookup.LocatedVersion:
-    """What a channel of a model holds, which is known to it."""
-    held = ledger.channels[tag]
-    return lookup.LocatedVersion(ledger.name, held.version, ledger.entries[held.version], held)
+    """The version that a channel of the ledger holds."""
+    channel = ledger.channels[tag]
+    return lookup.LocatedVersion(ledger.name, channel.version, ledger.entries[channel.version], channel)
 
 
-def check_distinct(remote: RegistryStore, place: RegistryStore) -> None:
-    """ConflictError where a remote is the very registry that it is to exchange something with."""
-    if _whereabouts(remote) == _whereabouts(place):
+def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
+    """ConflictError if both are the same registry."""
+    if _whereabouts(remote) == _whereabouts(store):
         raise ConflictError(
             "that remote is this registry itself",
             "name another place; to write files: reg --registry OTHER pull REF PLACE --output DIRECTORY",

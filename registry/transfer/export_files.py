@@ -1,4 +1,4 @@
-"""Writing a version out as a directory of files: verified, in a fresh directory, swapped in whole."""
+"""Write a version as a directory of files: verified, in a fresh directory, swapped in as a whole."""
 
 import ctypes
 import errno
@@ -28,7 +28,7 @@ _EXCHANGE = 2
 
 
 def exported(directory: Path) -> set[str]:
-    """The files that the manifest of an export names, and the manifest; none where there is no manifest to read."""
+    """The manifest of an earlier export and the files that it names; empty if no manifest can be read."""
     try:
         manifest = Manifest.decode((directory / FILENAME).read_bytes())
     except (OSError, InputError):
@@ -38,36 +38,36 @@ def exported(directory: Path) -> set[str]:
 
 
 def check_target(
-    target: Path, registry: Path | None = None, known: Callable[[Path], set[str]] = exported
+    target: Path, registry: Path | None = None, expected_files: Callable[[Path], set[str]] = exported
 ) -> None:
-    """InputError where writing there would lose or hide anything that is not an earlier export.
+    """InputError if writing there would lose or hide anything that is not an earlier export.
 
-    `known` gives the files of one that lies in a directory.
+    `expected_files` lists the files of an earlier export in a directory.
     """
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
-        place = target.resolve()
-        if place.exists() and not place.is_dir():
+        path = target.resolve()
+        if path.exists() and not path.is_dir():
             raise InputError(
                 f"{target} is a file", "name a directory that does not exist yet, or an earlier export"
             )
-        if registry is not None and place.is_relative_to(registry.resolve()):
+        if registry is not None and path.is_relative_to(registry.resolve()):
             raise InputError(f"{target} lies inside the registry", "name a directory outside of it")
-        if Path.cwd().is_relative_to(place):
+        if Path.cwd().is_relative_to(path):
             raise InputError(f"{target} is the working directory", "go elsewhere, or name another directory")
-        strangers = _strangers(place, known(place)) if place.is_dir() else []
+        strangers = _strangers(path, expected_files(path)) if path.is_dir() else []
     if strangers:
         raise InputError(
             f"{target} holds {', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}, "
             "which no earlier export wrote",
             "name a new directory, or move those files away",
         )
-    _check_writable(target, place.parent)
+    _check_writable(target, path.parent)
 
 
 def _check_writable(target: Path, parent: Path) -> None:
-    """InputError where the way to the target goes through a file, HostError where nothing can be made beside it."""
+    """InputError if the path to the target goes through a file, HostError if nothing can be created beside it."""
     with host_errors(f"making {target}"):
         above = next(path for path in (parent, *parent.parents) if path.exists())
         if not above.is_dir():
@@ -75,11 +75,11 @@ def _check_writable(target: Path, parent: Path) -> None:
         Path(mkdtemp(prefix=".reg-", dir=above)).rmdir()
 
 
-def _strangers(directory: Path, known: set[str]) -> list[str]:
-    """A few of the files of a directory that are not known."""
-    found = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
-    names = (path.relative_to(directory).as_posix() for path in found)
-    return sorted(islice((name for name in names if name not in known), 4))
+def _strangers(directory: Path, expected: set[str]) -> list[str]:
+    """Up to four files of a directory that are not expected."""
+    paths = (path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink())
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return sorted(islice((name for name in names if name not in expected), 4))
 
 
 def materialize(
@@ -88,15 +88,15 @@ def materialize(
     data: bytes,
     target: Path,
     progress: Progress | None = None,
-    held: Held = None,
+    artifacts: Held = None,
 ) -> None:
-    """Write the files of a manifest that are held, and the manifest's own bytes `data`, into `target`.
+    """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into `target`.
 
-    An earlier export there is replaced as a whole. In `exports/` of a run directory (`rundir`) paths are without that
-    beginning. IntegrityError where a blob is damaged: then the target is as it
-    was before. What a killed run left beside the target is removed.
+    An earlier export there is replaced as a whole. In `exports/` of a run directory (`run_directory`) paths lose that
+    prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers of a killed run
+    beside the target are removed.
     """
-    prefix, files = prefix_in(target.resolve()), list(held_files(manifest, held))
+    prefix, files = prefix_in(target.resolve()), list(held_files(manifest, artifacts))
     check_apart({entry.path for entry in files}, prefix)
     with replacing(target) as fresh:
         fill(store, files, fresh, progress or Progress(), prefix)
@@ -105,22 +105,22 @@ def materialize(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A fresh directory to fill, which takes the target's place as a whole once it is durable; not after an error."""
-    place = target.resolve()
+    """Yield a fresh directory, which replaces the target as a whole when it is durable; not after an error."""
+    path = target.resolve()
     with host_errors(f"writing {target}"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with staging(place.parent, Disk(), f".{place.name}.") as fresh:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with staging(path.parent, Disk(), f".{path.name}.") as fresh:
             yield fresh
             _sync(fresh)
-            _swap(fresh, place)
+            _swap(fresh, path)
 
 
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files into a directory, several at a time, without a beginning of their paths.
+    """Write files into a directory, several at a time, without the prefix of their paths.
 
-    IntegrityError where a blob is damaged.
+    IntegrityError if a blob is damaged.
     """
     entries = list({entry.path: entry for entry in files}.values())
     progress.plan(len(entries), sum(entry.size for entry in entries))
@@ -132,8 +132,8 @@ def fill(
         file = progress.file(entry.path, entry.size)
         with file as moved, store.open_blob(entry.digest) as source, path.open("xb") as sink:
             metered = MeteredReader(source, moved, stop, f"reading blob {entry.digest}", entry.size)
-            found, size = hash_stream.pump(cast(BinaryIO, metered), sink)
-        hash_stream.check(found, entry.digest, f"{entry.path} (blob {entry.digest})")
+            digest, size = hash_stream.pump(cast(BinaryIO, metered), sink)
+        hash_stream.check(digest, entry.digest, f"{entry.path} (blob {entry.digest})")
         if size != entry.size:
             raise IntegrityError(f"{entry.path} has {size} bytes, its manifest says {entry.size}")
 
@@ -149,7 +149,7 @@ def _sync(directory: Path) -> None:
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Put the fresh directory in the target's place; `fresh` is the old one afterwards, where there was one."""
+    """Put the fresh directory in the target's place; `fresh` then is the old one, if there was one."""
     if target.exists():
         _exchange(fresh, target)
     else:
@@ -157,20 +157,20 @@ def _swap(fresh: Path, target: Path) -> None:
     Disk().sync_directory(target.parent)
 
 
-def _exchange(one: Path, other: Path) -> None:
-    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are taken back on failure."""
+def _exchange(first: Path, second: Path) -> None:
+    """Exchange two names atomically (Linux: renameat2); elsewhere by renames that are undone on failure."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if hasattr(libc, "renameat2"):
-            if libc.renameat2(_CWD, os.fsencode(one), _CWD, os.fsencode(other), _EXCHANGE) == 0:
+            if libc.renameat2(_CWD, os.fsencode(first), _CWD, os.fsencode(second), _EXCHANGE) == 0:
                 return
             if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = one.with_name(f"{one.name}.old")
-    other.rename(aside)
+    aside = first.with_name(f"{first.name}.old")
+    second.rename(aside)
     try:
-        one.rename(other)
+        first.rename(second)
     except OSError:
-        aside.rename(other)
+        aside.rename(second)
         raise
-    aside.rename(one)
+    aside.rename(first)

@@ -1,7 +1,7 @@
-"""A whole registry into another place: as a verbatim copy with its id, or version by version into one of its own.
+"""Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own id.
 
 A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a prefix of the
-source's, and no event is made in it. Between different ids the rule of `transfer` holds for every version.
+source's, and it never creates an event. Between different ids, `transfer_rules` decide for every version.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,7 +42,7 @@ from onnxreg.schema.log.state import VersionEntry
 
 @dataclass
 class MirrorResult:
-    """What a mirroring did: the models looked at, the versions that are new there, what moved and what was deleted."""
+    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs deleted."""
 
     source: str
     destination: str
@@ -67,11 +67,11 @@ class MirrorResult:
             "skipped": [skipped.to_json() for skipped in self.skipped],
         }
 
-    def count(self, done: TransferResult, versions: int) -> None:
+    def count(self, result: TransferResult, versions: int) -> None:
         self.versions += versions
-        self.events += done.events
-        self.blobs += done.blobs
-        self.size += done.size
+        self.events += result.events
+        self.blobs += result.blobs
+        self.size += result.size
 
 
 def mirror(
@@ -81,52 +81,55 @@ def mirror(
     progress: Progress | None = None,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Bring everything from one registry to another; what is there already is not sent again.
+    """Copy everything from one registry to another; versions and blobs that are there already are not sent again.
 
-    ForkError, and nothing written, where both have one id and some log has forked. What cannot be had of one
-    version or model is listed, and the rest goes on. `channels` makes the destination's channels those of the source, by
+    ForkError, before anything is written, if both have one id and a log has forked. A version or model that cannot be
+    copied is listed, and the others go on. `channels` sets the destination's channels to those of the source, by
     events of its own; a verbatim mirror has them anyway.
     """
     report = MirrorResult(source.url, destination.url)
-    watching = progress or Progress()
+    progress = progress or Progress()
     with _unfinished(destination):
         if source.registry_id == destination.registry_id:
-            _verbatim(source, destination, report, watching)
+            _verbatim(source, destination, report, progress)
         else:
             if destination.is_mirror:
                 raise mirror_error(destination.registry_id)
-            _by_version(source, destination, report, watching, channels, actor)
+            _by_version(source, destination, report, progress, channels, actor)
     return report
 
 
 @contextmanager
 def _unfinished(destination: RegistryStore) -> Iterator[None]:
-    """Where a place or this machine fails, the hint says that the copy is not whole, and how to finish it."""
+    """If a registry or this machine fails, add to the hint that the copy is not complete, and how to finish it."""
     try:
         yield
     except (HostError, RemoteError) as error:
-        rest = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
-        error.hint = "; ".join(filter(None, (error.hint, rest)))
+        advice = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
+        error.hint = "; ".join(filter(None, (error.hint, advice)))
         raise
 
 
 def open_both(
-    known: Remotes, source: str, destination: str, new_id: bool = False
+    remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """The two registries, each a name, URL or path; the destination is made where there is none.
+    """Open two registries, each a name, URL or path; create the destination if it does not exist.
 
-    It is made as a mirror, or with `new_id` as a registry of its own. InputError where that cannot be.
+    It becomes a mirror, or with `new_id` a registry of its own. InputError if both are the same registry.
     """
-    if known.url_of(source) == known.url_of(destination):
+    if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
-    ours = known.open(source)
-    _ = list(ours.names())  # what cannot be listed is found out before anything is made there
-    theirs = known.open(destination, create=True, mirror_of=None if new_id else ours.registry_id)
-    if new_id and theirs.registry_id == ours.registry_id:
+    source_store = remotes.open(source)
+    _ = list(source_store.names())  # fail before anything is created at the destination
+    destination_store = remotes.open(
+        destination, create=True, mirror_of=None if new_id else source_store.registry_id
+    )
+    if new_id and destination_store.registry_id == source_store.registry_id:
         raise InputError(
-            f"{theirs.url} has the id of {ours.url}", "leave --new-id away, or name another place"
+            f"{destination_store.url} has the id of {source_store.url}",
+            "leave --new-id away, or name another place",
         )
-    return ours, theirs
+    return source_store, destination_store
 
 
 def _verbatim(
@@ -136,37 +139,41 @@ def _verbatim(
     _check_policies(source, trust)
     copy_policies(source, destination)
     plans: list[_Plan] = []
-    buried: set[Digest] = set()
+    tombstones: set[Digest] = set()
     for name in list(source.names()):
         report.models += 1
         with listing(name, report.skipped):
-            buried.update(lookup.read_state(source, name).tombstones)
+            tombstones.update(lookup.read_state(source, name).tombstones)
             plans += _plan(source, destination, name, trust)
     if plans:
         unfinished_mirror.begin(destination, source.url)
     for plan in plans:
         with listing(plan.name, report.skipped):
-            done = copy(
-                source, destination, TransferRequest(plan.name, plan.versions), progress, known=plan.checked
+            result = copy(
+                source,
+                destination,
+                TransferRequest(plan.name, plan.versions),
+                progress,
+                source_ledger=plan.checked,
             )
-            report.count(done, len(plan.versions) - plan.held)
+            report.count(result, len(plan.versions) - plan.present)
     if not report.skipped:
         unfinished_mirror.end(destination)
-    if any(plan.gives_up for plan in plans) or destination.has(buried):
-        report.freed = _clear(destination, None if destination.is_mirror else buried)
+    if any(plan.frees_blobs for plan in plans) or destination.has(tombstones):
+        report.freed = _clear(destination, None if destination.is_mirror else tombstones)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A model of which lines are missing there: the versions it will have, how many of them are there by now.
+    """A model whose log lacks lines at the destination: its versions, and how many of them are `present` already.
 
-    `checked` is its ledger, if the trust file was asked about it: no other one is copied then.
+    `frees_blobs`: a line gives up files. `checked` is the ledger that the trust file accepted; only that one is copied.
     """
 
     name: str
     versions: list[Version]
-    held: int
-    gives_up: bool
+    present: int
+    frees_blobs: bool
     checked: Ledger | None = None
 
 
@@ -178,33 +185,37 @@ def _check_policies(source: RegistryStore, trust: Trust) -> None:
 
 
 def _plan(source: RegistryStore, destination: RegistryStore, name: str, trust: Trust) -> Iterator[_Plan]:
-    """Nothing where the copy is whole, or ahead. ForkError where neither log is the beginning of the other; IntegrityError as
-    `check_copied`."""
-    indexes = [place.read_index(name) for place in (source, destination)]
+    """Plan one model; nothing if the copy is complete or ahead. ForkError if neither log is a prefix of the other;
+    IntegrityError as `check_copied`."""
+    indexes = [registry.read_index(name) for registry in (source, destination)]
     if indexes[0] is not None and indexes[1] is not None and indexes[0].data == indexes[1].data:
         return
-    ours, theirs = load(source, name)[0], load(destination, name, source)[0]
-    lines = missing_lines(ours, theirs, ())
+    source_ledger, destination_ledger = load(source, name)[0], load(destination, name, source)[0]
+    lines = missing_lines(source_ledger, destination_ledger, ())
     if lines:
-        check_copied(ours, trust)
-        versions = [version for version, _ in present_versions(ours)]
-        held = sum(version in theirs.entries and theirs.entries[version].gone is None for version in versions)
-        gives_up = any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
-            _holds_less(ours.entries[version], theirs.entries.get(version)) for version in versions
+        check_copied(source_ledger, trust)
+        versions = [version for version, _ in present_versions(source_ledger)]
+        present = sum(
+            version in destination_ledger.entries and destination_ledger.entries[version].gone is None
+            for version in versions
         )
-        checked = ours if trust.concerns(ours.registry, name) else None
-        yield _Plan(name, versions, held, gives_up, checked)
+        frees_blobs = any(isinstance(line.event, Expire | Purge | Drop) for line in lines) or any(
+            _holds_less(source_ledger.entries[version], destination_ledger.entries.get(version))
+            for version in versions
+        )
+        checked = source_ledger if trust.concerns(source_ledger.registry, name) else None
+        yield _Plan(name, versions, present, frees_blobs, checked)
 
 
-def _holds_less(ours: VersionEntry, theirs: VersionEntry | None) -> bool:
-    """Whether the copy holds artifacts of a version that the source no longer holds."""
-    if ours.held is None or theirs is None or theirs.gone is not None:
+def _holds_less(source: VersionEntry, destination: VersionEntry | None) -> bool:
+    """Check if the copy holds artifacts of a version that the source no longer holds."""
+    if source.held is None or destination is None or destination.gone is not None:
         return False
-    return theirs.held is None or not set(theirs.held) <= set(ours.held)
+    return destination.held is None or not set(destination.held) <= set(source.held)
 
 
 def _clear(mirror: RegistryStore, only: Collection[Digest] | None) -> CollectResult:
-    """Delete what was given up. Another mirroring is waited for, since no event can make it start over."""
+    """Delete the blobs that were given up. Waits for another mirroring, since no event can make that one start over."""
     try:
         return collect(mirror, only)
     except ConflictError as error:
@@ -222,27 +233,27 @@ def _by_version(
     channels: bool,
     actor: str | None,
 ) -> None:
-    def remember(ours: Ledger, versions: Collection[Version]) -> None:
-        """These versions are known elsewhere from now on, so that `reg drop` refuses; a place that we cannot write never drops."""
+    def remember(ledger: Ledger, versions: Collection[Version]) -> None:
+        """Record that another registry knows these versions, so that `reg drop` refuses. A read-only source never drops."""
         if isinstance(source, DirectoryRegistry):
             with suppress(HostError):
-                push_record.record_all(source, ours, versions, destination.registry_id)
+                push_record.record_all(source, ledger, versions, destination.registry_id)
 
     carried, trust = carried_by(source), load_trust()
 
-    def choose(ours: Ledger) -> Collection[Version]:
-        check_copied(ours, trust)
-        return ours.entries if carried is None else sorted(carried.get(ours.name, ()))
+    def choose(ledger: Ledger) -> Collection[Version]:
+        check_copied(ledger, trust)
+        return ledger.entries if carried is None else sorted(carried.get(ledger.name, ()))
 
-    order = BulkOptions(
+    options = BulkOptions(
         choose,
-        lambda ours: sorted(ours.channels) if channels else (),
+        lambda ledger: sorted(ledger.channels) if channels else (),
         remember,
         actor,
     )
     for name in list(source.names()):
         report.models += 1
-        sent = send(source, destination, name, order, progress)
-        report.skipped += sent.skipped
-        if sent.moved is not None:
-            report.count(sent.moved, sent.new)
+        result = send(source, destination, name, options, progress)
+        report.skipped += result.skipped
+        if result.moved is not None:
+            report.count(result.moved, result.new)

@@ -1,4 +1,4 @@
-"""Writing a version out as a model package of ONNX Runtime: verified, in a fresh directory, swapped in whole."""
+"""Write a version as a model package of ONNX Runtime: verified, in a fresh directory, swapped in as a whole."""
 
 from pathlib import Path
 
@@ -11,16 +11,16 @@ from onnxreg.schema.formats.package_layout import PackageLayout
 
 
 def check_package_target(target: Path, registry: Path | None = None) -> None:
-    """InputError where writing a package there would lose or hide anything that is not an earlier package of ours."""
+    """InputError if writing a package there would lose or hide anything that is not an earlier package of ours."""
     check_target(target, registry, _packaged)
 
 
 def _packaged(directory: Path) -> set[str]:
     try:
-        ours = written_by_us(read_package((directory / MANIFEST).read_bytes()))
+        package = written_by_us(read_package((directory / MANIFEST).read_bytes()))
     except (OSError, InputError):
         return set()
-    return {MANIFEST, *ours.files} if ours else set()
+    return {MANIFEST, *package.files} if package else set()
 
 
 def write_package(
@@ -28,7 +28,7 @@ def write_package(
 ) -> None:
     """Write a package into `target`; an earlier one there is replaced as a whole.
 
-    IntegrityError where a blob is damaged: then the target is as it was before.
+    IntegrityError if a blob is damaged: the target then is as it was before.
     """
     with replacing(target) as fresh:
         fill(store, package.files, fresh, progress or Progress())

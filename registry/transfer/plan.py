@@ -1,4 +1,4 @@
-"""What a destination is to have of a model, and what its log lacks of that: decided anew whenever the log has changed."""
+"""Plan a transfer: compare a request with the destination's log. Planned again whenever that log has changed."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,20 +28,20 @@ from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, VersionEntry
 
 MakeRestore = Callable[[str, Version, VersionEntry], Restore]
-"""Makes the event that brings a version of a model back, given its entry."""
+"""Creates the event that brings a version of a model back, given its entry."""
 
 
 @dataclass(frozen=True)
 class TransferRequest:
-    """Versions of a model that a destination is to have, with their events, and what else shall be so there.
+    """Versions of a model that a destination is to have, with their events.
 
     Args:
-        selection: only these artifacts are brought, beside those that are there, and an event says which are held.
-        channels: they are to hold there what they hold in the source, where one of these versions.
-        restore: files of versions that the destination expired are brought back, by the event that this makes.
-        heal: files that the destination has lost are brought again; without it, a destination whose log lacks nothing
-            is believed to have them, and not asked.
-        actor: who says which artifacts are held, as claimed.
+        selection: copy only these artifacts, beside those already there; an event records which are held.
+        channels: channels that are to hold one of these versions, as in the source.
+        restore: creates the event that brings back a version that the destination expired, with its files.
+        heal: copy again files that the destination has lost; without it, a destination whose log is complete
+            is believed to have them, and is not asked.
+        actor: the claimed author of the event that records which artifacts are held.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TransferRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """What a blob is called in its version, its size in bytes, and its parts where their digests are known."""
+    """A blob to copy: its path in the version, its size in bytes, and its pieces if their digests are known."""
 
     path: str
     size: int
@@ -64,13 +64,13 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """What is left to do of a wish where the destination's log has this `head`.
+    """The remaining work of a request, for a destination whose log has this `head`.
 
-    `lines` are the source's that are missing there, `returning` the versions to be restored, `held` the artifacts that
-    it will hold of each version, `moves` those of channels, `blobs` all that it must have for this, or is to be asked for.
+    `lines` are the missing lines of the source, `returning` the versions to restore, `held` the artifacts that the
+    destination will hold of each version, `moves` the moves of channels, `blobs` all blobs that it must have for this.
     """
 
-    wish: TransferRequest
+    request: TransferRequest
     source: Ledger
     head: Digest
     lines: list[LogLine]
@@ -79,59 +79,68 @@ class TransferPlan:
     moves: list[Tag]
     blobs: Mapping[Digest, PlannedFile]
     changes: bool
-    """Whether the destination's log lacks anything."""
+    """True if the destination's log lacks anything."""
 
     def apply(self, destination: Ledger) -> int:
-        """Add what is missing to the log that this was decided on; returns how many lines that were."""
+        """Add the missing events to the log that this plan was made for; return how many lines that were."""
         before = destination.seq
         apply(self.lines, self.source, destination)
-        if self.wish.restore is not None:
+        if self.request.restore is not None:
             for version in self.returning:
-                destination.append(self.wish.restore(destination.name, version, destination.entries[version]))
-        _check_arrived(self.source, destination, self.wish.versions)
-        for event in (*holds(destination, self.held, self.wish.actor), *self.moves):
+                destination.append(
+                    self.request.restore(destination.name, version, destination.entries[version])
+                )
+        _check_arrived(self.source, destination, self.request.versions)
+        for event in (*holds(destination, self.held, self.request.actor), *self.moves):
             destination.append(event)
         return destination.seq - before
 
 
 def make_plan(
-    wish: TransferRequest, source: Ledger, destination: Ledger, before: Mapping[str, Channel] | None = None
+    request: TransferRequest,
+    source: Ledger,
+    destination: Ledger,
+    channels_before: Mapping[str, Channel] | None = None,
 ) -> TransferPlan:
-    """What is left to do. `before` are the destination's channels when it was looked at first: by now the same, or others.
+    """Compare a request with both logs. `channels_before` are the destination's channels when it was first read.
 
-    Raises what `transfer.missing_lines` does; ConflictError where files are wanted that were taken down there, or
-    somebody moves a channel meanwhile; IntegrityError where the source's documents contradict each other; InputError where
-    more artifacts are asked for than an event can name.
+    Raises what `transfer_rules.missing_lines` raises; ConflictError if the destination took needed files down, or
+    somebody moved a channel meanwhile; IntegrityError if the source's documents contradict each other; InputError if
+    the selection has more artifacts than an event can name.
     """
-    versions = wish.versions
-    lines = missing_lines(source, destination, versions, wish.restore is not None, wish.selection)
-    asked = asked_of(source, versions, wish.selection) if source.registry != destination.registry else {}
-    held = held_after(source, destination, asked)
-    check_fits(source, held)
-    returning = _expired(destination, versions) if wish.restore is not None else []
-    moves = wish.channels.moves(source, destination, destination.channels if before is None else before)
-    lacking = bool(lines or returning or held_otherwise(destination, held))
+    versions = request.versions
+    lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)
+    artifacts = (
+        asked_of(source, versions, request.selection) if source.registry != destination.registry else {}
+    )
+    present = held_after(source, destination, artifacts)
+    check_fits(source, present)
+    returning = _expired(destination, versions) if request.restore is not None else []
+    moves = request.channels.moves(
+        source, destination, destination.channels if channels_before is None else channels_before
+    )
+    is_behind = bool(lines or returning or held_otherwise(destination, present))
     blobs: Mapping[Digest, PlannedFile] = {}
-    if lacking or wish.heal:
+    if is_behind or request.heal:
         _check_summaries(source, versions)
-        blobs = blobs_of(source, lines, versions, asked)
+        blobs = blobs_of(source, lines, versions, artifacts)
         check_buried(destination, blobs)
     if not lines:
         _check_arrived(source, destination, versions)
-    changes = lacking or bool(moves)
-    return TransferPlan(wish, source, destination.head, lines, returning, held, moves, blobs, changes)
+    changes = is_behind or bool(moves)
+    return TransferPlan(request, source, destination.head, lines, returning, present, moves, blobs, changes)
 
 
 def _expired(destination: Ledger, versions: Iterable[Version]) -> list[Version]:
-    """The versions that are known there, and whose files were given up."""
-    known = ((version, destination.entries.get(version)) for version in versions)
-    return [version for version, entry in known if entry is not None and entry.gone is not None]
+    """The versions whose files the destination gave up."""
+    entries = ((version, destination.entries.get(version)) for version in versions)
+    return [version for version, entry in entries if entry is not None and entry.gone is not None]
 
 
 def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's log does not say what its state line says of a version.
+    """IntegrityError if the source's log and its state line differ about a version.
 
-    Two copies with one head have one log: there everything that is said must be the same.
+    Two copies with one head have one log: their entries must be equal.
     """
     if source.head == destination.head and source.entries != destination.entries:
         raise IntegrityError(
@@ -139,8 +148,8 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
             "the state line of one of them is wrong: run `reg verify` in both",
         )
     for version in versions if source.registry != destination.registry else ():
-        held, said = destination.entries.get(version), source.entries.get(version)
-        if held is None or said is None or held.manifest != said.manifest:
+        arrived, published = destination.entries.get(version), source.entries.get(version)
+        if arrived is None or published is None or arrived.manifest != published.manifest:
             raise IntegrityError(
                 f"the log of {source.name} does not publish {version} as its state line says",
                 "run `reg verify` in the registry that it comes from",
@@ -148,39 +157,39 @@ def _check_arrived(source: Ledger, destination: Ledger, versions: Iterable[Versi
 
 
 def _check_summaries(source: Ledger, versions: Iterable[Version]) -> None:
-    """IntegrityError where the source's index says other things of a version than its manifest: apps resolve by it."""
+    """IntegrityError if the source's index contradicts the manifest of a version: apps resolve by the index."""
     for version in versions:
-        held, entry = source.summaries.get(str(version)), source.entries.get(version)
-        if held is not None and entry is not None and entry.gone is None:
-            check_summary(held, source.fetch(entry.manifest), entry.manifest, source.name)
+        summary, entry = source.summaries.get(str(version)), source.entries.get(version)
+        if summary is not None and entry is not None and entry.gone is None:
+            check_summary(summary, source.fetch(entry.manifest), entry.manifest, source.name)
 
 
 def blobs_of(
-    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], asked: Mapping[Version, Held]
+    ledger: Ledger, lines: Iterable[LogLine], versions: Iterable[Version], artifacts: Mapping[Version, Held]
 ) -> dict[Digest, PlannedFile]:
-    """Every blob that these lines and versions refer to and that is to be had.
+    """Every blob that these lines and versions refer to and that the source still has.
 
-    Of a version's artifacts those that are `asked` for, or else those that the ledger holds.
+    Of a version, the selected `artifacts`, or else those that the ledger holds.
     """
     events = [line.event for line in lines]
     published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)} | set(
         versions
     )
-    kept = {reference.digest for reference in documents(ledger)}
+    stored = {reference.digest for reference in documents(ledger)}
     statements = {event.statement for event in events if isinstance(event, Attest)}
     statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
-    statements &= kept
-    wanted = {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
+    statements &= stored
+    blobs = {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
-        if entry.manifest in kept:
-            wanted[entry.manifest] = PlannedFile("manifest", len(ledger.fetch(entry.manifest)))
-            if wanted[entry.manifest].size != entry.size:
+        if entry.manifest in stored:
+            blobs[entry.manifest] = PlannedFile("manifest", len(ledger.fetch(entry.manifest)))
+            if blobs[entry.manifest].size != entry.size:
                 raise IntegrityError(
                     f"{ledger.name}:{version} was published with another size than its manifest has"
                 )
         if entry.gone is None:
-            taken = replace(entry, held=asked.get(version, entry.held))
-            named = files(ledger, version, taken)
-            wanted |= {each.digest: PlannedFile(each.path, each.size or 0, each.pieces) for each in named}
-    return wanted
+            selected = replace(entry, held=artifacts.get(version, entry.held))
+            references = files(ledger, version, selected)
+            blobs |= {file.digest: PlannedFile(file.path, file.size or 0, file.pieces) for file in references}
+    return blobs

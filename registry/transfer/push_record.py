@@ -1,4 +1,4 @@
-"""Which versions were sent to other registries from here: the reason why `reg drop` refuses."""
+"""Record of the versions that were pushed to other registries: `reg drop` refuses them."""
 
 from collections.abc import Iterable
 
@@ -9,23 +9,25 @@ from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.version import Version
 
 
-def record(store: DirectoryRegistry, found: LocatedVersion, registry: str) -> None:
-    """Remember, before a push begins, that a version is going to be known to another registry."""
-    if not was_pushed(store, found):
-        store.write_file(_path(found), f"{registry}\n".encode())
+def record(store: DirectoryRegistry, located: LocatedVersion, registry_id: str) -> None:
+    """Record, before a push begins, that another registry will know a version."""
+    if not was_pushed(store, located):
+        store.write_file(_path(located), f"{registry_id}\n".encode())
 
 
-def record_all(store: DirectoryRegistry, ledger: Ledger, versions: Iterable[Version], registry: str) -> None:
-    """As `record`, for several versions of a model."""
+def record_all(
+    store: DirectoryRegistry, ledger: Ledger, versions: Iterable[Version], registry_id: str
+) -> None:
+    """Record several versions of a model."""
     for version in versions:
-        record(store, LocatedVersion(ledger.name, version, ledger.entries[version]), registry)
+        record(store, LocatedVersion(ledger.name, version, ledger.entries[version]), registry_id)
 
 
-def was_pushed(store: DirectoryRegistry, found: LocatedVersion) -> bool:
-    """Whether a push of the version was ever begun."""
+def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
+    """Check if a push of the version ever began."""
     with host_errors(f"looking for what left {store.url}"):
-        return (store.root / _path(found)).exists()
+        return (store.root / _path(located)).exists()
 
 
-def _path(found: LocatedVersion) -> str:
-    return f"local/pushed/{found.name}/{found.entry.manifest.hex}"
+def _path(located: LocatedVersion) -> str:
+    return f"local/pushed/{located.name}/{located.entry.manifest.hex}"

@@ -19,19 +19,19 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """The beginning of a version's paths that the folder stands for; empty outside of a run directory."""
+    """The prefix of a version's paths that this folder replaces; empty outside of a run directory."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
 
 def check_apart(paths: Iterable[str], prefix: str) -> None:
     """InputError for two files that would have one path without the prefix."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for path in paths:
         name = path.removeprefix(prefix)
-        if name in seen:
+        if name in names:
             raise InputError(
                 f"{prefix}{name} and {name} would be one file in the {EXPORTS} of a run directory",
                 "write the version to another directory",
             )
-        seen.add(name)
+        names.add(name)

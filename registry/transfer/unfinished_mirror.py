@@ -1,4 +1,4 @@
-"""A mirror in a directory that is not filled yet: a mark in its `local/`, from before the first model until after the last."""
+"""Marker in `local/` of a directory mirror that is not complete: from before the first model until after the last."""
 
 from contextlib import suppress
 
@@ -7,29 +7,29 @@ from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.store.wrapper import innermost
 from onnxreg.registry.support.disk import host_errors
 
-MARK = "unfinished"
+MARKER_FILE = "unfinished"
 
 
 def begin(destination: RegistryStore, source: str) -> None:
-    """Note that models of a source are on their way."""
+    """Mark a mirror as not complete."""
     if isinstance(destination, DirectoryRegistry):
-        destination.write_file(f"local/{MARK}", source.encode())
+        destination.write_file(f"local/{MARKER_FILE}", source.encode())
 
 
 def end(destination: RegistryStore) -> None:
-    """Note that all of them are there."""
-    if isinstance(destination, DirectoryRegistry) and destination.read_local(MARK) is not None:
+    """Remove the mark."""
+    if isinstance(destination, DirectoryRegistry) and destination.read_local(MARKER_FILE) is not None:
         with host_errors(f"writing to {destination.url}"), suppress(FileNotFoundError):
-            destination.disk.unlink(destination.root / "local" / MARK)
+            destination.disk.unlink(destination.root / "local" / MARKER_FILE)
 
 
-def warning(place: RegistryReader) -> str | None:
-    """What a reader of a mirror is told where models may be missing in it."""
-    found = innermost(place)
-    if not isinstance(found, DirectoryRegistry) or not found.is_mirror:
+def warning(reader: RegistryReader) -> str | None:
+    """The warning for readers of a mirror that may lack models, or None."""
+    directory = innermost(reader)
+    if not isinstance(directory, DirectoryRegistry) or not directory.is_mirror:
         return None
-    source = found.read_local(MARK)
+    source = directory.read_local(MARKER_FILE)
     if source is None:
         return None
-    told = source.decode(errors="replace")
-    return f"{found.url} does not have all models of {told} yet: `reg mirror {told} {found.url}` goes on"
+    source_name = source.decode(errors="replace")
+    return f"{directory.url} does not have all models of {source_name} yet: `reg mirror {source_name} {directory.url}` goes on"

@@ -1,4 +1,4 @@
-"""An artifact as files for a moment: every byte verified, in a directory that is gone afterwards."""
+"""Unpack an artifact into a temporary directory, every byte verified."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 
 @dataclass(frozen=True)
 class UnpackedArtifact:
-    """The files of one artifact, and those that all artifacts share, below `root`."""
+    """Files of one artifact, and those that all artifacts share, below `root`."""
 
     root: Path
     manifest: Manifest
@@ -36,30 +36,31 @@ class UnpackedArtifact:
 
 @contextmanager
 def unpacked(
-    place: RegistryReader, found: Resolution, progress: Progress | None = None
+    reader: RegistryReader, resolution: Resolution, progress: Progress | None = None
 ) -> Iterator[UnpackedArtifact]:
-    """The files that a resolution names, read from the place that gave it. IntegrityError where one is damaged."""
-    digest = found.found.entry.manifest
-    data = read_blob(place, digest)
-    manifest = read_manifest(data, digest, found.found.name)
-    artifact = next(item for item in manifest.artifacts if item.path == found.artifact.path)
+    """Unpack the files of a resolution from the registry that gave it. IntegrityError if one is damaged."""
+    digest = resolution.found.entry.manifest
+    data = read_blob(reader, digest)
+    manifest = read_manifest(data, digest, resolution.found.name)
+    artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
         root = Path(scratch) / "files"
-        materialize(place, manifest, data, root, progress, (artifact.path,))
+        materialize(reader, manifest, data, root, progress, (artifact.path,))
         yield UnpackedArtifact(root, manifest, artifact)
 
 
 @contextmanager
 def fetched(
-    place: RegistryReader, artifact: Artifact, held: Held = None, progress: Progress | None = None
+    reader: RegistryReader, artifact: Artifact, present: Held = None, progress: Progress | None = None
 ) -> Iterator[Path]:
-    """The main file of one artifact, with its external data beside it and nothing else, verified; gone afterwards.
+    """Fetch the main file of one artifact into a temporary directory, with only its external data beside it, verified.
 
-    `held`: the paths of the artifacts that are held there, see `Published.held`; NotFoundError where this is none of them.
+    `present`: the paths of the artifacts that the registry holds, see `PublishedVersion.held`; NotFoundError if this
+    artifact is not one of them.
     """
-    if held is not None and artifact.path not in held:
-        raise NotFoundError(f"{artifact.path} is not held in {place.url}", "`reg pull` fetches the rest")
+    if present is not None and artifact.path not in present:
+        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
     with TemporaryDirectory(prefix="onnxreg-") as scratch:
-        fill(place, parts, Path(scratch), progress or Progress())
+        fill(reader, parts, Path(scratch), progress or Progress())
         yield Path(scratch) / artifact.path

@@ -175,7 +175,7 @@ def test_a_damaged_cache_costs_time_only(registry: Registry, folder: Path, read:
 def test_it_does_not_grow_without_end(
     registry: Registry, folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_files, "MOST", 2)
+    monkeypatch.setattr(known_files, "MAX_KNOWN_FILES", 2)
     add(registry, folder)
     assert len(cache(registry).read_text().splitlines()) == 2
 
