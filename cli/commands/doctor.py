@@ -124,14 +124,14 @@ def _try(session: Session, url: str, as_json: bool) -> None:
 
         scratch = conformance.scratch_at(url)
     if not as_json:
-        session.say(f"makes {scratch.what}, and removes it at the end")
+        session.say(f"makes {scratch.description}, and removes it at the end")
         sys.stdout.flush()
     with session.steps(as_json) as told:
         outcomes = conformance.run(scratch, told)
     bad = [outcome for outcome in outcomes if not outcome.ok]
     if as_json:
         found = [outcome.to_json() for outcome in outcomes]
-        output.write_json({"registry": url, "scratch": scratch.what, "ok": not bad, "findings": found})
+        output.write_json({"registry": url, "scratch": scratch.description, "ok": not bad, "findings": found})
     else:
         rows = [(outcome.check, outcome.state, outcome.detail) for outcome in outcomes]
         _tables(session, rows, [(outcome.check, outcome.fix) for outcome in bad])

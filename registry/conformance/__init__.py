@@ -1,4 +1,4 @@
-"""`reg doctor --live`: every promise that a registry relies on, tried at the place itself.
+"""`reg doctor --live`: try every promise that a registry relies on, at its own store.
 
 A `Trial` is one promise; each kind of place has a module of trials. `conformance.py` runs them and cleans up.
 

@@ -1,8 +1,8 @@
-"""`reg doctor --live`: every promise that a registry relies on, tried out at the place itself.
+"""`reg doctor --live`: try every promise that a registry relies on, at its own store.
 
-All of it happens in scratch that is new: a prefix below the registry's, a private repository beside it, a directory in
-its scratch space. Nothing of the registry is read or written. At the end, and after Ctrl-C, the scratch is removed; where
-that fails, it is said what is left.
+All trials use new scratch: a prefix below the registry's, a private repository beside it, or a directory in
+its scratch space. No file of the registry is read or written. At the end, and after Ctrl-C, the scratch is
+removed; if that fails, the outcome names the rest.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError
 
 
 def scratch_at(url: str) -> Scratch:
-    """Scratch for the trials of a place; nothing is made yet. InputError where the place is only read."""
+    """Choose the scratch for a URL; nothing is created yet. InputError if the URL is read-only."""
     scheme = url.partition(":")[0]
     if scheme == "s3":
         from onnxreg.registry.conformance.s3_trials import S3Scratch
@@ -25,9 +25,9 @@ def scratch_at(url: str) -> Scratch:
         return S3Scratch(S3Url.parse(url))
     if scheme == "hf":
         from onnxreg.registry.conformance.hub_trials import HubScratch
-        from onnxreg.registry.store.hub.hub_url import HubUrl as HubPlace
+        from onnxreg.registry.store.hub.hub_url import HubUrl
 
-        return HubScratch(HubPlace.parse(url))
+        return HubScratch(HubUrl.parse(url))
     if scheme in PROTOCOLS:
         from onnxreg.registry.conformance.fsspec_trials import FileScratch
 
@@ -38,28 +38,32 @@ def scratch_at(url: str) -> Scratch:
     raise InputError(f"nothing can be tried at {url}", "name a directory, or an s3://, hf:// or fsspec URL")
 
 
-def run(scratch: Scratch, told: Callable[[str], None] = lambda check: None) -> list[TrialOutcome]:
-    """Try everything; `told` hears what is being tried. RemoteError where an interruption leaves something behind."""
-    found: list[TrialOutcome] = []
+def run(scratch: Scratch, report: Callable[[str], None] = lambda check: None) -> list[TrialOutcome]:
+    """Run all trials; `report` gets the name of each before it runs. RemoteError if scratch is left after an
+    interruption.
+    """
+    outcomes: list[TrialOutcome] = []
     scratch.make()
     try:
         for trial in scratch.trials():
-            told(trial.check)
-            found.append(judge(trial))
+            report(trial.check)
+            outcomes.append(judge(trial))
     except BaseException as error:
-        left = _clear(scratch)
-        if not left.ok:
-            raise RemoteError(left.detail, left.fix) from error
+        cleanup = _clear(scratch)
+        if not cleanup.ok:
+            raise RemoteError(cleanup.detail, cleanup.fix) from error
         raise
-    return [*found, _clear(scratch)]
+    return [*outcomes, _clear(scratch)]
 
 
 def _clear(scratch: Scratch) -> TrialOutcome:
-    """Remove the scratch. Whatever keeps us from it, what may be left is said."""
+    """Remove the scratch. After any failure, the outcome names what may be left."""
     try:
         outcome = judge(Trial("scratch", "all that was made is removed again", scratch.clear))
     except KeyboardInterrupt:
         outcome = TrialOutcome("scratch", "broken", "interrupted")
     if outcome.ok:
         return outcome
-    return TrialOutcome("scratch", "broken", f"{scratch.what} may be left: {outcome.detail}", scratch.remedy)
+    return TrialOutcome(
+        "scratch", "broken", f"{scratch.description} may be left: {outcome.detail}", scratch.remedy
+    )

@@ -1,4 +1,4 @@
-"""What a registry relies on in a local directory, tried in the scratch space of the registry there."""
+"""Trials of a local directory, in the scratch space of its registry."""
 
 import shlex
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from onnxreg.registry.support.disk import host_errors
 
 
 class LocalScratch:
-    """A directory in `local/tmp`. One whose process was killed is swept by the next probe."""
+    """A directory in `local/tmp`. The next probe removes one whose process was killed."""
 
     def __init__(self, remote: DirectoryRegistry) -> None:
         self._remote = remote
-        self._held = ExitStack()
+        self._resources = ExitStack()
         self._directory = remote.scratch
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"a directory in {self._remote.scratch}"
 
     @property
@@ -33,8 +33,8 @@ class LocalScratch:
     def make(self) -> None:
         with host_errors(f"writing to {self._remote.url}"):
             self._remote.make_scratch()
-            held = staging(self._remote.scratch, self._remote.disk, PROBE)
-            self._directory = self._held.enter_context(held)
+            scratch = staging(self._remote.scratch, self._remote.disk, PROBE)
+            self._directory = self._resources.enter_context(scratch)
 
     def trials(self) -> list[Trial]:
         directory, disk = self._directory, self._remote.disk
@@ -58,7 +58,7 @@ class LocalScratch:
         ]
 
     def clear(self) -> Iterator[str]:
-        self._held.close()
+        self._resources.close()
         if self._directory != self._remote.scratch and self._directory.exists():
             yield f"{self._directory} is still there"
 
@@ -69,8 +69,8 @@ def _create(swapper: LocalSwapper) -> Iterator[str]:
 
 def _swap(swapper: LocalSwapper) -> Iterator[str]:
     swapper.swap("swap", b"first", None)
-    found = swapper.get("swap")
-    yield from probes.probe_exchange(swapper, "swap", found[1] if found else None)
+    current = swapper.get("swap")
+    yield from probes.probe_exchange(swapper, "swap", current[1] if current else None)
 
 
 def _race_swap(swapper: LocalSwapper) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a registry relies on at a file system of fsspec, tried in a directory of its own."""
+"""Trials of an fsspec file system, in a directory of their own."""
 
 import secrets
 import shlex
@@ -15,15 +15,15 @@ from onnxreg.schema.core.errors import RemoteError, why
 
 
 class FileScratch:
-    """A fresh directory below that of the registry. It has one writer, whatever is promised of the registry."""
+    """A fresh directory below that of the registry, with one writer."""
 
     def __init__(self, url: str) -> None:
-        place = url.partition("?")[0].rstrip("/")
+        base = url.partition("?")[0].rstrip("/")
         self._registry, self._path = url, f"gc/live-{secrets.token_hex(8)}/"
-        self._url = f"{place}/{self._path}"
+        self._url = f"{base}/{self._path}"
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"files below {self._url}"
 
     @property
@@ -31,20 +31,20 @@ class FileScratch:
         return shlex.join(["reg", "doctor", self._registry, "--clear", self._path])
 
     def make(self) -> None:
-        self._opened()
+        self._open()
 
     def trials(self) -> list[Trial]:
-        store = self._opened().store
+        store = self._open().store
         shared = isinstance(store, CasGuardedStore)
         return [
             *object_trials(store.store if isinstance(store, CasGuardedStore) else store, shared),
             Trial(
-                "writers", "a push comes back whole", lambda: push_and_pull(self._opened, 2 if shared else 1)
+                "writers", "a push comes back whole", lambda: push_and_pull(self._open, 2 if shared else 1)
             ),
         ]
 
     def clear(self) -> Iterator[str]:
-        files, root = _found(self._url)
+        files, root = _file_system(self._url)
         try:
             if files.exists(root):
                 files.rm(root, recursive=True)
@@ -53,11 +53,11 @@ class FileScratch:
         except Exception as error:
             raise RemoteError(f"removing {self._url} failed: {why(error)}", "remove it by hand") from error
 
-    def _opened(self) -> ObjectRegistry:
+    def _open(self) -> ObjectRegistry:
         return file_remote(f"{self._url}registry?single_writer=yes", create=True)
 
 
-def _found(url: str) -> tuple[Any, str]:
+def _file_system(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     files, root = url_to_fs(url, use_listings_cache=False)

@@ -1,6 +1,7 @@
-"""What a registry relies on at the Hugging Face Hub, tried in a private repository of its own.
+"""Trials of the Hugging Face Hub, in a private repository of their own.
 
-A branch of the registry's repository would leave its files in that repository's LFS storage; a repository goes as a whole.
+A branch of the registry's repository would leave its files in that repository's LFS storage; a repository can
+be deleted as a whole.
 """
 
 import hashlib
@@ -24,25 +25,25 @@ from onnxreg.registry.store.probes import RACERS
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 
-LARGE = 2**20
-"""Bytes of a file in LFS."""
+LFS_FILE_BYTES = 2**20
+"""Size of a file that goes to LFS."""
 
 
 class HubScratch:
     """A repository beside that of the registry."""
 
-    def __init__(self, place: HubUrl) -> None:
-        owner = place.repo.partition("/")[0]
-        self._place = HubUrl(f"{owner}/onnxreg-live-{secrets.token_hex(8)}", place.repo_type)
-        self._hub = HubClient(self._place)
+    def __init__(self, url: HubUrl) -> None:
+        owner = url.repo.partition("/")[0]
+        self._url = HubUrl(f"{owner}/onnxreg-live-{secrets.token_hex(8)}", url.repo_type)
+        self._hub = HubClient(self._url)
 
     @property
-    def what(self) -> str:
-        return f"the private repository {self._place.url}"
+    def description(self) -> str:
+        return f"the private repository {self._url.url}"
 
     @property
     def remedy(self) -> str:
-        return shlex.join(["hf", "repos", "delete", self._place.repo, "--type", self._place.repo_type])
+        return shlex.join(["hf", "repos", "delete", self._url.repo, "--type", self._url.repo_type])
 
     def make(self) -> None:
         try:
@@ -73,15 +74,15 @@ class HubScratch:
             Trial(
                 "two writers",
                 "both pushes arrive, and come back whole",
-                lambda: push_and_pull(lambda: HubRegistry(HubClient(self._place))),
+                lambda: push_and_pull(lambda: HubRegistry(HubClient(self._url))),
             ),
         ]
 
     def clear(self) -> Iterator[str]:
         with self._hub._errors("deleting the scratch repository"):
             self._hub.api.delete_repo(missing_ok=True, **self._hub._names)
-            left = self._hub.api.repo_exists(**self._hub._names)
-        if left:
+            still_exists = self._hub.api.repo_exists(**self._hub._names)
+        if still_exists:
             yield "it is still there"
 
     def _head(self) -> str:
@@ -90,14 +91,14 @@ class HubScratch:
     def _commit(
         self, files: dict[str, bytes | None], parent: str | None = None, hub: HubClient | None = None
     ) -> str:
-        """Commit files, None deletes one; returns the commit. StaleParentError where the Hub refuses the parent."""
+        """Commit files, None deletes one; returns the commit. StaleParentError if the Hub refuses the parent."""
         changes: list[Operation] = [
             CommitOperationDelete(path, is_folder=False) if data is None else CommitOperationAdd(path, data)
             for path, data in files.items()
         ]
         return (hub or self._hub).commit(changes, "Try a commit", parent or self._head())
 
-    def _taken(self, files: dict[str, bytes | None], parent: str, hub: HubClient | None = None) -> bool:
+    def _is_accepted(self, files: dict[str, bytes | None], parent: str, hub: HubClient | None = None) -> bool:
         try:
             self._commit(files, parent, hub)
         except StaleParentError:
@@ -106,9 +107,9 @@ class HubScratch:
 
     def _stale_parent(self) -> Iterator[str]:
         parent = self._head()
-        if not self._taken({"trial/swap": b"first"}, parent):
+        if not self._is_accepted({"trial/swap": b"first"}, parent):
             yield "a commit upon the head is refused"
-        if self._taken({"trial/swap": b"second"}, parent):
+        if self._is_accepted({"trial/swap": b"second"}, parent):
             yield "it is taken"
         if self._hub.read("trial/swap")[0] != b"first":
             yield "other bytes than those of the first commit are there"
@@ -117,15 +118,15 @@ class HubScratch:
         parent = self._head()
         tries: list[bytes] = [secrets.token_bytes(16) for _ in range(RACERS)]
         with ThreadPoolExecutor(RACERS) as pool:
-            done = list(
+            results = list(
                 pool.map(
-                    lambda data: self._taken({"trial/race": data}, parent, HubClient(self._place)), tries
+                    lambda data: self._is_accepted({"trial/race": data}, parent, HubClient(self._url)), tries
                 )
             )
-        won = [data for data, taken in zip(tries, done, strict=True) if taken]
-        if len(won) != 1:
-            yield f"{len(won)} of {RACERS} were taken, instead of one"
-        elif self._hub.read("trial/race")[0] != won[0]:
+        winners = [data for data, is_winner in zip(tries, results, strict=True) if is_winner]
+        if len(winners) != 1:
+            yield f"{len(winners)} of {RACERS} were taken, instead of one"
+        elif self._hub.read("trial/race")[0] != winners[0]:
             yield "another one's bytes are there than the winner's"
 
     def _whole(self) -> Iterator[str]:
@@ -137,19 +138,19 @@ class HubScratch:
         if len(self._hub.entries(after, list(files))) != 2:
             yield "only a part of it is there"
         late: dict[str, bytes | None] = {"trial/late": b"late", "trial/too": b"late"}
-        if self._taken(late, before) or self._hub.entries(self._head(), list(late)):
+        if self._is_accepted(late, before) or self._hub.entries(self._head(), list(late)):
             yield "of a commit that was refused something is there"
 
     def _blob(self) -> tuple[str, bytes, str]:
-        """A fresh blob of some size: its path, its bytes and the commit that it came with."""
-        data = secrets.token_bytes(LARGE)
+        """Commit a fresh blob; return its path, its bytes and the commit."""
+        data = secrets.token_bytes(LFS_FILE_BYTES)
         path = BlobKey(Digest.of(data)).path
         return path, data, self._commit({path: data})
 
     def _lfs(self) -> Iterator[str]:
         path, data, commit = self._blob()
-        (found,) = self._hub.entries(commit, [path])
-        if found.oid != hashlib.sha256(data).hexdigest():
+        (entry,) = self._hub.entries(commit, [path])
+        if entry.oid != hashlib.sha256(data).hexdigest():
             yield "the Hub calls it by another name"
         if self._hub.read(path)[0] != data:
             yield "it has other bytes than were sent"
@@ -183,9 +184,9 @@ class HubScratch:
 
     def _list_after_write(self) -> Iterator[str]:
         commit = self._commit({"trial/list/one": b"1", "trial/list/two": b"2"})
-        found = {entry.path for entry in self._hub.tree(commit, "trial/list") if entry.size is not None}
-        if found != {"trial/list/one", "trial/list/two"}:
-            yield f"{len(found)} of 2 files are listed"
+        paths = {entry.path for entry in self._hub.tree(commit, "trial/list") if entry.size is not None}
+        if paths != {"trial/list/one", "trial/list/two"}:
+            yield f"{len(paths)} of 2 files are listed"
 
     def _delete(self) -> Iterator[str]:
         before = self._commit({"trial/delete": b"deleted"})
@@ -196,23 +197,23 @@ class HubScratch:
             yield "it is gone from the commit before too"
 
     def _lost_answer(self) -> Iterator[str]:
-        with HubRegistry(_Forgetful(self._place)).push() as push:
+        with HubRegistry(_ForgetfulClient(self._url)).push() as push:
             push.publish("trial/lost", b"{}\n", None)
-        found = HubRegistry(HubClient(self._place)).read_index("trial/lost")
-        if found is None or found.data != b"{}\n":
+        index = HubRegistry(HubClient(self._url)).read_index("trial/lost")
+        if index is None or index.data != b"{}\n":
             yield "it is not there"
 
 
-class _Forgetful(HubClient):
-    """Loses the answer to its first commit."""
+class _ForgetfulClient(HubClient):
+    """A client that loses the answer to its first commit."""
 
-    def __init__(self, place: HubUrl) -> None:
-        super().__init__(place)
+    def __init__(self, url: HubUrl) -> None:
+        super().__init__(url)
         self._forgot = False
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        made = super().commit(operations, message, parent)
+        commit_id = super().commit(operations, message, parent)
         if not self._forgot:
             self._forgot = True
             raise UnansweredError("the answer to a commit was thrown away")
-        return made
+        return commit_id

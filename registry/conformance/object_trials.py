@@ -1,4 +1,4 @@
-"""What a registry relies on at any object store."""
+"""Trials of any object store."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -9,13 +9,15 @@ from onnxreg.registry.store import probes
 from onnxreg.registry.store.object_store import ObjectStore
 
 ROUNDS = 8
-MANY = 20
-LARGE = 5 * 2**20
-"""Bytes of an object that is fetched in more than one range."""
+"""Repetitions of a trial."""
+DELETED_OBJECTS = 20
+"""Objects of a trial that deletes several."""
+LARGE_OBJECT_BYTES = 5 * 2**20
+"""Size of an object that is fetched in more than one range."""
 
 
 def object_trials(store: ObjectStore, shared: bool = True) -> list[Trial]:
-    """The trials of a store that many (`shared`) or only one may write to at a time."""
+    """The trials of a store for many writers (`shared`) or for one at a time."""
 
     def raced(probe: Callable[[probes.Swapper, str], Iterator[str]], key: str) -> Iterator[str]:
         if not shared:
@@ -48,8 +50,8 @@ def _create_only(store: ObjectStore) -> Iterator[str]:
 
 def _swap(store: ObjectStore) -> Iterator[str]:
     store.create("swap", BytesIO(b"first"))
-    found = store.get("swap")
-    yield from probes.probe_exchange(store, "swap", found[1] if found else None)
+    current = store.get("swap")
+    yield from probes.probe_exchange(store, "swap", current[1] if current else None)
 
 
 def _race_swap(store: probes.Swapper, key: str) -> Iterator[str]:
@@ -63,10 +65,10 @@ def _read_after_write(store: ObjectStore) -> Iterator[str]:
         if store.get(key) is not None or store.has([key]):
             yield "an object is read that was never written"
         store.create(key, BytesIO(data))
-        found = store.get(key)
-        if found is None or found[0] != data or not store.has([key]):
+        current = store.get(key)
+        if current is None or current[0] != data or not store.has([key]):
             yield "an object that was just created is not read"
-        elif store.swap(key, data[::-1], found[1]) and (store.get(key) or (b"",))[0] != data[::-1]:
+        elif store.swap(key, data[::-1], current[1]) and (store.get(key) or (b"",))[0] != data[::-1]:
             yield "the old bytes of an object that was just replaced are read"
 
 
@@ -77,12 +79,12 @@ def _list_after_write(store: ObjectStore) -> Iterator[str]:
         if (key, 6) not in set(store.list("list/")):
             yield "an object that was just created is not listed"
         store.delete([key])
-        if key in {found for found, _ in store.list("list/")}:
+        if key in {listed_key for listed_key, _ in store.list("list/")}:
             yield "an object that was just deleted is listed"
 
 
 def _large(store: ObjectStore) -> Iterator[str]:
-    data = secrets.token_bytes(LARGE)
+    data = secrets.token_bytes(LARGE_OBJECT_BYTES)
     store.create("large", BytesIO(data))
     stream = store.open("large")
     if stream is None:
@@ -94,7 +96,7 @@ def _large(store: ObjectStore) -> Iterator[str]:
 
 
 def _delete(store: ObjectStore) -> Iterator[str]:
-    keys = [f"delete/{number}" for number in range(MANY)]
+    keys = [f"delete/{number}" for number in range(DELETED_OBJECTS)]
     for key in keys:
         store.create(key, BytesIO(b"deleted"))
     store.delete([keys[0]])

@@ -1,4 +1,4 @@
-"""One promise, tried out at a place, and what came of it."""
+"""A trial of one promise, and its outcome."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from typing import Any, Literal, Protocol
 
 from onnxreg.schema.core.errors import RegError
 
-ELSEWHERE = "a registry relies on this: keep it at a place that promises it"
+MOVE_HINT = "a registry relies on this: keep it at a place that promises it"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`attempt` yields what went wrong, in words; nothing where the promise is kept. RegError counts as broken."""
+    """A promise and its test: `attempt` yields one message for each failure. A RegError means broken, too."""
 
     check: str
     promise: str
@@ -20,7 +20,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """A promise, and whether it is kept. `fix` is what to do where it is not."""
+    """The state of a promise. `fix` is the advice if it is broken."""
 
     check: str
     state: Literal["kept", "broken", "not applicable"]
@@ -37,11 +37,11 @@ class TrialOutcome:
 
 
 class Scratch(Protocol):
-    """Where the trials are made: a part of the place that is new, and gone afterwards."""
+    """New space for trials beside a registry, removed afterwards."""
 
     @property
-    def what(self) -> str:
-        """What is made there, for people: 'objects below ...'."""
+    def description(self) -> str:
+        """The scratch in words, such as 'objects below ...'."""
         ...
 
     @property
@@ -50,20 +50,20 @@ class Scratch(Protocol):
         ...
 
     def make(self) -> None:
-        """Begin. RegError where that cannot be; then nothing was made."""
+        """Create the scratch. After a RegError, nothing was created."""
         ...
 
     def trials(self) -> list[Trial]:
-        """Everything that a registry relies on at such a place."""
+        """All trials of this kind of store."""
         ...
 
     def clear(self) -> Iterable[str]:
-        """Remove everything that was made, and yield what is left."""
+        """Remove everything that was created, and yield what is left."""
         ...
 
 
 class InapplicableError(Exception):
-    """The promise is none that this place makes, and none that is missed there."""
+    """This kind of store does not make the promise, and a registry there does not need it."""
 
 
 def judge(trial: Trial) -> TrialOutcome:
@@ -73,7 +73,7 @@ def judge(trial: Trial) -> TrialOutcome:
     except InapplicableError as reason:
         return TrialOutcome(trial.check, "not applicable", str(reason))
     except RegError as error:
-        return TrialOutcome(trial.check, "broken", error.message, error.hint or ELSEWHERE)
+        return TrialOutcome(trial.check, "broken", error.message, error.hint or MOVE_HINT)
     if faults:
-        return TrialOutcome(trial.check, "broken", "; ".join(faults), ELSEWHERE)
+        return TrialOutcome(trial.check, "broken", "; ".join(faults), MOVE_HINT)
     return TrialOutcome(trial.check, "kept", trial.promise)

@@ -30,7 +30,9 @@ class DeviceCoverage:
         return isinstance(self.answer, NoAnswerError)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `reg resolve --json`, with the device's name instead of the model's name and the URLs."""
+        """The document of `reg resolve --json`, with the device's name instead of the model's name and the
+        URLs.
+        """
         answer = self.answer.to_json()
         member = {} if self.member is None else {"member": self.member}
         return {"device": self.device.name, **member, **{key: answer[key] for key in _KEYS}}

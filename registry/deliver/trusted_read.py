@@ -1,8 +1,8 @@
 """Trusted reads: every answer that a program acts on goes through here.
 
-`trust.checked_source` compares index files with checkpoints and with the trust file when they are read. In addition,
-the version must be signed if the trust file demands it, and the channel of the query must keep the policy of its
-registry.
+`trust.checked_source` compares index files with checkpoints and with the trust file when they are read. In
+addition, the version must be signed if the trust file demands it, and the channel of the query must keep the
+policy of its registry.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,9 @@ def resolve(
     verify: bool = False,
     heads: CheckpointStore | None = None,
 ) -> Resolution:
-    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the answer."""
+    """Resolve as `resolution.resolve`, from a checked reader (`checked_source.watched`), and check the
+    answer.
+    """
     resolution = resolving.resolve(reader, ref, query, device, verify)
     check_version_trust(reader, ref, resolution.found, resolution.index, heads)
     return resolution

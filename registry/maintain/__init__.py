@@ -1,7 +1,7 @@
-"""Is a registry whole and sound, what does it weigh, and how is it repaired?
+"""Verification, repair, diagnosis and disk usage of a registry.
 
-`verification` reads everything and names each `Damage`, `repair` fetches good copies, `doctor` looks for `Diagnosis`es
-in the surroundings, `disk_usage` says where the space goes.
+`verification` reads everything and lists each `Damage`, `repair` fetches good copies, `doctor` checks the
+surroundings (`Diagnosis`), `disk_usage` lists the space that each model takes.
 
 Start with `verification.py`.
 Must not import: `server`, `conformance`.

@@ -1,6 +1,6 @@
-"""What a file system must be able to do before a registry is safe there, tried out on scratch that is gone afterwards.
+"""Probes of the file system promises that a registry needs, in scratch that is removed afterwards.
 
-Each probe yields what went wrong, in words; nothing where the promise is kept.
+Each probe yields one message for each failure; nothing if the promise is kept.
 """
 
 import os
@@ -16,18 +16,18 @@ from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.errors import LostRaceError
 
 PROBE = "probe-"
-"""Begins the name of a probe's scratch directory, which the next probe sweeps where its process is dead."""
+"""Prefix of a probe's scratch directory. If its process is dead, the next probe removes it."""
 
 
 class LocalSwapper:
-    """The index files of a throwaway registry: the very code and file system that a real one's go through."""
+    """The index files of a temporary registry, on the code and the file system of a real one."""
 
     def __init__(self, root: Path, disk: Disk) -> None:
         self._remote = DirectoryRegistry.create(root, disk)
 
     def get(self, key: str) -> tuple[bytes, str] | None:
-        found = self._remote.read_index(key)
-        return None if found is None else (found.data, found.token)
+        index = self._remote.read_index(key)
+        return None if index is None else (index.data, index.token)
 
     def create(self, key: str, source: BinaryIO) -> bool:
         return self.swap(key, source.read(), None)
@@ -56,12 +56,14 @@ except Timeout:
 
 
 def probe_lock(directory: Path) -> Iterator[str]:
-    """Whether a lock keeps another process out, and lets it in again."""
+    """Check that a lock keeps another process out, and lets it in after release."""
     path = directory / "probe.lock"
 
     def other() -> str:
-        command = [sys.executable, "-c", LOCKER, str(path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+        command_line = [sys.executable, "-c", LOCKER, str(path)]
+        return subprocess.run(
+            command_line, capture_output=True, text=True, timeout=60, check=False
+        ).stdout.strip()
 
     with exclusive(path):
         if other() != "held":
@@ -71,7 +73,7 @@ def probe_lock(directory: Path) -> Iterator[str]:
 
 
 def probe_disk(directory: Path, disk: Disk) -> Iterator[str]:
-    """Whether files can be synced and renamed over another, and directories synced."""
+    """Check that files can be synced and renamed over another, and directories synced."""
     target = directory / "deep" / "target"
     try:
         for data in (b"old", b"new"):

@@ -1,4 +1,4 @@
-"""Where the space of a registry goes: by model, shared and not, and what a collection would free."""
+"""Disk usage of a registry: by model, shared and not, and what a collection would free."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -40,7 +40,9 @@ class ModelUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """A registry: the models asked for, what nothing refers to, and everything. Sizes are in bytes, of blobs alone."""
+    """Usage of a registry: the requested models, unreferenced blobs, and all blobs. Sizes are in bytes, of
+    blobs alone.
+    """
 
     models: list[ModelUsage]
     unreferenced: dict[str, int]
@@ -52,10 +54,10 @@ class Usage:
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> Usage:
-    """What each model (or only some of them) takes, the one with most bytes of its own first.
+    """Measure each model (or only those of these names), the one with most bytes of its own first.
 
-    Every log is read, since a blob is unique only if no other model has it. NotFoundError where a name is unknown;
-    IntegrityError where a log or manifest cannot be read.
+    Every log is read, since a blob is unique only if no other model has it. NotFoundError for an unknown
+    name; IntegrityError if a log or manifest cannot be read.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)

@@ -1,4 +1,4 @@
-"""What may be wrong with a registry and its surroundings, and what to type against it. `verify` reads the bytes."""
+"""Diagnose a registry and its surroundings, with the command that fixes each fault. `verify` reads the bytes."""
 
 import os
 import shutil
@@ -31,13 +31,15 @@ from onnxreg.schema.core.errors import IntegrityError, RegError
 from onnxreg.schema.core.numbers import counted
 
 GIB = 2**30
-SHOWN = 5
-"""So many paths are named where there are more."""
+MAX_LISTED_PATHS = 5
+"""Paths that one diagnosis names."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One look at one thing. `fix` is what to type where it is not ok; `family` is that of the error it leads to."""
+    """Result of one check. `fix` is the command to type if it is not ok; `family` is the error family of the
+    fault.
+    """
 
     check: str
     ok: bool
@@ -49,12 +51,12 @@ class Diagnosis:
         return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
 
 
-def examine(remote: RegistryStore, called: str | None = None) -> list[Diagnosis]:
-    """Everything that can be looked at in one registry, which is `called` so in the fixes.
+def examine(remote: RegistryStore, display_name: str | None = None) -> list[Diagnosis]:
+    """Run every check of one registry; `display_name` is its name in the fixes.
 
-    Nothing is changed but for the probes' scratch, and that which interrupted ones left.
+    Only the scratch of the probes changes, and scratch that interrupted probes left.
     """
-    url = called or remote.url
+    url = display_name or remote.url
     if isinstance(remote, DirectoryRegistry):
         checks: list[Callable[[], Iterable[Diagnosis]]] = [
             lambda: _identity(remote),
@@ -73,23 +75,23 @@ def examine(remote: RegistryStore, called: str | None = None) -> list[Diagnosis]
             checks += [lambda: _stray(remote, url), lambda: _notes(remote, url), lambda: _trials(remote, url)]
             if isinstance(remote, ObjectRegistry):
                 checks.append(lambda: _object_probes(remote, url))
-    found: list[Diagnosis] = []
+    findings: list[Diagnosis] = []
     for check in checks:
         try:
-            found += check()
+            findings += check()
         except RegError as error:
-            found.append(Diagnosis("access", False, error.message, error.hint, error.family))
-        if check is checks[0] and not all(finding.ok for finding in found):
+            findings.append(Diagnosis("access", False, error.message, error.hint, error.family))
+        if check is checks[0] and not all(finding.ok for finding in findings):
             break
-    return found
+    return findings
 
 
-def _summary(check: str, faults: list[str], fine: str, fix: str, family: str = "environment") -> Diagnosis:
-    """One finding for one check: what is fine, or all its faults."""
+def _summary(check: str, faults: list[str], healthy: str, fix: str, family: str = "environment") -> Diagnosis:
+    """One diagnosis for one check: `healthy`, or all its faults."""
     if not faults:
-        return Diagnosis(check, True, fine)
-    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    return Diagnosis(check, False, "; ".join(faults[:SHOWN]) + more, fix, family)
+        return Diagnosis(check, True, healthy)
+    more = f" and {len(faults) - MAX_LISTED_PATHS} more" if len(faults) > MAX_LISTED_PATHS else ""
+    return Diagnosis(check, False, "; ".join(faults[:MAX_LISTED_PATHS]) + more, fix, family)
 
 
 def _opened(remote: RegistryStore) -> Iterator[Diagnosis]:
@@ -97,7 +99,7 @@ def _opened(remote: RegistryStore) -> Iterator[Diagnosis]:
 
 
 def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """Layout and versions. NotFoundError where there is no registry at all."""
+    """Layout and versions. NotFoundError if there is no registry."""
     path = remote.root / "registry.json"
     try:
         _ = remote.registry_id
@@ -107,8 +109,8 @@ def _identity(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
         return
     writer = read_identity(path.read_bytes(), remote.url).get("min_writer", LAYOUT_VERSION)
     faults = [f"only a newer onnxreg may write it (layout {writer})"] if writer > LAYOUT_VERSION else []
-    fine = f"registry {remote.registry_id[:12]}..., layout {LAYOUT_VERSION}"
-    yield _summary("registry.json", faults, fine, "pip install --upgrade onnxreg")
+    healthy = f"registry {remote.registry_id[:12]}..., layout {LAYOUT_VERSION}"
+    yield _summary("registry.json", faults, healthy, "pip install --upgrade onnxreg")
 
 
 def _links(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
@@ -143,12 +145,12 @@ def _permissions(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 
 def _is_read_only(path: Path) -> bool:
-    """Whether the file system that a path lies on is mounted so; False where nobody can say."""
+    """Check if the file system of a path is mounted read-only; False if this is unknown."""
     return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _below(root: Path) -> Iterator[Path]:
-    """Everything in the tree; what vanishes meanwhile is left out."""
+    """Every path in the tree, without those that vanish meanwhile."""
     for directory, folders, names in os.walk(root):
         for name in (*folders, *names):
             path = Path(directory, name)
@@ -157,58 +159,60 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _space(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """Warns below 1 GiB, and below 5 % of a disk that is not so large that these are many."""
+    """Warn below 1 GiB, and below 5 % of the disk, but at most 16 GiB."""
     with host_errors(f"looking at the disk of {remote.url}"):
         disk = shutil.disk_usage(remote.root)
-    least = max(GIB, min(disk.total // 20, 16 * GIB))
+    required = max(GIB, min(disk.total // 20, 16 * GIB))
     detail = f"{disk.free / 10**9:.1f} GB of {disk.total / 10**9:.1f} GB are free"
-    faults = [detail] if disk.free < least else []
+    faults = [detail] if disk.free < required else []
     yield _summary("space", faults, detail, _gc(remote, remote.url))
 
 
 def _gc(remote: RegistryStore, url: str) -> str:
-    """The command that collects there."""
+    """The command that collects garbage in this registry."""
     local = isinstance(remote, DirectoryRegistry)
     return f"reg --registry {quote(url)} gc" if local else f"reg gc --remote {quote(url)}"
 
 
 def _clear(url: str, paths: Iterable[str]) -> str:
-    """The command that deletes what is no part of the registry there."""
+    """The command that deletes files that do not belong to this registry."""
     return f"reg doctor {quote(url)} {' '.join(f'--clear {quote(path)}' for path in paths)}"
 
 
-IN_PLACE = (
+RESTORE_HINT = (
     "put the real file in its place (cp --dereference), or reg verify --repair --from MIRROR; "
     "while it is not there, reg gc may free that model's blobs"
 )
 
 
 def _stray(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Files that no registry has; those below `index/` are models that nobody can name."""
+    """Files that do not belong to a registry; those below `index/` are models without a valid name."""
     strays = stray_files(remote)
-    for check, fine, named in (
+    for check, healthy, in_tree in (
         ("stray files", "no file that does not belong here", False),
         ("index and blobs", "every file there has the name and kind of one", True),
     ):
-        found = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == named]
-        paths = [damage.name for damage in found][:SHOWN]
+        damages = [damage for damage in strays if damage.name.startswith(("index", "blobs/")) == in_tree]
+        paths = [damage.name for damage in damages][:MAX_LISTED_PATHS]
         if isinstance(remote, DirectoryRegistry):
-            places = " ".join(quote(str(remote.root / path)) for path in paths)
-            fix = IN_PLACE if named else f"mv {places} ~"
+            files = " ".join(quote(str(remote.root / path)) for path in paths)
+            fix = RESTORE_HINT if in_tree else f"mv {files} ~"
         else:
-            repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if named else ""
+            repair = f"reg verify --remote {quote(url)} --repair --from MIRROR; then " if in_tree else ""
             fix = repair + _clear(url, paths)
-        yield _summary(check, [damage.detail for damage in found], fine, fix, "integrity")
+        yield _summary(check, [damage.detail for damage in damages], healthy, fix, "integrity")
 
 
 def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """What pushes and collectors left. Whose owner is dead, a collection clears; whose cannot be asked, only people."""
+    """Notes of pushes and collections. A collection clears those of a dead owner; if the owner is unknown,
+    only people can.
+    """
     kinds: tuple[tuple[Kind, str], ...] = (("intents", "push"), ("condemned", "collection"))
-    for kind, what in kinds:
+    for kind, owner in kinds:
         alive = {note: remote.is_alive(note) for note in remote.notes(kind)}
-        dead = [note for note, known in alive.items() if known is False]
-        unknown = [note for note, known in alive.items() if known is None]
-        faults = [f"a {what} that died left gc/{kind}/{note}" for note in dead]
+        dead = [note for note, answer in alive.items() if answer is False]
+        unknown = [note for note, answer in alive.items() if answer is None]
+        faults = [f"a {owner} that died left gc/{kind}/{note}" for note in dead]
         fix = _gc(remote, url)
         if kind == "condemned" and unknown:
             faults += [
@@ -216,31 +220,33 @@ def _notes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
                 "on any machine, clear it"
                 for note in unknown
             ]
-            fix = _clear(url, [note_path(kind, note) for note in unknown[:SHOWN]])
+            fix = _clear(url, [note_path(kind, note) for note in unknown[:MAX_LISTED_PATHS]])
         running = len(alive) - len(dead) if kind == "intents" else len(alive) - len(dead) - len(unknown)
         yield _summary(kind, faults, f"{running} under way" if running else "none", fix)
 
 
 def _trials(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """The scratch of `reg doctor --live`, which takes it away itself, but for one that was killed."""
-    found = leftovers.trials(remote.files())
-    faults = [f"{path} is of a reg doctor --live that runs, or was killed" for path in found]
-    yield _summary("scratch", faults, "nothing that a trial left", _clear(url, found[:SHOWN]))
+    """Scratch of `reg doctor --live`, which removes it itself unless it was killed."""
+    prefixes = leftovers.trials(remote.files())
+    faults = [f"{path} is of a reg doctor --live that runs, or was killed" for path in prefixes]
+    yield _summary("scratch", faults, "nothing that a trial left", _clear(url, prefixes[:MAX_LISTED_PATHS]))
 
 
 def _scratch(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """What killed commands left in `local/tmp`; those that run hold their lock."""
+    """Leftovers of killed commands in `local/tmp`; running commands hold their lock."""
     with host_errors(f"looking at {remote.scratch}"):
         paths = sorted(remote.scratch.iterdir()) if remote.scratch.is_dir() else []
-        found = [path for path in paths if not path.name.startswith(PROBE)]
-        markers = [path for path in found if path.suffix == ".lock" and not path.is_symlink()]
+        entries = [path for path in paths if not path.name.startswith(PROBE)]
+        markers = [path for path in entries if path.suffix == ".lock" and not path.is_symlink()]
         dead = [path for path in markers if not is_held(path)]
         owned = {path.with_suffix("") for path in markers}
-        lost = [path for path in found if path not in markers and path not in owned and os.path.lexists(path)]
+        lost = [
+            path for path in entries if path not in markers and path not in owned and os.path.lexists(path)
+        ]
     swept = _gc(remote, remote.url)
     faults = [f"{path.name.removesuffix('.lock')} was left by a command that died" for path in dead]
     faults += [f"{path.name} is of no command" for path in lost]
-    fix = f"rm -r {' '.join(quote(str(path)) for path in lost[:SHOWN])}" if lost else swept
+    fix = f"rm -r {' '.join(quote(str(path)) for path in lost[:MAX_LISTED_PATHS])}" if lost else swept
     yield _summary("scratch", faults, "nothing that a command left", fix)
 
 
@@ -266,16 +272,17 @@ def _local_probes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
 
 
 def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
-    """Compare-and-swap, tried on the store itself: `CasGuardedStore` around it would refuse where this has a finding.
+    """Compare-and-swap, tried on the store itself: a `CasGuardedStore` around it would refuse after a
+    failure.
 
-    Scratch of other probes that did not change while ours ran is of none that runs, and taken away.
+    Scratch of other probes that did not change while this one ran is abandoned, and removed.
     """
     store = remote.store.store if isinstance(remote.store, CasGuardedStore) else remote.store
     before = {path: store.get(path) for path in leftovers.probes(remote.files())}
     faults = list(probe_swap(store, f"gc/{PROBE}{os.urandom(8).hex()}"))
     fix = f"keep to one writer at a time, or move: reg mirror {quote(url)} DST"
     yield _summary("compare-and-swap", faults, "one of many writers wins", fix, "remote")
-    dead = [path for path, found in before.items() if found is not None and store.get(path) == found]
+    dead = [path for path, data in before.items() if data is not None and store.get(path) == data]
     store.delete(dead)
     yield Diagnosis(
         "probes", True, f"took away {len(dead)} that were interrupted" if dead else "none was interrupted"
@@ -283,42 +290,44 @@ def _object_probes(remote: ObjectRegistry, url: str) -> Iterator[Diagnosis]:
 
 
 def _remotes(remote: DirectoryRegistry) -> Iterator[Diagnosis]:
-    """The configured remotes: there, the same as before, and of one history with us where they have our id."""
+    """The configured remotes: reachable, the same as before, and with the same history if they have the same
+    id.
+    """
     try:
-        known = Remotes.load(remote)
+        remotes = Remotes.load(remote)
     except IntegrityError as error:
         fix = f"rm {quote(str(remote.root / 'local' / 'remotes.json'))}"
         yield Diagnosis("remotes.json", False, error.message, fix, "integrity")
         return
-    yield Diagnosis("remotes.json", True, counted(len(known.urls), "remote"))
-    for name, url in sorted(known.urls.items()):
-        yield from _remote(remote, known, name, url)
+    yield Diagnosis("remotes.json", True, counted(len(remotes.urls), "remote"))
+    for name, url in sorted(remotes.urls.items()):
+        yield from _remote(remote, remotes, name, url)
 
 
-def _remote(ours: DirectoryRegistry, known: Remotes, name: str, url: str) -> Iterator[Diagnosis]:
-    check, forget = f"remote {name}", f"reg --registry {quote(ours.url)} remote remove {name}"
+def _remote(registry: DirectoryRegistry, remotes: Remotes, name: str, url: str) -> Iterator[Diagnosis]:
+    check, forget = f"remote {name}", f"reg --registry {quote(registry.url)} remote remove {name}"
     try:
-        theirs = open_url(url)
-        found, pinned = theirs.registry_id, known.pins.get(url)
-        if pinned not in (None, found):
-            detail = f"{url} holds registry {found[:12]}..., it held {pinned[:12] if pinned else ''}..."
-            fix = f"sed -i 's/{pinned}/{found}/' {quote(str(ours.root / 'local' / 'remotes.json'))}"
+        remote = open_url(url)
+        registry_id, pinned = remote.registry_id, remotes.pins.get(url)
+        if pinned not in (None, registry_id):
+            detail = f"{url} holds registry {registry_id[:12]}..., it held {pinned[:12] if pinned else ''}..."
+            fix = f"sed -i 's/{pinned}/{registry_id}/' {quote(str(registry.root / 'local' / 'remotes.json'))}"
             yield Diagnosis(check, False, f"{detail}; if that is meant, accept it", fix, "integrity")
             return
-        forks = list(_forks(ours, theirs)) if found == ours.registry_id else []
+        forks = list(_forks(registry, remote)) if registry_id == registry.registry_id else []
     except RegError as error:
         yield Diagnosis(check, False, f"{url}: {error.message}", forget, error.family)
         return
-    fix = f"reg --registry {quote(ours.url)} mirror {quote(url)} ./theirs --new-id"
+    fix = f"reg --registry {quote(registry.url)} mirror {quote(url)} ./theirs --new-id"
     yield _summary(check, forks, f"{url} answers", fix, "integrity")
 
 
-def _forks(ours: RegistryStore, theirs: RegistryStore) -> Iterator[str]:
-    """The models of which two copies of one registry have different histories."""
-    there = set(theirs.names())
-    for name in (name for name in ours.names() if name in there):
+def _forks(registry: RegistryStore, remote: RegistryStore) -> Iterator[str]:
+    """The models whose histories differ in two copies of one registry."""
+    remote_names = set(remote.names())
+    for name in (name for name in registry.names() if name in remote_names):
         try:
-            if read_state(ours, name).head != read_state(theirs, name).head:
-                missing_lines(load(theirs, name)[0], load(ours, name)[0], ())
+            if read_state(registry, name).head != read_state(remote, name).head:
+                missing_lines(load(remote, name)[0], load(registry, name)[0], ())
         except IntegrityError as error:
             yield error.message

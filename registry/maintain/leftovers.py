@@ -1,9 +1,9 @@
-"""What interrupted work left in a registry, and taking it away: only what is no part of the registry, and is named."""
+"""Find and clear leftovers of interrupted work: only named files that do not belong to the registry."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from onnxreg.registry.maintain.verification import belongs
+from onnxreg.registry.maintain.verification import is_registry_file
 from onnxreg.registry.store.layout import NOTE
 from onnxreg.registry.store.protocol import RegistryStore, TreeFile
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
@@ -11,7 +11,7 @@ from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 PROBE = re.compile(r"gc/probe-[0-9a-f]{16}")
 """The object that one run of the probes works on."""
 TRIAL = re.compile(r"(gc/live-[0-9a-f]{16}/).+")
-"""What lies in the scratch of one run of `reg doctor --live`, and the scratch."""
+"""A file in the scratch of one run of `reg doctor --live`; group 1 is the scratch."""
 _CONDEMNED = re.compile(rf"gc/condemned/({NOTE.pattern})")
 
 
@@ -26,11 +26,12 @@ def trials(files: Iterable[TreeFile]) -> list[str]:
 
 
 def clear(remote: RegistryStore, paths: Collection[str]) -> list[str]:
-    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was deleted.
+    """Delete files that the doctor named; a path that ends with a slash means all below it. Returns what was
+    deleted.
 
-    Of a collection that may still run, whoever calls this says that it does not. Nothing is deleted where one path may
-    not: NotFoundError where nothing is there, InputError where it is a part of the registry, ConflictError where it is
-    of a collection that runs.
+    The caller asserts that no collection of these files still runs. Nothing is deleted if one path is
+    refused: NotFoundError if it does not exist, InputError if it belongs to the registry, ConflictError if
+    its collection runs.
     """
     files = list(remote.files())
     chosen = [file for path in paths for file in _below(files, path)]
@@ -41,17 +42,24 @@ def clear(remote: RegistryStore, paths: Collection[str]) -> list[str]:
 
 
 def _below(files: Iterable[TreeFile], path: str) -> Iterator[TreeFile]:
-    found = [file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))]
-    if not found:
+    matches = [
+        file for file in files if file.path == path or (path[-1:] == "/" and file.path.startswith(path))
+    ]
+    if not matches:
         raise NotFoundError(f"there is no {path}", "`reg doctor` names what may be cleared")
-    yield from found
+    yield from matches
 
 
 def _check(remote: RegistryStore, file: TreeFile) -> None:
     note = _CONDEMNED.fullmatch(file.path)
     if note is not None and remote.is_alive(note[1]):
         raise ConflictError(f"the collection that left {file.path} runs", "wait for it, or stop it")
-    if note is None and belongs(file) and not PROBE.fullmatch(file.path) and not TRIAL.fullmatch(file.path):
+    if (
+        note is None
+        and is_registry_file(file)
+        and not PROBE.fullmatch(file.path)
+        and not TRIAL.fullmatch(file.path)
+    ):
         raise InputError(
             f"{file.path} is a part of the registry", "`reg gc` frees what is not needed any more"
         )

@@ -1,6 +1,7 @@
-"""Repairing what `verify` found: blobs from any registry that has them, logs from a copy of this very registry.
+"""Repair the damages of `verify`: blobs from any registry that has them, logs from a copy of the same
+registry.
 
-Nothing here invents bytes or events: a blob must have its digest, a line must stand in one of the two logs.
+Nothing here invents bytes or events: a blob must have its digest, a line must be in one of the two logs.
 """
 
 import threading
@@ -25,12 +26,14 @@ from onnxreg.schema.log.logline import LogLine
 LOGS = frozenset({"index", "log", "state"})
 MIRROR = "only a copy of this very registry can restore it (reg verify --repair --from MIRROR)"
 Keep = Callable[[str, IndexFile], str]
-"""Puts the bytes of a model's damaged index file aside; returns where."""
+"""Saves the bytes of a model's damaged index file aside and returns the path."""
 
 
 @dataclass
 class RepairResult:
-    """What was repaired, and what `verify` said afterwards; where a repair failed, the damage's detail says why."""
+    """The repaired damages, and the report of `verify` afterwards; a damage has the reason if its repair
+    failed.
+    """
 
     report: VerifyReport
     done: list[Damage] = field(default_factory=list)
@@ -45,26 +48,26 @@ def repair(
 ) -> RepairResult:
     """Run `check`, repair what it found, and check again, until nothing more can be repaired.
 
-    What is repaired may bring more to light: a manifest that is back names files. One thing is tried once. A blob that
-    cannot be had does not keep the others from being repaired.
+    A repair may reveal more damage: a restored manifest names files. Each repair is tried once. A blob that
+    cannot be fetched does not stop the others.
     """
     work = _Repair(remote, source, progress or Progress(), keep)
     report = check()
-    while work.mend(report.damages):
+    while work.repair_all(report.damages):
         report = check()
     report.damages = [work.explain(damage) for damage in report.damages]
     return RepairResult(report, work.done)
 
 
 def gone_models(remote: RegistryStore, source: RegistryStore | None) -> list[Damage]:
-    """The models that a copy of this registry has and that are gone here: verify cannot know of them."""
+    """The models of a copy of this registry that are missing here: `verify` cannot know of them."""
     if source is None or source.registry_id != remote.registry_id:
         return []
-    here = set(remote.names())
+    local_names = set(remote.names())
     return [
         Damage("index", name, f"the index of {name} is gone; {source.url} has one")
         for name in source.names()
-        if name not in here
+        if name not in local_names
     ]
 
 
@@ -78,15 +81,15 @@ class _Repair:
     failed: dict[BlobKey | str, str] = field(default_factory=dict)
     tried: set[BlobKey | str] = field(default_factory=set)
 
-    def mend(self, damages: Sequence[Damage]) -> bool:
-        """Try everything that was not tried before; whether anything was repaired."""
+    def repair_all(self, damages: Sequence[Damage]) -> bool:
+        """Try everything that was not tried before; return True if anything was repaired."""
         before = len(self.done)
-        wanted = {damage.key: damage for damage in damages if damage.key and damage.wanted}
-        for generation in sorted({key.generation for key in wanted}):
-            self._blobs([wanted[key] for key in wanted if key.generation == generation])
+        by_key = {damage.key: damage for damage in damages if damage.key and damage.reference}
+        for generation in sorted({key.generation for key in by_key}):
+            self._blobs([by_key[key] for key in by_key if key.generation == generation])
         for name in sorted({damage.name for damage in damages if damage.kind in LOGS} - self.tried):
             self._log(name)
-        self._unwanted([damage for damage in damages if damage.key and not damage.wanted])
+        self._delete_unreferenced([damage for damage in damages if damage.key and not damage.reference])
         return len(self.done) > before
 
     def explain(self, damage: Damage) -> Damage:
@@ -95,35 +98,35 @@ class _Repair:
         return damage if reason is None else replace(damage, detail=f"{damage.detail}; {reason}")
 
     def _blobs(self, damages: Iterable[Damage]) -> None:
-        """Bring blobs of one generation, each to the very key where it is damaged or missing."""
-        found = {damage.key: damage for damage in damages if damage.key and damage.key not in self.tried}
-        self.tried |= found.keys()
-        if self.source is None or not found:
-            self.failed |= dict.fromkeys(found, "no remote is named to fetch it from")
+        """Fetch blobs of one generation, each to the key where it is damaged or missing."""
+        by_key = {damage.key: damage for damage in damages if damage.key and damage.key not in self.tried}
+        self.tried |= by_key.keys()
+        if self.source is None or not by_key:
+            self.failed |= dict.fromkeys(by_key, "no remote is named to fetch it from")
             return
-        self.progress.plan(len(found), sum(_size(damage) or 0 for damage in found.values()))
+        self.progress.plan(len(by_key), sum(_size(damage) or 0 for damage in by_key.values()))
         with self.remote.push() as push:
-            push.avoid({BlobKey(key.digest, lower) for key in found for lower in range(key.generation)})
-            push.distrust(found.keys())
-            brought = self._bring(self.source, push, found)
+            push.avoid({BlobKey(key.digest, lower) for key in by_key for lower in range(key.generation)})
+            push.distrust(by_key.keys())
+            fetched = self._bring(self.source, push, by_key)
             push.flush()
         self.done += [
-            replace(found[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
-            for key in brought
+            replace(by_key[key], detail=f"blob {key.digest} was fetched from {self.source.url}")
+            for key in fetched
         ]
 
-    def _bring(self, source: RegistryStore, push: Push, found: Mapping[BlobKey, Damage]) -> list[BlobKey]:
-        """Stream blobs, several at a time, verified. The keys of those that could be had."""
+    def _bring(self, source: RegistryStore, push: Push, by_key: Mapping[BlobKey, Damage]) -> list[BlobKey]:
+        """Stream blobs, several at a time, verified; return the keys of those that arrived."""
         stop = threading.Event()
-        keys = sorted(found, key=lambda key: -(_size(found[key]) or 0))
+        keys = sorted(by_key, key=lambda key: -(_size(by_key[key]) or 0))
 
         def bring(key: BlobKey) -> str:
             try:
-                size = _size(found[key])
-                file = self.progress.file(found[key].name, size)
+                size = _size(by_key[key])
+                file = self.progress.file(by_key[key].name, size)
                 with file as moved, source.open_blob(key.digest) as stream:
-                    what = f"reading blob {key.digest} from {source.url}"
-                    metered = MeteredReader(stream, moved, stop, what, size)
+                    action = f"reading blob {key.digest} from {source.url}"
+                    metered = MeteredReader(stream, moved, stop, action, size)
                     push.put(cast(BinaryIO, metered), key.digest)
             except RegError as error:
                 return error.message
@@ -135,8 +138,8 @@ class _Repair:
         }
         return [key for key, reason in reasons.items() if not reason]
 
-    def _unwanted(self, damages: Sequence[Damage]) -> None:
-        """Delete bad blobs that no log refers to, as the collector does: only where every log can be read."""
+    def _delete_unreferenced(self, damages: Sequence[Damage]) -> None:
+        """Delete bad blobs that no log refers to, as the collector does: only if every log can be read."""
         if not damages:
             return
         try:
@@ -162,22 +165,22 @@ class _Repair:
             self.done.append(Damage("log", name, detail))
 
     def _rewrite(self, name: str) -> str:
-        """From our own lines where they are all there, else with those of a copy. Returns what was done."""
+        """Rebuild from the local lines if they are complete, else with those of a copy; return a description."""
         index = self.remote.read_index(name)
         fetch = _first_of(self.remote, self.source)
-        ours = Salvage.read(index.data if index else b"", self.remote.registry_id, name, fetch)
-        lines = ours.join()
-        if ours.is_complete(lines):
+        salvage = Salvage.read(index.data if index else b"", self.remote.registry_id, name, fetch)
+        lines = salvage.join()
+        if salvage.is_complete(lines):
             detail = "the index was rebuilt from the log"
         else:
             copy = self._copy_of(name)
-            lines = ours.join(copy)
+            lines = salvage.join(copy)
             detail = f"{len(copy)} lines were taken from {self.source.url if self.source else ''}"
             detail += f", {len(lines) - len(copy)} were saved here" if len(lines) > len(copy) else ""
-        if lost := ours.lost(lines):
+        if lost := salvage.lost(lines):
             numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
             detail += f"; lines {numbers} could not be saved"
-        if index is not None and self.keep is not None and not ours.is_complete(lines):
+        if index is not None and self.keep is not None and not salvage.is_complete(lines):
             detail += f"; the damaged file is kept as {self.keep(name, index)}"
         ledger = replay(lines, self.remote.registry_id, name, fetch)
         with self.remote.push() as push:
@@ -196,19 +199,21 @@ class _Repair:
         return lines
 
     def _publish(self, push: Push, ledger: Ledger, index: IndexFile | None) -> None:
-        """The index, with the segments and the catalog that it names."""
+        """Publish the index, with the segments and the catalog that it names."""
         sealed = {Digest.of(blob): blob for blob in ledger.blobs}
         with announced(self.remote, push, ledger.name):
             condemned = read_condemned(self.remote)
             push.avoid(condemned)
-            push.distrust([usable_key(each, condemned) for each in sealed if not _is_good(self.remote, each)])
+            push.distrust(
+                [usable_key(digest, condemned) for digest in sealed if not _is_good(self.remote, digest)]
+            )
             for blob in sealed.values():
                 push.put(BytesIO(blob))
             push.publish(ledger.name, ledger.encode(), index.token if index else None)
 
 
 def _size(damage: Damage) -> int | None:
-    return damage.wanted.size if damage.wanted else None
+    return damage.reference.size if damage.reference else None
 
 
 def _is_good(remote: BlobReader, digest: Digest) -> bool:
@@ -219,7 +224,7 @@ def _is_good(remote: BlobReader, digest: Digest) -> bool:
 
 
 def _first_of(remote: RegistryStore, source: BlobReader | None) -> Fetch:
-    """Read a small blob here, or where the copy here is not good, there."""
+    """Read small blobs from `remote`, or from `source` if that copy is bad."""
 
     def fetch(digest: Digest) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""What can still be read of a damaged index file, and how it joins with another copy of the same log. Pure."""
+"""Salvage readable lines of a damaged index file, and join them with another copy of the same log. Pure."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +14,9 @@ from onnxreg.schema.log.state import State
 
 @dataclass(frozen=True)
 class Salvage:
-    """The lines of a damaged log that can be read, and the number and digest of the last line as the state line has it."""
+    """The readable lines of a damaged log, and the number and digest of its last line according to the state
+    line.
+    """
 
     registry: str
     name: str
@@ -23,35 +25,37 @@ class Salvage:
 
     @classmethod
     def read(cls, data: bytes, registry: str, name: str, fetch: Fetch) -> "Salvage":
-        """A line is dropped where the next one, or the state line behind the last, names another digest for it."""
-        first, *rest = data.split(b"\n")
-        state = _state(first, registry, name)
+        """Read the lines. A line is dropped if the next one, or the state line after the last, has another
+        digest for it.
+        """
+        state_line, *log_lines = data.split(b"\n")
+        state = _state(state_line, registry, name)
         lines = [
             line for segment in (state.segments if state else ()) for line in _sealed(segment, name, fetch)
         ]
-        lines += [line for raw in rest if (line := _line(raw)) is not None]
-        found = {line.seq: line for line in lines if line.event.name == name}
+        lines += [line for raw in log_lines if (line := _line(raw)) is not None]
+        by_number = {line.seq: line for line in lines if line.event.name == name}
         end = (state.seq, state.head) if state else None
-        named = dict([end]) if end else {}
-        for seq in sorted(found, reverse=True):
-            if named.get(seq, found[seq].digest) == found[seq].digest:
-                named[seq - 1] = found[seq].prev
+        expected = dict([end]) if end else {}
+        for seq in sorted(by_number, reverse=True):
+            if expected.get(seq, by_number[seq].digest) == by_number[seq].digest:
+                expected[seq - 1] = by_number[seq].prev
             else:
-                del found[seq]
-        return cls(registry, name, found, end)
+                del by_number[seq]
+        return cls(registry, name, by_number, end)
 
     def join(self, copy: Sequence[LogLine] = ()) -> list[LogLine]:
-        """The copy's lines, then those of ours that follow.
+        """The lines of the copy, then the own lines that follow.
 
-        IntegrityError where both have a line in the same place: then one history was rewritten, not damaged.
+        IntegrityError if two different lines follow the same one: one history was rewritten, not damaged.
         """
         prev = genesis(self.registry, self.name)
         for line in copy:
-            ours = self.lines.get(line.seq, line)
-            if ours.raw != line.raw and ours.prev == prev:
+            own_line = self.lines.get(line.seq, line)
+            if own_line.raw != line.raw and own_line.prev == prev:
                 raise IntegrityError(
                     f"two copies of registry {self.registry} have different histories of {self.name}: "
-                    f"line {line.seq} is {ours.digest.short}... here and {line.digest.short}... there",
+                    f"line {line.seq} is {own_line.digest.short}... here and {line.digest.short}... there",
                     "one of them was rewritten; nothing was changed",
                 )
             prev = line.digest
@@ -62,13 +66,15 @@ class Salvage:
         return joined
 
     def is_complete(self, lines: Sequence[LogLine]) -> bool:
-        """Whether the lines end as the state line says: nothing is lost."""
+        """True if the lines end as the state line says: nothing is lost."""
         return bool(lines) and self.end == (lines[-1].seq, lines[-1].digest)
 
     def lost(self, lines: Sequence[LogLine]) -> list[int]:
-        """The lines that this log had and these lines have not: their numbers, of a run at the end first and last."""
-        kept = {line.seq: line.raw for line in lines}
-        lost = {seq for seq, line in self.lines.items() if kept.get(seq) != line.raw}
+        """Numbers of the lines that this log had and `lines` lack; of a run at the end, the first and the
+        last.
+        """
+        present = {line.seq: line.raw for line in lines}
+        lost = {seq for seq, line in self.lines.items() if present.get(seq) != line.raw}
         if self.end is not None and self.end[0] > len(lines):
             lost |= {len(lines) + 1, self.end[0]}
         return sorted(lost)

@@ -1,4 +1,4 @@
-"""Reading a registry again from end to end, and naming every damage found."""
+"""Verify a registry: read it from end to end and list every damage."""
 
 import os
 import re
@@ -28,20 +28,22 @@ from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.version import Version
 
 WORKERS = max(copy.WORKERS, os.cpu_count() or 1)
+"""Threads that read blobs."""
 
 Open = Callable[[BlobKey], BinaryIO]
 Audit = Callable[[Ledger, IndexFile], Iterable[tuple[str, str]]]
-"""What is wrong with a model's history beyond its own consistency: `history` or `signature`, and what it is."""
+"""Finds faults in a model's history beyond its own consistency: kind (`history`, `signature`) and detail."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is not as its digest or history says.
+    """One part of a registry that contradicts its digest or history.
 
-    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (not what was seen
-    before), `signature` (wrong or missing), `gate` (a governed channel that holds what its policy bars), `policy` (the log of
-    policies), `manifest` (not one), and of blobs `missing`, `short`, `damaged`, `unreadable`; `stray` is a file that no registry has. `key` is where a bad blob
-    lies, or should lie; `wanted` is what refers to it, None where nothing that could be read does.
+    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from the replay), `history` (differs
+    from the checkpoint), `signature` (wrong or missing), `gate` (a governed channel with a version that its
+    policy bars), `policy` (the log of policies), `manifest` (not a manifest), and of blobs `missing`,
+    `short`, `damaged`, `unreadable`; `stray` is a file that does not belong to a registry. `key` is the place
+    of a bad or missing blob; `reference` is the reference to it, None if nothing readable refers to it.
     """
 
     kind: str
@@ -49,7 +51,7 @@ class Damage:
     detail: str
     digest: Digest | None = None
     key: BlobKey | None = None
-    wanted: Reference | None = None
+    reference: Reference | None = None
 
     def to_json(self) -> dict[str, Any]:
         value = {"kind": self.kind, "name": self.name, "detail": self.detail}
@@ -58,9 +60,9 @@ class Damage:
 
 @dataclass
 class VerifyReport:
-    """What was read, and what is damaged. `unreferenced` blobs are no damage: `reg gc` frees them.
+    """Counts of a verification, and its damages. `unreferenced` blobs are not damage: `reg gc` frees them.
 
-    `sharing` is how many versions have each file.
+    `sharing` counts the versions that have each file.
     """
 
     models: int = 0
@@ -71,8 +73,8 @@ class VerifyReport:
     damages: list[Damage] = field(default_factory=list)
     sharing: Counter[Digest] = field(default_factory=Counter)
 
-    def tell_sharing(self) -> None:
-        """A damage names one version that has the file: say how many more of them do."""
+    def add_sharing(self) -> None:
+        """Add to each damage how many more versions have the file."""
         for place, damage in enumerate(self.damages):
             if (more := self.sharing[damage.digest] - 1 if damage.digest else 0) > 0:
                 shared = f"; so it is in {more} more version{'s' if more > 1 else ''}"
@@ -90,30 +92,31 @@ class VerifyReport:
         }
 
 
-def unaudited(ledger: Ledger, index: IndexFile) -> Iterable[tuple[str, str]]:
+def no_audit(ledger: Ledger, index: IndexFile) -> Iterable[tuple[str, str]]:
+    """An audit without faults."""
     return ()
 
 
 def verify(
     remote: RegistryStore,
     progress: Progress | None = None,
-    audit: Audit = unaudited,
+    audit: Audit = no_audit,
     only: Mapping[str, Collection[Version]] | None = None,
 ) -> VerifyReport:
-    """Read every log and every blob of a registry, referred to or not, and look for files that do not belong there.
+    """Read every log and every blob of a registry, referred to or not, and look for stray files.
 
-    Never stops at the first damage. Each blob is read once, however many versions share it. With `only` just the files of
-    these versions, by model, must be there.
+    Never stops at the first damage. Each blob is read once, even if many versions share it. With `only`, just
+    the files of these versions, by model, must be present.
     """
     report = VerifyReport()
-    wanted: dict[Digest, Reference] = {}
+    needed: dict[Digest, Reference] = {}
     for name in list(remote.names()):
-        wanted |= _check_model(remote, name, None if only is None else only.get(name, ()), report, audit)
-    found = list(remote.files())
-    keys = {key: file.size or 0 for file in found if (key := _key_of(file)) is not None}
-    report.unreferenced = sum(key.digest not in wanted for key in keys)
-    report.damages += _strays(found)
-    _check_blobs(remote.open_key, wanted, keys, report, progress or Progress())
+        needed |= _check_model(remote, name, None if only is None else only.get(name, ()), report, audit)
+    tree = list(remote.files())
+    keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
+    report.unreferenced = sum(key.digest not in needed for key in keys)
+    report.damages += _strays(tree)
+    _check_blobs(remote.open_key, needed, keys, report, progress or Progress())
     return report
 
 
@@ -122,30 +125,30 @@ def verify_model(
     name: str,
     only: Collection[Version] | None = None,
     progress: Progress | None = None,
-    audit: Audit = unaudited,
+    audit: Audit = no_audit,
 ) -> VerifyReport:
-    """As `verify`, for what one model (or only these versions of it) refers to."""
+    """Verify the files of one model, or only of these versions of it."""
     report = VerifyReport()
-    wanted = _check_model(remote, name, only, report, audit)
+    needed = _check_model(remote, name, only, report, audit)
     try:
-        found = {key: size for key, size in blob_keys(remote).items() if key.digest in wanted}
+        keys = {key: size for key, size in blob_keys(remote).items() if key.digest in needed}
     except UnlistedError:
-        asked = {BlobKey(digest): wanted[digest].size or 0 for digest in remote.has(wanted)}
-        _check_blobs(_by_digest(remote), wanted, asked, report, progress or Progress())
+        named_keys = {BlobKey(digest): needed[digest].size or 0 for digest in remote.has(needed)}
+        _check_blobs(_by_digest(remote), needed, named_keys, report, progress or Progress())
     else:
-        _check_blobs(remote.open_key, wanted, found, report, progress or Progress())
+        _check_blobs(remote.open_key, needed, keys, report, progress or Progress())
     return report
 
 
 def _by_digest(remote: RegistryStore) -> Open:
-    """Reads whatever key a blob lies under, of a place that does not tell which keys there are."""
+    """Reader by digest, for a registry that cannot list its keys."""
     return lambda key: remote.open_blob(key.digest)
 
 
 def _check_model(
     remote: RegistryStore, name: str, only: Collection[Version] | None, report: VerifyReport, audit: Audit
 ) -> dict[Digest, Reference]:
-    """The log and manifests of a model; returns the blobs that it refers to."""
+    """Check the log and manifests of a model; return the blobs that it refers to."""
     report.models += 1
     try:
         ledger, index = load(remote, name)
@@ -155,55 +158,57 @@ def _check_model(
         report.damages.append(Damage("index", name, error.message))
         return {}
     damages = len(report.damages)
-    wanted = _check_log(ledger, index.data, report)
-    if len(report.damages) == damages:  # what is damaged is no history to remember
+    needed = _check_log(ledger, index.data, report)
+    if len(report.damages) == damages:  # a damaged history must not become a checkpoint
         report.damages += [Damage(kind, name, detail) for kind, detail in audit(ledger, index)]
     for version, entry in present_versions(ledger):
         if only is None or version in only:
             report.versions += 1
             try:
-                found = {file.digest: file for file in files(ledger, version, entry)}
-                report.sharing.update(found.keys())
-                wanted |= found
+                by_digest = {file.digest: file for file in files(ledger, version, entry)}
+                report.sharing.update(by_digest.keys())
+                needed |= by_digest
             except NotFoundError:
-                pass  # the manifest is among the documents, and reported as missing there
+                pass  # the check of documents reports the manifest as missing
             except RegError as error:
                 report.damages.append(Damage("manifest", f"{name}:{version}", error.message, entry.manifest))
-    return wanted
+    return needed
 
 
 def _check_log(ledger: Ledger, index: bytes, report: VerifyReport) -> dict[Digest, Reference]:
-    """The chain, and the index against a replay of it. Returns the documents that the log refers to, as far as it goes."""
-    wanted: dict[Digest, Reference] = {}
+    """Check the chain, and the index against its replay; return the documents of the readable part of the
+    log.
+    """
+    needed: dict[Digest, Reference] = {}
     try:
         for document in documents(ledger):
-            wanted[document.digest] = document
+            needed[document.digest] = document
         replayed = replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch)
     except RegError as error:
         report.damages.append(Damage("log", ledger.name, error.message))
-        return wanted
+        return needed
     try:
         if index != replayed.encode():
             detail = "the state line is not what a replay of the log gives"
             report.damages.append(Damage("state", ledger.name, detail))
     except (NotFoundError, IntegrityError):
-        pass  # a manifest that the state line summarises: it is among the documents, and reported as such
-    return wanted
+        pass  # a manifest in the state line: the check of documents reports it
+    return needed
 
 
 def _check_blobs(
     open_key: Open,
-    wanted: dict[Digest, Reference],
+    needed: dict[Digest, Reference],
     keys: dict[BlobKey, int],
     report: VerifyReport,
     progress: Progress,
 ) -> None:
-    """Every blob that lies there is read, the large ones first; then every wanted one must lie there whole."""
+    """Read every blob, the large ones first; then every needed blob must be complete."""
     progress.plan(len(keys), sum(keys.values()))
     stop = threading.Event()
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
-        reference = wanted.get(key.digest)
+        reference = needed.get(key.digest)
         with progress.file(reference.what if reference else key.path, keys[key]) as moved:
             return _check_blob(open_key, key, reference, moved, stop)
 
@@ -217,39 +222,39 @@ def _check_blobs(
         else:
             report.damages.append(damage)
     present = {key.digest for key in keys}
-    for digest in sorted(wanted.keys() - whole - present):
-        reference = wanted[digest]
+    for digest in sorted(needed.keys() - whole - present):
+        reference = needed[digest]
         detail = f"blob {digest} is not there"
         report.damages.append(Damage("missing", reference.what, detail, digest, BlobKey(digest), reference))
-    report.tell_sharing()
+    report.add_sharing()
 
 
 def _check_blob(
     open_key: Open,
     key: BlobKey,
-    wanted: Reference | None,
+    reference: Reference | None,
     moved: Callable[[int], None],
     stop: threading.Event,
 ) -> tuple[int, Damage | None]:
-    digest, what = key.digest, wanted.what if wanted else "nothing refers to it"
+    digest, label = key.digest, reference.what if reference else "nothing refers to it"
     try:
         with open_key(key) as stream:
             metered = MeteredReader(stream, moved, stop, f"reading blob {digest}")
-            found, count = hash_stream.pump(cast(BinaryIO, metered), None)
+            actual, count = hash_stream.pump(cast(BinaryIO, metered), None)
     except MissingBlobError:
-        if wanted is None:
+        if reference is None:
             return 0, None  # a collector freed it since it was listed
-        return 0, Damage("missing", what, f"blob {digest} is not there", digest, key, wanted)
+        return 0, Damage("missing", label, f"blob {digest} is not there", digest, key, reference)
     except RegError as error:
-        return 0, Damage("unreadable", what, error.message, digest, key, wanted)
-    size = wanted.size if wanted else None
-    if found == digest and size in (None, count):
+        return 0, Damage("unreadable", label, error.message, digest, key, reference)
+    size = reference.size if reference else None
+    if actual == digest and size in (None, count):
         return count, None
     if size is not None and count < size:
         detail = f"blob {digest} has {count} of {size} bytes"
-        return count, Damage("short", what, detail, digest, key, wanted)
+        return count, Damage("short", label, detail, digest, key, reference)
     detail = f"blob {digest} has other bytes than its name says"
-    return count, Damage("damaged", what, detail, digest, key, wanted)
+    return count, Damage("damaged", label, detail, digest, key, reference)
 
 
 def _key_of(file: TreeFile) -> BlobKey | None:
@@ -261,8 +266,8 @@ _NOTES = re.compile(rf"gc/((intents|condemned)/({NOTE.pattern})|probe-[0-9a-f]{{
 """Notes, and the scratch of the probes and trials of `reg doctor`."""
 
 
-def belongs(file: TreeFile) -> bool:
-    """Whether a registry has a file of this name, and it is a regular one."""
+def is_registry_file(file: TreeFile) -> bool:
+    """Check if the path is one of a registry, and the file a regular one."""
     path = file.path
     if file.size is None:
         return False
@@ -272,14 +277,14 @@ def belongs(file: TreeFile) -> bool:
 
 
 def stray_files(remote: RegistryStore) -> list[Damage]:
-    """The files that no registry has, such as a link or a model's index under a name that is none."""
+    """Files that do not belong to a registry, such as a link, or an index file without a valid name."""
     return _strays(remote.files())
 
 
 def _strays(files: Iterable[TreeFile]) -> list[Damage]:
-    return [_stray(file) for file in files if not belongs(file)]
+    return [_stray(file) for file in files if not is_registry_file(file)]
 
 
 def _stray(file: TreeFile) -> Damage:
-    what = "is no file of a registry" if file.size is not None else "is not a regular file"
-    return Damage("stray", file.path, f"{file.path} {what}")
+    problem = "is no file of a registry" if file.size is not None else "is not a regular file"
+    return Damage("stray", file.path, f"{file.path} {problem}")

@@ -1,5 +1,6 @@
-"""Verifying for a reader: beyond its own consistency a history must be what was seen of it, and signed and promoted as the
-reader's trust file and the registry's policies demand."""
+"""Verify for one user: a history must continue its checkpoint, and meet the trust file and the registry's
+policies.
+"""
 
 from collections.abc import Iterator
 
@@ -23,27 +24,29 @@ from onnxreg.schema.inputs.trust_file import Trust
 
 
 def verify_watched(
-    place: RegistryStore, heads: CheckpointStore, ref: Ref | None = None, progress: Progress | None = None
+    store: RegistryStore, heads: CheckpointStore, ref: Ref | None = None, progress: Progress | None = None
 ) -> VerifyReport:
-    """As `verify`, or of one model or version; for the user, who saw `heads` before and has a trust file."""
+    """Verify a registry, a model or a version, also against the user's checkpoints `heads` and trust file."""
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
-        yield from audit_head(place, heads, ledger.name, index)
-        yield from _audit(place, load_trust(), ledger)
+        yield from audit_head(store, heads, ledger.name, index)
+        yield from _audit(store, load_trust(), ledger)
 
     if ref is not None:
-        return _verify_ref(place, ref, progress, audit)
-    if isinstance(place, ArchiveRegistry):
-        report = verify_archive(place, progress, audit)
+        return _verify_ref(store, ref, progress, audit)
+    if isinstance(store, ArchiveRegistry):
+        report = verify_archive(store, progress, audit)
     else:
-        report = verify(place, progress, audit)
-    report.damages += _damages(_seen_faults(place, heads))
+        report = verify(store, progress, audit)
+    report.damages += _damages(_policy_log_faults(store, heads))
     return report
 
 
 def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress | None = None) -> VerifyReport:
-    """As `verify_archive`; and a signature that is wrong, or demanded and missing, is damage, as is a governed channel that
-    holds what the archive's policy bars. Of trust only what is given counts: a copy in the archive is not read."""
+    """Verify an archive. A signature that is wrong, or required and missing, is damage, and so is a governed
+    channel with a version that the archive's policy bars. Only `trust` counts: the copy in the archive is not
+    read.
+    """
 
     def audit(ledger: Ledger, index: IndexFile) -> Iterator[tuple[str, str]]:
         return _audit(archive, trust, ledger)
@@ -53,35 +56,35 @@ def verify_trusted(archive: ArchiveRegistry, trust: Trust, progress: Progress | 
     return report
 
 
-def _verify_ref(place: RegistryStore, ref: Ref, progress: Progress | None, audit: Audit) -> VerifyReport:
-    if place.read_index(ref.name) is None:
-        raise lookup.unknown(ref.name, place)
-    found = None if ref.is_bare else lookup.find(place, ref, yanked=True)
-    carried = carried_by(place)
-    rest = None if carried is None else carried.get(ref.name, ())
-    return verify_model(place, ref.name, [found.version] if found else rest, progress, audit)
+def _verify_ref(store: RegistryStore, ref: Ref, progress: Progress | None, audit: Audit) -> VerifyReport:
+    if store.read_index(ref.name) is None:
+        raise lookup.unknown(ref.name, store)
+    located = None if ref.is_bare else lookup.find(store, ref, yanked=True)
+    carried = carried_by(store)
+    versions = None if carried is None else carried.get(ref.name, ())
+    return verify_model(store, ref.name, [located.version] if located else versions, progress, audit)
 
 
-def _audit(place: RegistryReader, trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
+def _audit(reader: RegistryReader, trust: Trust, ledger: Ledger) -> Iterator[tuple[str, str]]:
     yield from audit_signatures(trust, ledger)
     yield from audit_evaluations(ledger, trust)
-    yield from audit_gates(place, ledger, trust)
+    yield from audit_gates(reader, ledger, trust)
 
 
 def _damages(faults: Iterator[str]) -> list[Damage]:
-    return [Damage("policy", POLICIES, what) for what in faults]
+    return [Damage("policy", POLICIES, detail) for detail in faults]
 
 
-def _seen_faults(place: RegistryReader, heads: CheckpointStore) -> Iterator[str]:
-    """What is wrong with the log of policies, read as the user reads it."""
+def _policy_log_faults(reader: RegistryReader, heads: CheckpointStore) -> Iterator[str]:
+    """Faults of the log of policies, read with the user's checkpoints."""
     try:
-        read_policies(CheckedReader(place, heads))
+        read_policies(CheckedReader(reader, heads))
     except RegError as error:
         yield error.message
 
 
 def _policy_faults(archive: ArchiveRegistry, trust: Trust) -> Iterator[str]:
-    """What is wrong with the log of policies: broken, not signed as it must be, or gone where there must be one."""
+    """Faults of the log of policies: broken, not signed as required, or missing although required."""
     index = archive.read_index(POLICY_LOG)
     if index is None:
         if trust.governs(archive.registry_id):

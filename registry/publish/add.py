@@ -119,8 +119,8 @@ class _DraftFiles:
     def store_files(self) -> dict[str, Descriptor]:
         """Store all files, several at a time, and return the descriptor of each path.
 
-        A file that stays elsewhere is not read if its state and its blob are known. InputError if it changed since
-        the draft was made.
+        A file that stays elsewhere is not read if its state and its blob are known. InputError if it changed
+        since the draft was made.
         """
         paths = self.draft.paths()
         return dict(zip(paths, run_parallel(self._store, paths, threading.Event()), strict=True))

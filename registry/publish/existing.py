@@ -26,7 +26,8 @@ def find_existing(
     """Find the version that publishing a manifest again would return; None if it would write something.
 
     Args:
-        requested: the version to publish as; None: the next one after the newest, unless that has this manifest.
+        requested: the version to publish as; None: the next one after the newest, unless that has this
+            manifest.
     """
     try:
         return steady(remote, name, partial(_find_existing, remote, name, manifest, requested))

@@ -1,6 +1,7 @@
 """Cache of the digests of added files: a file with the same state is not read and hashed again.
 
-`local/known-files.json` has one line for each file, the latest last. If it is lost or damaged, this costs only time.
+`local/known-files.json` has one line for each file, the latest last. If it is lost or damaged, this costs
+only time.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Remotes: other registries by name, URL or path.
 
-`local/remotes.json` has the configured names and, for each URL that was ever used, the first registry id that it
-had: another id under the same URL later is an integrity error.
+`local/remotes.json` has the configured names and, for each URL that was ever used, the first registry id that
+it had: another id under the same URL later is an integrity error.
 """
 
 import json
@@ -166,7 +166,9 @@ class Remotes:
         return store
 
     def remember(self, remote: str | None, store: RegistryStore) -> None:
-        """Record the id of a remote, and that it passed the write check. If this cannot be written, nothing fails."""
+        """Record the id of a remote, and that it passed the write check. If this cannot be written, nothing
+        fails.
+        """
         url = self.url_of(remote)
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing() as remotes:
@@ -183,7 +185,8 @@ class Remotes:
         tell: Tell = lambda name, age: None,
         heads: CheckpointStore | None = None,
     ) -> RegistryReader:
-        """Open a remote to read from, with a tracking copy; `offline` reads that copy only, see `OfflineReader`.
+        """Open a remote to read from, with a tracking copy; `offline` reads that copy only, see
+        `OfflineReader`.
 
         Its index files are compared with the checkpoints `heads`.
         """

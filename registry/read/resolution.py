@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Resolution:
     """The artifact that answers a query, with every file that it needs, and the rejections of the others.
 
-    `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was read.
+    `size`: bytes of all files, equal ones counted once. `index` is the index file of the answer, if one was
+    read.
     """
 
     found: LocatedVersion
@@ -92,8 +93,8 @@ def resolve(
 ) -> Resolution:
     """Pick one artifact with its companions; see `docs/resolve.md`.
 
-    Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none answers;
-    with `verify`, IntegrityError if the index file contradicts the manifest of the version.
+    Without a tag, the newest release with an artifact that answers. NoAnswerError with all reasons if none
+    answers; with `verify`, IntegrityError if the index file contradicts the manifest of the version.
     """
 
     def read(index: IndexFile | None) -> Resolution:

@@ -1,8 +1,8 @@
 """Tracking copies of other registries, in `local/tracking/<registry id>/`.
 
-A tracking copy is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed parts of
-their logs. It is the proof behind `via`, it answers `--offline`, and with the token of an index file, the remote
-sends the next one only if it changed.
+A tracking copy is a mirror without the files of artifacts: the last index files, byte by byte, and the sealed
+parts of their logs. It is the proof behind `via`, it answers `--offline`, and with the token of an index
+file, the remote sends the next one only if it changed.
 """
 
 import os
@@ -58,7 +58,8 @@ class TrackingCopies:
     def seen(self, name: str) -> IndexFile | None:
         """The last index file of a model, with the token that it had at the remote; None if there is none.
 
-        The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own tokens.
+        The token is empty if it may belong to other bytes or another URL: each copy of a registry has its own
+        tokens.
         """
         index = self.store.read_index(name)
         if index is None:
@@ -93,9 +94,11 @@ class TrackingCopies:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """After an IntegrityError in the block, fetch the index file in full the next time, not only if it changed.
+        """After an IntegrityError in the block, fetch the index file in full the next time, not only if it
+        changed.
 
-        Otherwise a file that a proxy damaged once would pass for the remote's own until the remote changes it.
+        Otherwise a file that a proxy damaged once would pass for the remote's own until the remote changes
+        it.
         """
         try:
             yield
@@ -132,7 +135,9 @@ class TrackedReader(ReaderWrapper):
         self._tracking = tracking
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        """The current index file. It is kept if it belongs to this model and registry, and can be written here."""
+        """The current index file. It is kept if it belongs to this model and registry, and can be written
+        here.
+        """
         index = self.source.read_index(name, known or self._tracking.seen(name))
         if index is not None and self._tracking.has_home:
             with suppress(RegError, OSError):
@@ -149,7 +154,9 @@ class TrackedReader(ReaderWrapper):
 
 
 class OfflineReader:
-    """A remote as its tracking copy, without a request. `tell` gets the name and age in seconds of each index file."""
+    """A remote as its tracking copy, without a request. `tell` gets the name and age in seconds of each index
+    file.
+    """
 
     def __init__(
         self,

@@ -18,10 +18,11 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it (`new`).
+    """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it
+    (`new`).
 
-    `held` are the paths of the artifacts that the registry has, if not all; `attested` are the verdicts of later
-    evaluations by the digest of the artifact.
+    `held` are the paths of the artifacts that the registry has, if not all; `attested` are the verdicts of
+    later evaluations by the digest of the artifact.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Questions over all models: listings, the SQLite search index, tables for other engines.
+"""Queries over all models: listings, the SQLite search index, tables for other engines.
 
-`SearchIndex` answers from a SQLite file that anybody may delete, `candidates` reads artifacts from logs, `sql` compiles
-expressions, `table_export` writes Parquet and CSV.
+`SearchIndex` answers from a SQLite file that may be deleted at any time, `candidates` reads artifacts from
+logs, `sql` compiles expressions, `table_export` writes Parquet and CSV.
 
 Start with `search_index.py`.
 Must not import: `transfer`, `publish`, `maintain`, `server`.

@@ -1,7 +1,7 @@
-"""The candidates of all models in the search index: every version, filled in when the first expression asks for them.
+"""Lazily filled `candidates` table of the search index: every version of every model.
 
-They are kept as long as a model's head stays; what a manifest says of its artifacts is never read twice. They are
-written down batch by batch, so that an interruption loses little and other processes never wait for long.
+Rows are valid as long as a model's head stays the same; no manifest is read twice. They are written batch by
+batch, so that an interruption loses little and other processes never wait for long.
 """
 
 import json
@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.registry.search.db import transaction
-from onnxreg.registry.search.sql import JSON, Condition
+from onnxreg.registry.search.sql import JSON_COLUMNS, Condition
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.budget import current
 from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from onnxreg.registry.search.candidates import Contents, ModelCandidates
     from onnxreg.schema.query.expression.parser import Expression
 
-INSTRUCTIONS = 10_000
-"""Instructions of SQLite's machine between two looks at the budget."""
-PER_STEP = 100
-"""So many of them are a step."""
+INSTRUCTIONS_PER_CHECK = 10_000
+"""Instructions of SQLite's virtual machine between two checks of the budget."""
+INSTRUCTIONS_PER_STEP = 100
+"""Instructions that count as one step of the budget."""
 
 COLUMNS = tuple(FIELDS)[1:]
-"""Those of `candidates`, behind model, rank and position; the name is the model's."""
-OF_MANIFEST = COLUMNS[COLUMNS.index("task") :]
-FLAGS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.FLAG)
+"""Columns of `candidates` after model, rank and position; the name is a column of `models`."""
+MANIFEST_COLUMNS = COLUMNS[COLUMNS.index("task") :]
+FLAG_COLUMNS = tuple(name for name, kind in FIELDS.items() if kind is FieldKind.FLAG)
 
 
 def fill(
@@ -41,7 +41,7 @@ def fill(
     report: Callable[[str], None],
     profiled: bool = False,
 ) -> list[str]:
-    """Bring the candidates of the models whose name fits up to date; returns what is wrong with those that cannot be.
+    """Update the candidates of the models whose name fits; return the damages of those that cannot be read.
 
     `profiled`: with their profiles.
     """
@@ -56,62 +56,64 @@ def fill(
 
     damages: list[str] = []
     for batch in candidates.batches(stale, report):
-        known = dict(item for name in batch for item in _known(database, name, profiled))
-        told = candidates.read(remote, batch, known, profiled)
+        known_contents = dict(item for name in batch for item in _read_contents(database, name, profiled))
+        models = candidates.read(remote, batch, known_contents, profiled)
         with transaction(database):
-            for model in told:
+            for model in models:
                 damages += [*model.damages, *_store(database, model, profiled)]
     return damages
 
 
-def _known(database: sqlite3.Connection, name: str, profiled: bool) -> Iterator[tuple[str, "Contents"]]:
-    """What the manifests of a model say, as far as they were read before."""
+def _read_contents(
+    database: sqlite3.Connection, name: str, profiled: bool
+) -> Iterator[tuple[str, "Contents"]]:
+    """The contents of a model's manifests that were read before, by digest."""
     rows = database.execute(
-        f"SELECT manifest, rank, {', '.join(OF_MANIFEST)} FROM models JOIN candidates ON model = id "
+        f"SELECT manifest, rank, {', '.join(MANIFEST_COLUMNS)} FROM models JOIN candidates ON model = id "
         "WHERE name = ? AND (profile IS NOT NULL OR NOT ?) ORDER BY rank, position",
         (name, profiled),
     )
     for (manifest, _), group in groupby(rows, key=itemgetter(0, 1)):
-        yield manifest, [_decoded(OF_MANIFEST, row[2:]) for row in group]
+        yield manifest, [_decoded(MANIFEST_COLUMNS, row[2:]) for row in group]
 
 
-def _store(database: sqlite3.Connection, told: "ModelCandidates", profiled: bool) -> list[str]:
-    """Replace the candidates of a model; returns what stands in the way."""
-    found = database.execute("SELECT id FROM models WHERE name = ?", (told.name,)).fetchone()
-    if found is None:
+def _store(database: sqlite3.Connection, update: "ModelCandidates", profiled: bool) -> list[str]:
+    """Replace the candidates of a model; return the reasons why that failed."""
+    row = database.execute("SELECT id FROM models WHERE name = ?", (update.name,)).fetchone()
+    if row is None:
         return []
-    (model,) = found
+    (model,) = row
     database.execute("DELETE FROM candidates WHERE model = ?", (model,))
     values = ", ".join("?" * (3 + len(COLUMNS)))
     try:
         database.executemany(
-            f"INSERT INTO candidates VALUES({values})", _rows(model, told.candidates, profiled)
+            f"INSERT INTO candidates VALUES({values})", _rows(model, update.candidates, profiled)
         )
     except (OverflowError, UnicodeEncodeError) as error:
         database.execute("DELETE FROM candidates WHERE model = ?", (model,))
-        return [f"the artifacts of {told.name} cannot be listed: {error}"]
-    level = 0 if told.damages else 2 if profiled else 1
+        return [f"the artifacts of {update.name} cannot be listed: {error}"]
+    level = 0 if update.damages else 2 if profiled else 1
     database.execute(
         "UPDATE models SET whole = CASE WHEN head IS ? THEN ? ELSE 0 END WHERE id = ?",
-        (told.head, level, model),
+        (update.head, level, model),
     )
     return []
 
 
-def _rows(model: int, found: Iterable[dict[str, Any]], profiled: bool) -> Iterator[tuple[Any, ...]]:
-    for rank, (_, group) in enumerate(groupby(found, key=itemgetter("version"))):
+def _rows(model: int, candidates: Iterable[dict[str, Any]], profiled: bool) -> Iterator[tuple[Any, ...]]:
+    for rank, (_, group) in enumerate(groupby(candidates, key=itemgetter("version"))):
         for position, candidate in enumerate(group):
-            told = {**candidate, **{name: json.dumps(candidate[name]) for name in JSON}}
+            values = {**candidate, **{name: json.dumps(candidate[name]) for name in JSON_COLUMNS}}
             if profiled:
-                told["profile"] = candidate["profile"] or ""
-            yield (model, rank, position, *(told[name] for name in COLUMNS))
+                values["profile"] = candidate["profile"] or ""
+            yield (model, rank, position, *(values[name] for name in COLUMNS))
 
 
 @contextmanager
 def bounded(database: sqlite3.Connection) -> Iterator[None]:
-    """Hold a question to the present budget, in which SQLite's own work counts. InputError if it is spent.
+    """Apply the current budget to a query, including SQLite's own work. InputError if it is spent.
 
-    SQLite hides what a function raises, so that the budget is asked here.
+    SQLite hides exceptions of functions, so that the budget is checked here.
     """
     budget = current()
     if budget is None:
@@ -119,10 +121,10 @@ def bounded(database: sqlite3.Connection) -> Iterator[None]:
         return
 
     def is_spent() -> bool:
-        budget.left -= INSTRUCTIONS // PER_STEP
+        budget.left -= INSTRUCTIONS_PER_CHECK // INSTRUCTIONS_PER_STEP
         return budget.is_spent
 
-    database.set_progress_handler(is_spent, INSTRUCTIONS)
+    database.set_progress_handler(is_spent, INSTRUCTIONS_PER_CHECK)
     try:
         yield
     except sqlite3.OperationalError:
@@ -130,7 +132,7 @@ def bounded(database: sqlite3.Connection) -> Iterator[None]:
             raise budget.error() from None
         raise
     finally:
-        database.set_progress_handler(None, INSTRUCTIONS)
+        database.set_progress_handler(None, INSTRUCTIONS_PER_CHECK)
 
 
 def matching(
@@ -140,7 +142,9 @@ def matching(
     limit: int | None = None,
     profiled: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The candidates that fit, by name, then version, then path; at most `limit`. The profile is None unless `profiled`."""
+    """The candidates that fit, by name, then version, then path; at most `limit`. The profile is None unless
+    `profiled`.
+    """
     condition = None if expression is None else Condition(database, expression.tree)
     database.create_function("is_asked", 1, lambda name: fnmatchcase(name, pattern), deterministic=True)
     hidden = () if profiled else ("profile",)
@@ -163,7 +167,7 @@ def _decoded(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 _READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    *((name, json.loads) for name in JSON),
-    *((name, bool) for name in FLAGS),
+    *((name, json.loads) for name in JSON_COLUMNS),
+    *((name, bool) for name in FLAG_COLUMNS),
     ("profile", lambda profile: profile or None),
 )

@@ -1,7 +1,8 @@
-"""Every artifact of every version of some models, as candidates of an expression (`schema/query/expression/parser.py`).
+"""Candidates of an expression (`schema/query/expression/parser.py`): every artifact of every version of some
+models.
 
-An index file summarises a model's newest versions and the holders of its channels; the others are read from their
-manifests, which never change: who kept what is true of a manifest hands it in again, and it is not read a second time.
+An index file summarises a model's newest versions and the holders of its channels; the others are read from
+their manifests, which never change: a caller passes the contents that it kept, and they are not read again.
 Versions whose files are gone have no candidates.
 """
 
@@ -24,20 +25,20 @@ from onnxreg.schema.query.expression.fields import contents, standing
 from onnxreg.schema.query.expression.parser import Expression
 
 Contents = list[dict[str, Any]]
-"""What is true of the artifacts of one manifest in whatever version it stands, sorted by path."""
-Known = Mapping[str, Contents]
+"""The fields of the artifacts of one manifest, which are equal in every version with it, sorted by path."""
+ContentsByManifest = Mapping[str, Contents]
 """The contents of manifests that were read before."""
 FAILURES = (NotFoundError, IntegrityError, HostError)
-BATCH = 64
+BATCH_MODELS = 64
 """Models that are read at a time."""
 
 Answer = TypeVar("Answer")
 
 
 class ModelCandidates(NamedTuple):
-    """A model as of `head`: its candidates by version, then path; and what is wrong with those that are missing.
+    """A model as of `head`: its candidates by version, then path; and the damages of the missing ones.
 
-    `head` is None where the model itself cannot be read.
+    `head` is None if the model itself cannot be read.
     """
 
     name: str
@@ -54,50 +55,56 @@ def query(
     report: Callable[[str], None] = lambda step: None,
     profiled: bool = False,
 ) -> tuple[Answer, list[str]]:
-    """As `SearchIndex.query`, of a registry elsewhere: every index file and older manifest is read, nothing is kept."""
+    """Query a remote as `SearchIndex.query` does: reads every index file and older manifest, and keeps
+    nothing.
+    """
     names = [pattern] if is_name(pattern) else [name for name in remote.names() if fnmatchcase(name, pattern)]
     damages: list[str] = []
-    profiled = profiled or asks_profile(expression)
+    profiled = profiled or has_profile(expression)
 
     def fitting() -> Iterator[dict[str, Any]]:
         for batch in batches(names, report):
             for model in read(remote, batch, {}, profiled):
                 damages.extend(model.damages)
-                yield from (one for one in model.candidates if expression is None or expression.matches(one))
+                yield from (
+                    candidate
+                    for candidate in model.candidates
+                    if expression is None or expression.matches(candidate)
+                )
 
     return take(fitting()), damages
 
 
-def asks_profile(expression: Expression | None) -> bool:
-    """Whether an expression asks for what only manifests have."""
+def has_profile(expression: Expression | None) -> bool:
+    """Check if an expression uses the profile, which only manifests have."""
     return expression is not None and "profile" in expression.fields()
 
 
 def batches(names: Sequence[str], report: Callable[[str], None]) -> Iterator[Sequence[str]]:
-    """A few names at a time; `report` is told how far it is."""
-    for start in range(0, len(names), BATCH):
+    """Split names into batches; `report` gets the progress."""
+    for start in range(0, len(names), BATCH_MODELS):
         report(f"reading models {start + 1:,} of {len(names):,}")
-        yield names[start : start + BATCH]
+        yield names[start : start + BATCH_MODELS]
 
 
 def read(
-    remote: RegistryReader, names: Collection[str], known: Known, profiled: bool = False
+    remote: RegistryReader, names: Collection[str], known: ContentsByManifest, profiled: bool = False
 ) -> list[ModelCandidates]:
-    """The candidates of some models, in order; several requests are made at a time.
+    """Read the candidates of some models, in order; several requests run at a time.
 
     `profiled`: with their profiles, for which every manifest is read.
     """
     stop = threading.Event()
     models = run_parallel(lambda name: _Model(remote, name, known, profiled), names, stop)
     missing = [(model, version) for model in models for version in model.missing()]
-    run_parallel(lambda asked: asked[0].read(asked[1]), missing, stop)
-    return [model.told() for model in models]
+    run_parallel(lambda item: item[0].read(item[1]), missing, stop)
+    return [model.result() for model in models]
 
 
 class _Model:
-    """One model while it is read. Nothing is raised: what cannot be read is among the damages."""
+    """Reader of one model. It raises nothing: errors are among the damages."""
 
-    def __init__(self, remote: RegistryReader, name: str, known: Known, profiled: bool) -> None:
+    def __init__(self, remote: RegistryReader, name: str, known: ContentsByManifest, profiled: bool) -> None:
         self._profiled = profiled
         self._remote = remote
         self._name = name
@@ -128,30 +135,32 @@ class _Model:
         except FAILURES as error:
             self._damages.append(f"{self._name}:{version}: {error.message}")
             return
-        found = [contents(summary, place) for place in range(len(summary.artifacts))]
-        self._contents[str(entry.manifest)] = sorted(found, key=itemgetter("path"))
+        artifacts = [contents(summary, position) for position in range(len(summary.artifacts))]
+        self._contents[str(entry.manifest)] = sorted(artifacts, key=itemgetter("path"))
 
-    def told(self) -> ModelCandidates:
-        """All of it. A model that moved on while its manifests were read, so that some are gone, is read again."""
+    def result(self) -> ModelCandidates:
+        """The candidates. If the model changed while its manifests were read, so that some are gone, read it
+        again.
+        """
         if self._state is None:
             return ModelCandidates(self._name, None, [], self._damages)
         if self._damages and lookup.read_state(self._remote, self._name).head != self._state.head:
             return read(self._remote, [self._name], self._contents, self._profiled)[0]
         verdicts = self._state.verdicts
-        found = [
-            {**_standing(self._state, version, entry), **_after(verdicts(entry), artifact)}
+        candidates = [
+            {**_version_fields(self._state, version, entry), **_with_verdict(verdicts(entry), artifact)}
             for version, entry in self._entries.items()
             for artifact in self._contents.get(str(entry.manifest), ())
         ]
-        return ModelCandidates(self._name, str(self._state.head), found, sorted(self._damages))
+        return ModelCandidates(self._name, str(self._state.head), candidates, sorted(self._damages))
 
 
-def _after(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest says of an artifact, but for a refusal after the fact."""
+def _with_verdict(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an artifact, changed if a later evaluation refused it."""
     refused = bool(verdicts) and verdicts.get(Digest.parse(artifact["digest"])) == "refused"
     return artifact | {"state": "refused", "certified": False} if refused else artifact
 
 
-def _standing(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
+def _version_fields(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
     channels = [tag for tag, channel in state.channels.items() if channel.version == version]
     return standing(state.name, version, entry, channels, state.newest_release() == version)

@@ -1,4 +1,4 @@
-"""The tables of the search index, and how they come to say what the index files say."""
+"""Tables of the search index, and their update from the index files."""
 
 import json
 import sqlite3
@@ -18,16 +18,16 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.log.summary import ArtifactSummary, FileSummary, VersionSummary
 
-MEANING = "2"
-"""Counted up where the same columns come to mean something else."""
+SCHEMA_VERSION = "2"
+"""Increased if the meaning of a column changes."""
 
 IDENTITY, INDEX = "registry.json", "index"
 
 SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    # What registry.json, index and the directories below it looked like when they were read; see `scan.mark`.
+    # Marks of registry.json, index and the directories below it when they were read; see `scan.mark`.
     "CREATE TABLE places(path TEXT PRIMARY KEY, mark TEXT NOT NULL) WITHOUT ROWID",
-    # `damage` says why nothing else is known of a model; `whole`: `candidates` has what there is as of `head`, 2: with profiles too.
+    # `damage` is the reason why a model cannot be read; `whole`: `candidates` is complete as of `head`; 2: with profiles.
     """CREATE TABLE models(
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, place TEXT NOT NULL, mark TEXT NOT NULL,
         newest TEXT, versions INTEGER NOT NULL, channels TEXT NOT NULL, catalog TEXT, damage TEXT,
@@ -42,8 +42,8 @@ SCHEMA = (
     """CREATE VIEW present AS SELECT * FROM versions AS held WHERE gone IS NOT 'dropped' AND NOT (sealed AND EXISTS(
         SELECT 1 FROM versions AS later
         WHERE later.model = held.model AND later.version = held.version AND NOT later.sealed))""",
-    # The versions that the state line summarises. The newest release that can be had is of rank 0, and those of all
-    # models lie side by side, since most questions are about them; below 0 are versions that nobody gets unasked.
+    # The versions that the state line summarises. The newest usable release has rank 0, and those of all models are
+    # adjacent, since most queries are about them; versions that must be named exactly are below 0.
     """CREATE TABLE summaries(
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL,
         version TEXT NOT NULL, manifest TEXT NOT NULL, task TEXT, family TEXT, license TEXT, files TEXT NOT NULL,
@@ -60,8 +60,8 @@ SCHEMA = (
         PRIMARY KEY(rank, model, position)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_model ON artifacts(model)",
     "CREATE INDEX artifacts_by_kind ON artifacts(kind, model, rank)",
-    # Every artifact of every version that can be had, with its fields as `where_fields` has them; see `asking`.
-    # The profile is null where no manifest was read for it, and empty where the manifest has none.
+    # Every artifact of every version with files, with the fields of `expression/fields.py`; see `candidate_table`.
+    # The profile is null if no manifest was read for it, and empty if the manifest has none.
     """CREATE TABLE candidates(
         model INTEGER NOT NULL REFERENCES models ON DELETE CASCADE, rank INTEGER NOT NULL, position INTEGER NOT NULL,
         version TEXT NOT NULL, manifest TEXT NOT NULL, channels TEXT NOT NULL,
@@ -74,25 +74,25 @@ SCHEMA = (
 
 
 def create(database: sqlite3.Connection, registry: str) -> None:
-    """Make the tables, empty."""
+    """Create the empty tables."""
     with transaction(database):
         for statement in SCHEMA:
             database.execute(statement)
-        meaning = {"registry": registry, "meaning": MEANING}
+        meaning = {"registry": registry, "meaning": SCHEMA_VERSION}
         database.executemany("INSERT INTO meta VALUES(?, ?)", meaning.items())
 
 
 def is_ours(database: sqlite3.Connection, registry: str) -> bool:
-    """Whether exactly these tables are there, made by a build that means the same, for this registry."""
-    found = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
-    if [sql for (sql,) in found] != list(SCHEMA):
+    """Check that the database has exactly these tables, of this schema version, for this registry."""
+    statements = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+    if [sql for (sql,) in statements] != list(SCHEMA):
         return False
-    return dict(database.execute("SELECT * FROM meta")) == {"registry": registry, "meaning": MEANING}
+    return dict(database.execute("SELECT * FROM meta")) == {"registry": registry, "meaning": SCHEMA_VERSION}
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; other writers wait, or are waited for."""
+    """Run a block as one transaction; waits for other writers."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -103,7 +103,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def update(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path | None) -> None:
-    """Bring the tables up to date. `file`: where they lie, None where that is memory."""
+    """Bring the tables up to date. `file`: the path of the database, None if it is in memory."""
     if stale(database, remote.root):
         now = scan.clock(file)
         with transaction(database):
@@ -111,11 +111,13 @@ def update(database: sqlite3.Connection, remote: DirectoryRegistry, file: Path |
 
 
 def stale(database: sqlite3.Connection, root: Path) -> set[str]:
-    """The places that may have changed: all of them with `registry.json`, since then the tree may be another copy."""
-    seen = database.execute("SELECT path, mark FROM places")
-    known: dict[str, str | None] = {IDENTITY: scan.UNSETTLED, INDEX: None, **dict(seen)}
-    changed = {path for path, mark in known.items() if _mark(root / path) != mark}
-    return set(known) if IDENTITY in changed else changed
+    """Paths that may have changed: all of them if `registry.json` did, since the tree may then be another
+    copy.
+    """
+    rows = database.execute("SELECT path, mark FROM places")
+    marks: dict[str, str | None] = {IDENTITY: scan.UNSETTLED, INDEX: None, **dict(rows)}
+    changed = {path for path, mark in marks.items() if _mark(root / path) != mark}
+    return set(marks) if IDENTITY in changed else changed
 
 
 def _mark(path: Path) -> str | None:
@@ -124,7 +126,7 @@ def _mark(path: Path) -> str | None:
 
 
 class _Update:
-    """One transaction that reads again whatever changed before `now`."""
+    """One transaction that reads again every file that changed before `now`."""
 
     def __init__(self, database: sqlite3.Connection, remote: DirectoryRegistry, now: int) -> None:
         self._database = database
@@ -136,56 +138,56 @@ class _Update:
         changed = stale(self._database, self._remote.root)
         if IDENTITY in changed:
             self._remember(IDENTITY, self._mark(IDENTITY))
-        for place in sorted(changed - {IDENTITY}):
-            self._read_place(place)
+        for path in sorted(changed - {IDENTITY}):
+            self._read_directory(path)
 
-    def _mark(self, place: str) -> str | None:
-        status = scan.status_of(self._remote.root / place)
+    def _mark(self, path: str) -> str | None:
+        status = scan.status_of(self._remote.root / path)
         return None if status is None else scan.settled_mark(status, self._now)
 
-    def _remember(self, place: str, mark: str | None) -> None:
-        self._execute("DELETE FROM places WHERE path = ?", (place,))
+    def _remember(self, path: str, mark: str | None) -> None:
+        self._execute("DELETE FROM places WHERE path = ?", (path,))
         if mark is not None:
-            self._execute("INSERT INTO places VALUES(?, ?)", (place, mark))
+            self._execute("INSERT INTO places VALUES(?, ?)", (path, mark))
 
-    def _read_place(self, place: str) -> None:
-        """Read the models of a directory that changed, and its directories that are not known yet."""
-        mark = self._mark(place)
-        found = scan.scan(self._remote.root, place, self._now)
-        held = dict(self._execute("SELECT name, mark FROM models WHERE place = ?", (place,)))
-        for name in held.keys() - found.models.keys():
+    def _read_directory(self, path: str) -> None:
+        """Read the models of a changed directory, and its new directories."""
+        mark = self._mark(path)
+        listing = scan.scan(self._remote.root, path, self._now)
+        known_marks = dict(self._execute("SELECT name, mark FROM models WHERE place = ?", (path,)))
+        for name in known_marks.keys() - listing.models.keys():
             self._forget(name)
-        for name, seen in found.models.items():
-            if seen == scan.UNSETTLED or held.get(name) != seen:
-                self._read_model(name, place, seen)
-        unsettled = self._execute("SELECT 1 FROM models WHERE place = ? AND mark = '' LIMIT 1", (place,))
-        self._remember(place, mark and (scan.UNSETTLED if unsettled.fetchone() else mark))
-        known = {path for (path,) in self._execute("SELECT path FROM places")}
-        for directory in sorted(f"{place}/{name}" for name in found.directories):
-            if directory not in known:
-                self._read_place(directory)
+        for name, model_mark in listing.models.items():
+            if model_mark == scan.UNSETTLED or known_marks.get(name) != model_mark:
+                self._read_model(name, path, model_mark)
+        unsettled = self._execute("SELECT 1 FROM models WHERE place = ? AND mark = '' LIMIT 1", (path,))
+        self._remember(path, mark and (scan.UNSETTLED if unsettled.fetchone() else mark))
+        known_paths = {row[0] for row in self._execute("SELECT path FROM places")}
+        for directory in sorted(f"{path}/{name}" for name in listing.directories):
+            if directory not in known_paths:
+                self._read_directory(directory)
 
     def _forget(self, name: str) -> None:
         self._execute("DELETE FROM models WHERE name = ?", (name,))
 
-    def _read_model(self, name: str, place: str, mark: str) -> None:
-        """What cannot be read, or not be stored, is on record as damage, and looked at again each time."""
+    def _read_model(self, name: str, path: str, mark: str) -> None:
+        """Read one model. If it cannot be read or stored, record a damage, and try again at each update."""
         try:
-            self._store(place, mark, lookup.read_state(self._remote, name))
+            self._store(path, mark, lookup.read_state(self._remote, name))
         except (IntegrityError, NotFoundError, HostError) as error:
-            self._damage(name, place, error.message)
+            self._damage(name, path, error.message)
         except (OverflowError, UnicodeEncodeError) as error:
-            self._damage(name, place, f"the index of {name} cannot be listed: {error}")
+            self._damage(name, path, f"the index of {name} cannot be listed: {error}")
 
-    def _damage(self, name: str, place: str, message: str) -> None:
+    def _damage(self, name: str, path: str, message: str) -> None:
         self._forget(name)
         self._execute(
             "INSERT INTO models(name, place, mark, versions, channels, damage) VALUES(?, ?, ?, 0, '{}', ?)",
-            (name, place, scan.UNSETTLED, message),
+            (name, path, scan.UNSETTLED, message),
         )
 
-    def _store(self, place: str, mark: str, state: State) -> None:
-        model, catalog = self._model(state.name, place)
+    def _store(self, path: str, mark: str, state: State) -> None:
+        model, catalog = self._model(state.name, path)
         sealed, head = _text(state.catalog), str(state.head)
         self._execute("DELETE FROM versions WHERE model = ? AND NOT sealed", (model,))
         self._insert("versions", (_version(model, v, e, False) for v, e in state.versions.items()))
@@ -200,16 +202,16 @@ class _Update:
             (mark, newest(state), json.dumps(channels(state)), sealed, model, head, head, model),
         )
 
-    def _model(self, name: str, place: str) -> tuple[int, str | None]:
-        """The row of a model, made where there is none, and the digest of the catalog that was read for it."""
-        found = self._execute("SELECT id, catalog FROM models WHERE name = ?", (name,)).fetchone()
-        if found is not None:
-            return found[0], found[1]
-        made = self._execute(
+    def _model(self, name: str, path: str) -> tuple[int, str | None]:
+        """Get or create the row of a model; return its id and the digest of the catalog that was read for it."""
+        row = self._execute("SELECT id, catalog FROM models WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            return row[0], row[1]
+        cursor = self._execute(
             "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, ?, '', 0, '{}')",
-            (name, place),
+            (name, path),
         )
-        return int(made.lastrowid or 0), None
+        return int(cursor.lastrowid or 0), None
 
     def _catalog(self, state: State) -> dict[Version, VersionEntry]:
         if state.catalog is None:
@@ -217,10 +219,10 @@ class _Update:
         return lookup.read_catalog(read_blob(self._remote, state.catalog), state.name)
 
     def _insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        held = list(rows)
-        if held:
-            values = ", ".join("?" * len(held[0]))
-            self._database.executemany(f"INSERT INTO {table} VALUES({values})", held)
+        tuples = list(rows)
+        if tuples:
+            values = ", ".join("?" * len(tuples[0]))
+            self._database.executemany(f"INSERT INTO {table} VALUES({values})", tuples)
 
     def _summarise(self, model: int, state: State) -> None:
         self._execute("DELETE FROM summaries WHERE model = ?", (model,))
@@ -228,13 +230,13 @@ class _Update:
         for rank, version in self._ranked(model, state):
             summary = lookup.held_summary(state, version)
             if summary is not None:
-                told = state.summaries[str(version)]
-                self._insert("summaries", [_summary(model, rank, version, summary, told)])
-                held = state.versions[version].held if version in state.versions else None
-                rows = [(item, size, self._kind(item)) for item, size in summary.downloads(held)]
+                document = state.summaries[str(version)]
+                self._insert("summaries", [_summary(model, rank, version, summary, document)])
+                artifact_paths = state.versions[version].held if version in state.versions else None
+                rows = [(item, size, self._kind(item)) for item, size in summary.downloads(artifact_paths)]
                 artifacts = (
-                    (model, rank, place, kind, *_artifact(item, size))
-                    for place, (item, size, kind) in enumerate(rows)
+                    (model, rank, position, kind, *_artifact(item, size))
+                    for position, (item, size, kind) in enumerate(rows)
                 )
                 self._insert("artifacts", artifacts)
 
@@ -245,19 +247,19 @@ class _Update:
         return int(self._execute(sql, kind).fetchone()[0])
 
     def _ranked(self, model: int, state: State) -> Iterator[tuple[int, Version]]:
-        """The summarised versions: releases that can be had from rank 0 up, newest first; the others below 0."""
-        wanted = list(state.summaries)
-        held = self._execute(
+        """Rank the summarised versions: usable releases from rank 0 up, newest first; the others below 0."""
+        versions = list(state.summaries)
+        present_rows = self._execute(
             f"SELECT version, seq, manifest, yanked OR gone IS NOT NULL FROM present "
-            f"WHERE model = ? AND version IN ({', '.join('?' * len(wanted))})",
-            (model, *wanted),
+            f"WHERE model = ? AND version IN ({', '.join('?' * len(versions))})",
+            (model, *versions),
         ).fetchall()
-        rows = [(Version.parse(version), *rest) for version, *rest in held]
+        rows = [(Version.parse(version), *rest) for version, *rest in present_rows]
         releases = [(v, seq) for v, seq, _, unusable in rows if not (unusable or v.is_prerelease)]
         others = sorted({row[0] for row in rows} - {version for version, _ in releases})
         releases.sort(key=lambda item: (item[0].precedence, item[1]), reverse=True)
         yield from enumerate((version for version, _ in releases), start=0)
-        yield from ((-1 - place, version) for place, version in enumerate(others))
+        yield from ((-1 - position, version) for position, version in enumerate(others))
 
 
 def _version(model: int, version: Version, entry: VersionEntry, sealed: bool) -> tuple[Any, ...]:
@@ -267,10 +269,11 @@ def _version(model: int, version: Version, entry: VersionEntry, sealed: bool) ->
 
 
 def _summary(
-    model: int, rank: int, version: Version, summary: VersionSummary, told: dict[str, Any]
+    model: int, rank: int, version: Version, summary: VersionSummary, document: dict[str, Any]
 ) -> tuple[Any, ...]:
     about = (
-        value if isinstance(value := told.get(key), str) else None for key in ("task", "family", "license")
+        value if isinstance(value := document.get(key), str) else None
+        for key in ("task", "family", "license")
     )
     return (model, rank, str(version), str(summary.manifest), *about, _files(summary.files))
 

@@ -1,4 +1,4 @@
-"""What a list of models says of each of them, and a list of versions of each of those."""
+"""Rows of the list of models, and of the list of versions of a model."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ class ModelListing(NamedTuple):
 
 
 def read_model(remote: RegistryReader, name: str) -> ModelListing:
-    """One model, from its index file. IntegrityError, NotFoundError and HostError where that cannot be read."""
+    """Read one model from its index file. IntegrityError, NotFoundError or HostError if that cannot be read."""
     state, versions = lookup.read_versions(remote, name)
     return ModelListing(name, newest(state), len(versions), channels(state))
 
@@ -67,15 +67,17 @@ def _version(state: State, version: Version, entry: VersionEntry) -> dict[str, A
 
 
 def _verdicts(state: State, entry: VersionEntry, summary: VersionSummary | None) -> Mapping[Digest, str]:
-    """What later evaluations say of a version's artifacts; of bytes refused in another version where the index lists these."""
+    """Verdicts of later evaluations on a version's artifacts, and refusals of the same bytes in other
+    versions.
+    """
     artifacts = {artifact.digest for artifact in summary.artifacts} if summary else set()
     refused = dict.fromkeys((digest for digest in state.refused if digest in artifacts), "refused")
     return {**entry.attested, **refused}
 
 
-def _total(summary: VersionSummary, held: Collection[str] | None) -> int:
+def _total(summary: VersionSummary, paths: Collection[str] | None) -> int:
     """Bytes of all files of a version that are held, those that are equal counted once."""
     sizes = {entry.digest: entry.size for entry in summary.files}
-    for artifact in (item for item in summary.artifacts if held is None or item.path in held):
+    for artifact in (item for item in summary.artifacts if paths is None or item.path in paths):
         sizes |= {artifact.digest: artifact.size} | {entry.digest: entry.size for entry in artifact.files}
     return sum(sizes.values())

@@ -1,8 +1,9 @@
-"""Which index files of a local registry may have changed since they were read: one stat for each directory tells.
+"""Find index files of a local registry that may have changed since they were read, by one stat for each
+directory.
 
-An index file is replaced by a rename, so its directory changes with it. A file system's clock may tick coarsely: what
-changed in the moments before it was looked at may change once more and look the same (git calls such a file racy), so
-it is never taken for settled. Not noticed is who edits an index file in place, and nothing else.
+An index file is replaced by a rename, so its directory changes with it. A file system's clock may tick
+coarsely: a file that changed just before the stat may change once more and look the same (git calls such a
+file racy), so its mark is not settled. Only an edit of an index file in place is not noticed.
 """
 
 import os
@@ -13,11 +14,11 @@ from typing import NamedTuple
 
 from onnxreg.schema.core.ref import is_name
 
-TICK = 2 * 10**9
-"""Nanoseconds: no file system's clock is coarser."""
+TICK_NANOSECONDS = 2 * 10**9
+"""The coarsest clock of a file system."""
 SUFFIX = ".jsonl"
 UNSETTLED = ""
-"""The mark of what must be looked at again: no other equals it."""
+"""The mark of a file that must be read again; no other mark equals it."""
 
 
 class Listing(NamedTuple):
@@ -28,21 +29,21 @@ class Listing(NamedTuple):
 
 
 def mark(status: os.stat_result) -> str:
-    """What tells a file or directory from whatever stood there before.
+    """A mark that changes with a file or directory.
 
-    The time of change (ctime) is part of it: a copy that keeps the time of modification cannot keep that one.
+    It includes the time of change (ctime): a copy can keep the time of modification, but not that one.
     """
     return f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size} {status.st_ino}"
 
 
 def settled_mark(status: os.stat_result, now: int) -> str:
-    """The mark to remember, where the stat was made after `now`, in nanoseconds by the file system's clock."""
-    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK
+    """The mark to store, for a stat after `now`, in nanoseconds of the file system's clock."""
+    recent = max(status.st_mtime_ns, status.st_ctime_ns) > now - TICK_NANOSECONDS
     return UNSETTLED if recent else mark(status)
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """None where there is nothing."""
+    """The stat of a path, or None if it does not exist."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -50,7 +51,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def clock(path: Path | None) -> int:
-    """The present in nanoseconds, by the file system on which this file of ours lies; else by our own clock."""
+    """The current time in nanoseconds, by the clock of this file's file system; else by the system clock."""
     try:
         if path is not None:
             os.utime(path)
@@ -61,33 +62,33 @@ def clock(path: Path | None) -> int:
 
 
 def scan(root: Path, directory: str, now: int) -> Listing:
-    """Look at every file of `index` or of `index/<organisation>`. Empty where the directory is gone."""
-    found = Listing({}, [])
+    """List every file of `index` or of `index/<organisation>`. Empty if the directory does not exist."""
+    listing = Listing({}, [])
     prefix = directory.partition("/")[2]
     try:
         entries = os.scandir(root / directory)
     except (FileNotFoundError, NotADirectoryError):
-        return found
+        return listing
     with entries:
         for entry in entries:
             if entry.name.endswith(SUFFIX):
                 status = entry.stat(follow_symlinks=False)
                 name = f"{prefix}/{entry.name}".removeprefix("/").removesuffix(SUFFIX)
                 if stat.S_ISREG(status.st_mode) and is_name(name):
-                    found.models[name] = settled_mark(status, now)
+                    listing.models[name] = settled_mark(status, now)
             elif not prefix and is_name(entry.name) and entry.is_dir():
-                found.directories.append(entry.name)
-    return found
+                listing.directories.append(entry.name)
+    return listing
 
 
 def has_more(root: Path, models: int) -> bool:
-    """Whether there are more index files than so many; does not look at more of them than it must."""
-    seen = 0
+    """Check if there are more than `models` index files; stops counting after that."""
+    count = 0
     for directory in _directories(root / "index"):
         with os.scandir(directory) as entries:
             for entry in entries:
-                seen += entry.name.endswith(SUFFIX)
-                if seen > models:
+                count += entry.name.endswith(SUFFIX)
+                if count > models:
                     return True
     return False
 

@@ -1,11 +1,13 @@
-"""Questions about all models of a local registry at once, answered by a SQLite file that anybody may delete.
+"""Search index: queries over all models of a local registry, in a SQLite file that may be deleted at any
+time.
 
-`local/search.sqlite` says what the index files say, and nothing else. It is brought up to date before it answers: one
-stat for each directory where nothing changed, else by reading the index files that did. Where it is missing, damaged,
-of another build or of another registry it is made anew; where it cannot be written (a read-only directory, a full
-disk, another process that holds it too long) the same is done in memory. So it can make an answer slow, not wrong.
+`local/search.sqlite` has the content of the index files, and nothing else. It is updated before each answer:
+by one stat for each directory, and by reading the index files that changed. If it is missing, damaged, of
+another build or of another registry, it is created again; if it cannot be written (a read-only directory, a
+full disk, a long lock of another process), the same happens in memory. So it can make an answer slow, but not
+wrong.
 
-Nothing on the way to one model comes here.
+Operations on one model never use it.
 """
 
 import json
@@ -32,18 +34,18 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.expression.parser import Expression
 
 FILE = "local/search.sqlite"
-PATIENCE = 10.0
-"""Seconds to wait for another process that changes the file."""
+LOCK_TIMEOUT_SECONDS = 10.0
+"""Time to wait for another process that changes the file."""
 
 Answer = TypeVar("Answer")
 Revision = tuple[int, int]
-"""How often a database was opened, and what SQLite counts up for it when another process changes the file."""
+"""How often a database was opened, and SQLite's counter of changes by other processes."""
 FAILURES = (sqlite3.Error, RegError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactKind:
-    """What an artifact must be: of one of these formats (none: of any), of this precision, certified."""
+    """Conditions on an artifact: one of these formats (none: any), this precision, certified."""
 
     formats: tuple[str, ...] = ()
     precision: str | None = None
@@ -63,7 +65,7 @@ class ArtifactKind:
 
 
 class ArtifactRow(NamedTuple):
-    """An artifact that was found; sizes in bytes, `download_size` is all that it needs."""
+    """A matching artifact; sizes in bytes, `download_size` includes all files that it needs."""
 
     format: str
     precision: str
@@ -75,7 +77,7 @@ class ArtifactRow(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A model, and the newest of its summarised releases that has artifacts of a kind: these."""
+    """A model, and the matching artifacts of its newest summarised release that has any."""
 
     model: ModelListing
     version: str
@@ -84,7 +86,7 @@ class Match(NamedTuple):
 
 
 class SearchIndex:
-    """What the index files of a registry say, as it is when this is made, and again at each `refresh`."""
+    """The content of a registry's index files, read at creation and at each `refresh`."""
 
     def __init__(self, remote: DirectoryRegistry) -> None:
         self._remote = remote
@@ -107,19 +109,19 @@ class SearchIndex:
             self._database = None
 
     def refresh(self) -> None:
-        """Bring the index up to date with the index files. HostError where these cannot be listed."""
+        """Bring the index up to date with the index files. HostError if these cannot be listed."""
         if not self._is_current():
             self._try(self._updated_file, self._updated_copy, self._new_file, self._new_in_memory)
 
     def _is_current(self) -> bool:
-        """Whether the open database is up to date. Costs one stat for each directory."""
+        """Check if the open database is up to date. Costs one stat for each directory."""
         with suppress(*FAILURES):
             return self._database is not None and not db.stale(self._database, self._remote.root)
         return False
 
     @property
     def revision(self) -> Revision:
-        """While it is the same, so are `models` and `damages`."""
+        """A value that changes if `models` or `damages` change."""
         return self._openings, self._answer(lambda database: _single(database, "PRAGMA data_version"))
 
     def models(self, pattern: str = "*") -> list[ModelListing]:
@@ -129,8 +131,8 @@ class SearchIndex:
     def matches(self, kind: ArtifactKind, pattern: str = "*") -> list[Match]:
         """The models that have artifacts of a kind, by name.
 
-        An index file summarises a model's newest four releases and the holders of its channels: these are looked at,
-        but for pre-releases and versions that are yanked or gone.
+        Only versions in the summary of the index file count (the newest four releases and the holders of
+        channels), without pre-releases and versions that are yanked or gone.
         """
         return self._answer(lambda database: _matches(database, kind, pattern))
 
@@ -143,13 +145,14 @@ class SearchIndex:
         limit: int | None = None,
         profiled: bool = False,
     ) -> tuple[Answer, list[str]]:
-        """What `take` makes of the candidates that fit, by name, version and path, and what is wrong with others.
+        """Pass the candidates that fit to `take`, by name, version and path; return its result and the
+        damages of others.
 
-        The profile is None unless the expression asks for it, or `profiled`: for that every manifest is read.
-        With a `limit` it gets no more of them, and memory does not grow with the others.
+        The profile is None unless the expression uses it, or `profiled`: this reads every manifest.
+        With a `limit`, `take` gets at most that many, and memory does not grow with the others.
 
-        Every version whose files are here is looked at; None fits everything. `take` may be called a second time.
-        `report` is told what takes long: the reading of manifests that were not read before.
+        Every version whose files are here counts; the expression None fits all. `take` may be called a second
+        time. `report` gets the progress of long work: reading manifests that were not read before.
         """
         from onnxreg.registry.search import candidate_table
 
@@ -158,8 +161,8 @@ class SearchIndex:
         def ask(database: sqlite3.Connection) -> tuple[Answer, list[str]]:
             damages = candidate_table.fill(database, self._remote, pattern, report, with_profiles)
             with candidate_table.bounded(database):
-                found = take(candidate_table.matching(database, expression, pattern, limit, with_profiles))
-            return found, _damages(database, pattern) + damages
+                answer = take(candidate_table.matching(database, expression, pattern, limit, with_profiles))
+            return answer, _damages(database, pattern) + damages
 
         return self._answer(ask)
 
@@ -172,11 +175,11 @@ class SearchIndex:
         return self._answer(lambda database: [Ref(*row) for row in database.execute(sql, (str(manifest),))])
 
     def damages(self, pattern: str = "*") -> list[str]:
-        """What is wrong with the models that cannot be listed; each message names its model."""
+        """Errors of the models that cannot be listed; each message names its model."""
         return self._answer(lambda database: _damages(database, pattern))
 
     def _answer(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask; where the file turns out to be damaged, once more after it was made anew."""
+        """Run a query; if the file is damaged, create it again and run the query once more."""
         if self._database is None:
             self.refresh()
         assert self._database is not None
@@ -187,7 +190,7 @@ class SearchIndex:
         return ask(self._database)
 
     def _try(self, *ways: Callable[[], sqlite3.Connection]) -> None:
-        """Take the first database that can be had; what stands in the way of the last is raised."""
+        """Use the first way that gives a database; raise the error of the last way."""
         self.close()
         self._openings += 1
         for way in ways[:-1]:
@@ -202,7 +205,9 @@ class SearchIndex:
         return database
 
     def _updated_copy(self) -> sqlite3.Connection:
-        """In memory; the file stays as it is. The lock on it is taken first, since `backup` would wait for ever."""
+        """In memory; the file stays as it is. The lock on it is taken first, since `backup` would wait
+        forever.
+        """
         with _opened(_connect(":memory:")) as copy:
             with _opened(self._connect(), keep=False) as database:
                 database.execute("BEGIN")
@@ -212,7 +217,7 @@ class SearchIndex:
         return copy
 
     def _new_file(self) -> sqlite3.Connection:
-        """Made aside and given its name when it is whole; the journal of the one before must not be applied to it."""
+        """Create the file aside and rename it when complete; an earlier journal must not be applied to it."""
         with self._remote.staging() as directory:
             aside = directory / "search.sqlite"
             with _opened(_connect(aside), keep=False) as database:
@@ -230,7 +235,7 @@ class SearchIndex:
         return database
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file. sqlite3.Error where there is none, or not ours."""
+        """Open the file. sqlite3.Error if it does not exist or does not fit this build and registry."""
         if self._file.parent.is_symlink() or any(_is_special(path) for path in self._files()):
             raise sqlite3.DatabaseError("it is a link or a pipe, where a stranger may have put it")
         with _opened(_connect(f"{self._file.absolute().as_uri()}?mode=rw")) as database:
@@ -239,18 +244,18 @@ class SearchIndex:
         return database
 
     def _files(self) -> list[Path]:
-        """The file, and what SQLite may keep beside it."""
+        """The file, and the files that SQLite may keep beside it."""
         return [self._file.with_name(self._file.name + suffix) for suffix in ("", "-journal", "-wal", "-shm")]
 
 
 def _is_special(path: Path) -> bool:
-    """Whether something else than a file is there: a link leads elsewhere, a pipe never ends."""
+    """Check if a path is something other than a file: a link leads elsewhere, a pipe never ends."""
     return os.path.lexists(path) and (path.is_symlink() or not path.is_file())
 
 
 @contextmanager
 def _opened(database: sqlite3.Connection, keep: bool = True) -> Iterator[sqlite3.Connection]:
-    """Close the database when something fails, or at the end too."""
+    """Close the database after an error; without `keep`, always."""
     try:
         yield database
     except BaseException:
@@ -261,7 +266,7 @@ def _opened(database: sqlite3.Connection, keep: bool = True) -> Iterator[sqlite3
 
 
 def _connect(database: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(database, timeout=PATIENCE, isolation_level=None, uri=True)
+    connection = sqlite3.connect(database, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, uri=True)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cache_size = -65536")
@@ -302,9 +307,9 @@ def _matches(database: sqlite3.Connection, kind: ArtifactKind, pattern: str) -> 
         values,
     )
     fitting = sorted(row for row in rows if pattern == "*" or fnmatchcase(row[0], pattern))
-    found = []
+    matches = []
     for name, group in groupby(fitting, key=itemgetter(0)):
         (_, _, newest, versions, channels, version, manifest, *_), *_ = parts = list(group)
         model = _model(name, newest, versions, channels)
-        found.append(Match(model, version, manifest, tuple(ArtifactRow._make(row[7:]) for row in parts)))
-    return found
+        matches.append(Match(model, version, manifest, tuple(ArtifactRow._make(row[7:]) for row in parts)))
+    return matches

@@ -1,8 +1,8 @@
-"""An expression as a condition in SQL over `candidates`, so that a row that does not fit never reaches Python.
+"""Compile an expression to an SQL condition over `candidates`, so that only matching rows reach Python.
 
-Plain comparisons are SQLite's own. Versions, patterns, lists and recalls are left to functions that ask `where_eval`,
-whose answer for a value is remembered: there are few versions and few recalls. Where a value is not known, a test is
-false, so each is wrapped such that SQL's third truth value never leaves it.
+Plain comparisons use SQLite's own operators. Versions, patterns, lists and recalls use functions that call
+`evaluate` and cache the result of each value: there are few versions and few recalls. If a value is unknown,
+a test is false, so each is wrapped such that it never gives SQL's NULL.
 """
 
 import json
@@ -16,15 +16,15 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression import evaluate
 from onnxreg.schema.query.expression.tree import And, Comparison, Flag, Leaf, Literal, Node, Not, OneOf, Or
 
-JSON = ("channels", "providers", "recall")
+JSON_COLUMNS = ("channels", "providers", "recall")
 """The columns that hold JSON."""
 
 COLUMNS = {"name": "models.name", "profile": "nullif(candidates.profile, '')"}
-"""What a field is in SQL, where that is not its column."""
+"""The SQL of fields that are not a column of the same name."""
 
 
 class Condition:
-    """`sql` with its `parameters`, to be used with this connection: functions that it calls are made there."""
+    """`sql` with its `parameters`, for this connection only: it has the functions that the SQL calls."""
 
     def __init__(self, database: sqlite3.Connection, node: Node) -> None:
         self._database = database
@@ -56,21 +56,21 @@ class Condition:
         return ", ".join("?" * len(values))
 
     def _function(self, leaf: Leaf) -> str:
-        """The name of a function of one column that tells whether a test is true of it."""
+        """Register a function that tests one column; return its name."""
         name = f"leaf{next(self._numbers)}"
         column = leaf.field.name
 
         test = evaluate.test(leaf)
 
         @lru_cache(4096)
-        def passes(found: Any) -> bool:
+        def passes(value: Any) -> bool:
             spend(1)
-            return test(json.loads(found) if column in JSON else found)
+            return test(json.loads(value) if column in JSON_COLUMNS else value)
 
         self._database.create_function(name, 1, passes, deterministic=True)
         return name
 
 
 def _is_plain(leaf: Leaf, *values: Literal) -> bool:
-    """Whether SQLite compares as we do: numbers, and texts by their code points."""
+    """Check if SQLite compares the values in the same way: numbers, and texts by their code points."""
     return leaf.field.label is None and not any(isinstance(value.value, Version) for value in values)

@@ -1,7 +1,7 @@
-"""Candidates as one table in a file, a row for each artifact: for engines that query more than one machine can hold.
+"""Export candidates as one table in a file, a row for each artifact, for other query engines.
 
-The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, where lists and recalls
-are JSON in their cells.
+The suffix of the file decides: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv`, with lists and
+recalls as JSON in their cells.
 """
 
 import csv
@@ -17,12 +17,12 @@ from onnxreg.schema.core.errors import InputError, missing_extra
 from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
 
 Row = dict[str, Any]
-ROWS = 10_000
-"""Rows that are in memory at a time; of a Parquet file, a row group."""
+BATCH_ROWS = 10_000
+"""Rows in memory at a time; in a Parquet file, one row group."""
 
 
 def check_file(target: Path) -> None:
-    """InputError where no table can be written there; HostError where the library for it is missing."""
+    """InputError if no table can be written to the target; HostError if the library for it is missing."""
     if target.suffix not in WRITERS:
         raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
     check_outfile(target)
@@ -31,15 +31,15 @@ def check_file(target: Path) -> None:
 
 
 def write(target: Path, rows: Iterator[Row]) -> int:
-    """Write the table; it is there when it is whole, in the place of an earlier one. Returns the number of rows."""
-    counted = _Counted(rows)
+    """Write the table, which replaces an earlier one when it is complete. Return the number of rows."""
+    counted = _CountingIterator(rows)
     with outfile(target) as file:
         WRITERS[target.suffix](file, counted)
     return counted.count
 
 
-class _Counted:
-    """An iterator that knows how much it gave."""
+class _CountingIterator:
+    """An iterable that counts its rows."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows
@@ -79,9 +79,9 @@ def _parquet(file: BinaryIO, rows: Iterable[Row]) -> None:
     }
     columns = {name: types[kind] for name, kind in FIELDS.items()}
     columns["recall"] = arrow.map_(arrow.string(), arrow.float64())
-    schema, rest = arrow.schema(columns), iter(rows)
+    schema, remaining = arrow.schema(columns), iter(rows)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while group := list(islice(rest, ROWS)):
+        while group := list(islice(remaining, BATCH_ROWS)):
             entries = [{**row, "recall": list(row["recall"].items())} for row in group]
             writer.write_table(arrow.Table.from_pylist(entries, schema))
 

@@ -1,7 +1,7 @@
 """Create an archive: chosen versions of a registry, with the whole history of their models, in one file.
 
-The same versions of the same registry give the same bytes. Everything is verified on its way in: logs are replayed,
-blobs are hashed while they stream. The file gets its name only when all of it is durable.
+The same versions of the same registry give the same bytes. Everything is verified on its way in: logs are
+replayed, blobs are hashed while they stream. The file gets its name only when all of it is durable.
 """
 
 import stat
@@ -51,7 +51,9 @@ class ArchiveResult:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A file of the archive. The bytes of a blob are checked against its `digest`; `label` is for progress and errors."""
+    """A file of the archive. The bytes of a blob are checked against its `digest`; `label` is for progress
+    and errors.
+    """
 
     size: int
     open: Callable[[], BinaryIO]
@@ -95,7 +97,8 @@ def _check(ledger: Ledger, index: bytes, url: str) -> None:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Choose the versions to archive: one for each REF; with `every` all that are present, of these names or of all models.
+    """Choose the versions to archive: one for each REF; with `every` all that are present, of these names or
+    of all models.
 
     A yanked version must be named exactly. InputError if this chooses no version.
     """
@@ -126,7 +129,8 @@ def create_archive(
     progress: Progress | None = None,
     trust: bytes | None = None,
 ) -> ArchiveResult:
-    """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added unchanged, for people.
+    """Write an archive, which replaces an earlier archive at the target. The bytes `trust` are added
+    unchanged, for people.
 
     InputError if the target is anything else; NotFoundError or IntegrityError if a part of the source is
     missing or damaged. After an error or a kill, the target is as it was before.

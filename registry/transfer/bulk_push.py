@@ -30,10 +30,11 @@ def push_many(
     restore: MakeRestore | None = None,
     heal: bool = False,
 ) -> Iterator[BulkResult]:
-    """Push the newest release of each model, or with `every` all its versions, and those of these channels that it has.
+    """Push the newest release of each model, or with `every` all its versions, and those of these channels
+    that it has.
 
-    An error of one model or version is listed with it, and the others go on; RemoteError and HostError end the
-    work.
+    An error of one model or version is listed with it, and the others go on; RemoteError and HostError end
+    the work.
     """
 
     def chosen(ledger: Ledger) -> Collection[Version]:
@@ -65,7 +66,9 @@ def _newest(ledger: Ledger) -> list[Version]:
 
 
 def check_models(store: DirectoryRegistry, names: Sequence[str], channels: Collection[str]) -> None:
-    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a channel is a version."""
+    """NotFoundError if a model does not exist or none of them has one of the channels; InputError if a
+    channel is a version.
+    """
     known_channels = {tag for name in names for tag in lookup.read_state(store, name).channels}
     for channel in channels:
         if check_channel(channel) not in known_channels:

@@ -1,4 +1,6 @@
-"""The copy behind push, pull and mirror: blobs in parallel, verified while they stream; then manifests; then the index."""
+"""The copy behind push, pull and mirror: blobs in parallel, verified while they stream; then manifests; then
+the index.
+"""
 
 import io
 import os
@@ -46,14 +48,16 @@ class Progress:
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Callable[[int], None]]:
-        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that moved
-        since the last call; a store that sends files together may call it late."""
+        """Follow one file of `size` bytes, if known. Call the yielded function with the number of bytes that
+        moved since the last call; a store that sends files together may call it late.
+        """
         yield lambda count: None
 
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Outcome of a copy: the requested versions, how many events, blobs and bytes moved, and the destination's log now.
+    """Outcome of a copy: the requested versions, how many events, blobs and bytes moved, and the
+    destination's log now.
 
     `held` are the artifacts of each version that the destination has now, `channels` the moves of channels.
     """
@@ -80,12 +84,12 @@ def copy(
 ) -> TransferResult:
     """Copy versions of a model from one registry to another, with their events, in one swap.
 
-    `source_ledger` is the model's ledger at the source, if it was read before; `near` are more readers that may have
-    documents of the destination; `look` gets the destination's index file before anything is added to it,
-    and may refuse it.
+    `source_ledger` is the model's ledger at the source, if it was read before; `near` are more readers that
+    may have documents of the destination; `look` gets the destination's index file before anything is added
+    to it, and may refuse it.
 
-    Raises what `make_plan` and the two registries raise; GateError if the destination governs a channel to move.
-    Nothing is visible at the destination before everything arrived; a second run transfers nothing.
+    Raises what `make_plan` and the two registries raise; GateError if the destination governs a channel to
+    move. Nothing is visible at the destination before everything arrived; a second run transfers nothing.
     """
     ledger = source_ledger or load(source, request.name, destination)[0]
     destination_ledger, index = load_own(destination, request.name, source, *near)
@@ -129,7 +133,9 @@ def copy(
 
 @dataclass
 class _Work:
-    """A copy in progress: its current plan, the destination's channels at the first look, the number of lines added."""
+    """A copy in progress: its current plan, the destination's channels at the first look, the number of lines
+    added.
+    """
 
     source: RegistryReader
     destination: RegistryStore
@@ -188,7 +194,9 @@ def move_blobs(
 
 @dataclass
 class BlobTransfer:
-    """A blob at its source that counts its bytes as they arrive, including those before the offset of the first read."""
+    """A blob at its source that counts its bytes as they arrive, including those before the offset of the
+    first read.
+    """
 
     source: RegistryReader
     digest: Digest
@@ -222,7 +230,8 @@ class BlobTransfer:
 def run_parallel(
     work: Callable[[Item], Result], items: Iterable[Item], stop: threading.Event, workers: int = WORKERS
 ) -> list[Result]:
-    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the others.
+    """Apply `work` to every item on several threads; results in order. The first failure or Ctrl-C stops the
+    others.
 
     After Ctrl-C, a thread that waits for something outside of this process may go on for a while.
     """
@@ -273,7 +282,9 @@ class MeteredReader(io.RawIOBase):
         super().close()
 
     def hand_over(self) -> Callable[[int], None]:
-        """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads no longer count."""
+        """Return the callback that counts moved bytes, to a caller that knows better when they moved; reads
+        no longer count.
+        """
         moved, self._moved = self._moved, lambda count: None
         return moved
 

@@ -32,7 +32,9 @@ ERRORS_BY_SEVERITY = (IntegrityError, ConflictError, NotFoundError)
 
 @dataclass(frozen=True)
 class SkippedVersion:
-    """A version, channel or (with neither) model that did not travel, and why. `error` is set if somebody must act."""
+    """A version, channel or (with neither) model that did not travel, and why. `error` is set if somebody
+    must act.
+    """
 
     name: str
     tag: str | None
@@ -45,7 +47,9 @@ class SkippedVersion:
 
 @dataclass
 class BulkResult:
-    """Outcome for one model: the versions at the destination now, how many of them are new, and the copy, if any."""
+    """Outcome for one model: the versions at the destination now, how many of them are new, and the copy, if
+    any.
+    """
 
     name: str
     versions: list[Version] = field(default_factory=list)
@@ -88,8 +92,9 @@ def listing(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 class BulkOptions:
     """Options of a bulk transfer.
 
-    `versions` and `channels` choose from a log; `remember` records the versions that another registry will know, before
-    they are sent; `restore` makes the event that brings an expired version back; `heal` sends lost files again.
+    `versions` and `channels` choose from a log; `remember` records the versions that another registry will
+    know, before they are sent; `restore` makes the event that brings an expired version back; `heal` sends
+    lost files again.
     """
 
     versions: Callable[[Ledger], Collection[Version]]
@@ -105,7 +110,8 @@ def send(
 ) -> BulkResult:
     """Send the versions of a model that may travel, and channels, in one swap.
 
-    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not travel.
+    If the destination lacks no event, no blob is looked up. A channel does not move if its version does not
+    travel.
     """
     result = BulkResult(name)
     with listing(name, result.skipped):
@@ -132,7 +138,9 @@ def send(
 def _travels(
     source: Ledger, destination: Ledger, version: Version, restores: bool, result: BulkResult
 ) -> bool:
-    """Decide if the destination may have a version (`restores`: also one that expired there); if not, list it."""
+    """Decide if the destination may have a version (`restores`: also one that expired there); if not, list
+    it.
+    """
     entry, destination_entry = source.entries[version], destination.entries.get(version)
     try:
         check_versions(source, destination, [version], restores)

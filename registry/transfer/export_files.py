@@ -67,7 +67,9 @@ def check_target(
 
 
 def _check_writable(target: Path, parent: Path) -> None:
-    """InputError if the path to the target goes through a file, HostError if nothing can be created beside it."""
+    """InputError if the path to the target goes through a file, HostError if nothing can be created beside
+    it.
+    """
     with host_errors(f"making {target}"):
         above = next(path for path in (parent, *parent.parents) if path.exists())
         if not above.is_dir():
@@ -90,11 +92,12 @@ def materialize(
     progress: Progress | None = None,
     artifacts: Held = None,
 ) -> None:
-    """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into `target`.
+    """Write the files of a manifest, or of these `artifacts`, and the manifest's own bytes `data` into
+    `target`.
 
-    An earlier export there is replaced as a whole. In `exports/` of a run directory (`run_directory`) paths lose that
-    prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers of a killed run
-    beside the target are removed.
+    An earlier export there is replaced as a whole. In `exports/` of a run directory (`run_directory`) paths
+    lose that prefix. IntegrityError if a blob is damaged: the target then is as it was before. The leftovers
+    of a killed run beside the target are removed.
     """
     prefix, files = prefix_in(target.resolve()), list(held_files(manifest, artifacts))
     check_apart({entry.path for entry in files}, prefix)

@@ -1,7 +1,9 @@
-"""Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own id.
+"""Mirror a whole registry: as a verbatim copy with its id, or version by version into a registry with its own
+id.
 
-A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a prefix of the
-source's, and it never creates an event. Between different ids, `transfer_rules` decide for every version.
+A verbatim mirror takes every line as it is and every blob that the source refers to; its log is always a
+prefix of the source's, and it never creates an event. Between different ids, `transfer_rules` decide for
+every version.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,7 +44,9 @@ from onnxreg.schema.log.state import VersionEntry
 
 @dataclass
 class MirrorResult:
-    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs deleted."""
+    """Outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, and blobs
+    deleted.
+    """
 
     source: str
     destination: str
@@ -81,11 +85,12 @@ def mirror(
     progress: Progress | None = None,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy everything from one registry to another; versions and blobs that are there already are not sent again.
+    """Copy everything from one registry to another; versions and blobs that are there already are not sent
+    again.
 
-    ForkError, before anything is written, if both have one id and a log has forked. A version or model that cannot be
-    copied is listed, and the others go on. `channels` sets the destination's channels to those of the source, by
-    events of its own; a verbatim mirror has them anyway.
+    ForkError, before anything is written, if both have one id and a log has forked. A version or model that
+    cannot be copied is listed, and the others go on. `channels` sets the destination's channels to those of
+    the source, by events of its own; a verbatim mirror has them anyway.
     """
     report = MirrorResult(source.url, destination.url)
     progress = progress or Progress()
@@ -101,7 +106,9 @@ def mirror(
 
 @contextmanager
 def _unfinished(destination: RegistryStore) -> Iterator[None]:
-    """If a registry or this machine fails, add to the hint that the copy is not complete, and how to finish it."""
+    """If a registry or this machine fails, add to the hint that the copy is not complete, and how to finish
+    it.
+    """
     try:
         yield
     except (HostError, RemoteError) as error:
@@ -165,9 +172,11 @@ def _verbatim(
 
 @dataclass(frozen=True)
 class _Plan:
-    """A model whose log lacks lines at the destination: its versions, and how many of them are `present` already.
+    """A model whose log lacks lines at the destination: its versions, and how many of them are `present`
+    already.
 
-    `frees_blobs`: a line gives up files. `checked` is the ledger that the trust file accepted; only that one is copied.
+    `frees_blobs`: a line gives up files. `checked` is the ledger that the trust file accepted; only that one
+    is copied.
     """
 
     name: str
@@ -185,8 +194,9 @@ def _check_policies(source: RegistryStore, trust: Trust) -> None:
 
 
 def _plan(source: RegistryStore, destination: RegistryStore, name: str, trust: Trust) -> Iterator[_Plan]:
-    """Plan one model; nothing if the copy is complete or ahead. ForkError if neither log is a prefix of the other;
-    IntegrityError as `check_copied`."""
+    """Plan one model; nothing if the copy is complete or ahead. ForkError if neither log is a prefix of the
+    other; IntegrityError as `check_copied`.
+    """
     indexes = [registry.read_index(name) for registry in (source, destination)]
     if indexes[0] is not None and indexes[1] is not None and indexes[0].data == indexes[1].data:
         return
@@ -215,7 +225,9 @@ def _holds_less(source: VersionEntry, destination: VersionEntry | None) -> bool:
 
 
 def _clear(mirror: RegistryStore, only: Collection[Digest] | None) -> CollectResult:
-    """Delete the blobs that were given up. Waits for another mirroring, since no event can make that one start over."""
+    """Delete the blobs that were given up. Waits for another mirroring, since no event can make that one
+    start over.
+    """
     try:
         return collect(mirror, only)
     except ConflictError as error:
@@ -234,7 +246,9 @@ def _by_version(
     actor: str | None,
 ) -> None:
     def remember(ledger: Ledger, versions: Collection[Version]) -> None:
-        """Record that another registry knows these versions, so that `reg drop` refuses. A read-only source never drops."""
+        """Record that another registry knows these versions, so that `reg drop` refuses. A read-only source
+        never drops.
+        """
         if isinstance(source, DirectoryRegistry):
             with suppress(HostError):
                 push_record.record_all(source, ledger, versions, destination.registry_id)

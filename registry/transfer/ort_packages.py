@@ -11,7 +11,9 @@ from onnxreg.schema.formats.package_layout import PackageLayout
 
 
 def check_package_target(target: Path, registry: Path | None = None) -> None:
-    """InputError if writing a package there would lose or hide anything that is not an earlier package of ours."""
+    """InputError if writing a package there would lose or hide anything that is not an earlier package of
+    ours.
+    """
     check_target(target, registry, _packaged)
 
 

@@ -66,8 +66,9 @@ class PlannedFile:
 class TransferPlan:
     """The remaining work of a request, for a destination whose log has this `head`.
 
-    `lines` are the missing lines of the source, `returning` the versions to restore, `held` the artifacts that the
-    destination will hold of each version, `moves` the moves of channels, `blobs` all blobs that it must have for this.
+    `lines` are the missing lines of the source, `returning` the versions to restore, `held` the artifacts
+    that the destination will hold of each version, `moves` the moves of channels, `blobs` all blobs that it
+    must have for this.
     """
 
     request: TransferRequest
@@ -102,11 +103,12 @@ def make_plan(
     destination: Ledger,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> TransferPlan:
-    """Compare a request with both logs. `channels_before` are the destination's channels when it was first read.
+    """Compare a request with both logs. `channels_before` are the destination's channels when it was first
+    read.
 
-    Raises what `transfer_rules.missing_lines` raises; ConflictError if the destination took needed files down, or
-    somebody moved a channel meanwhile; IntegrityError if the source's documents contradict each other; InputError if
-    the selection has more artifacts than an event can name.
+    Raises what `transfer_rules.missing_lines` raises; ConflictError if the destination took needed files
+    down, or somebody moved a channel meanwhile; IntegrityError if the source's documents contradict each
+    other; InputError if the selection has more artifacts than an event can name.
     """
     versions = request.versions
     lines = missing_lines(source, destination, versions, request.restore is not None, request.selection)

@@ -1,4 +1,5 @@
-"""The run directory of a training: a version that is written there goes into `exports/`, beside its `checkpoints/`.
+"""The run directory of a training: a version that is written there goes into `exports/`, beside its
+`checkpoints/`.
 
 That is Orchard's layout. The manifest of an export calls its graph `exports/model.onnx`, and there it is.
 """

@@ -1,4 +1,6 @@
-"""Marker in `local/` of a directory mirror that is not complete: from before the first model until after the last."""
+"""Marker in `local/` of a directory mirror that is not complete: from before the first model until after the
+last.
+"""
 
 from contextlib import suppress
 

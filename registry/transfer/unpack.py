@@ -53,10 +53,11 @@ def unpacked(
 def fetched(
     reader: RegistryReader, artifact: Artifact, present: Held = None, progress: Progress | None = None
 ) -> Iterator[Path]:
-    """Fetch the main file of one artifact into a temporary directory, with only its external data beside it, verified.
+    """Fetch the main file of one artifact into a temporary directory, with only its external data beside it,
+    verified.
 
-    `present`: the paths of the artifacts that the registry holds, see `PublishedVersion.held`; NotFoundError if this
-    artifact is not one of them.
+    `present`: the paths of the artifacts that the registry holds, see `PublishedVersion.held`; NotFoundError
+    if this artifact is not one of them.
     """
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")

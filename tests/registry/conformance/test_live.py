@@ -136,7 +136,7 @@ class Interrupted(S3Scratch):
 
     def trials(self) -> list[Trial]:
         def stop() -> list[str]:
-            self._ask("create_multipart_upload", Key=self._client.path("unfinished"))
+            self._request("create_multipart_upload", Key=self._client.path("unfinished"))
             raise KeyboardInterrupt
 
         return [*super().trials()[:1], Trial("stop", "never", stop), *super().trials()[1:]]

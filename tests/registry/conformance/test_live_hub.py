@@ -58,7 +58,9 @@ def test_the_hub_keeps_its_promises(hub: Hub, url: str) -> None:
     assert hub.repositories.keys() == {"models/acme/models"}
     assert hub.history("acme/models") == before
     assert not [line for line in hub.requests if "acme/models" in line and line.startswith("DELETE")]
-    assert ("datasets/acme/onnxreg-live-" if "datasets" in url else "hf://acme/onnxreg-live-") in scratch.what
+    assert (
+        "datasets/acme/onnxreg-live-" if "datasets" in url else "hf://acme/onnxreg-live-"
+    ) in scratch.description
 
 
 def test_the_scratch_is_private(hub: Hub) -> None:

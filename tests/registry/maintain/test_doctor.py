@@ -390,6 +390,6 @@ def test_fixes_call_the_registry_what_its_user_does() -> None:
 
 
 def test_many_stray_files_are_counted(filled: Registry) -> None:
-    for number in range(doctor.SHOWN + 5):
+    for number in range(doctor.MAX_LISTED_PATHS + 5):
         _file(filled.store.root, f"stray{number}")
     assert "and 5 more" in faults(filled.store)["stray files"].detail

@@ -57,7 +57,7 @@ def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
 
 
 def tick() -> None:
@@ -178,7 +178,7 @@ def test_manifests_of_old_versions_are_read_once(home: DirectoryRegistry) -> Non
 
 @pytest.mark.usefixtures("settled")
 def test_what_takes_long_is_reported(home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "BATCH", 3)
+    monkeypatch.setattr(candidates, "BATCH_MODELS", 3)
     tick()
     steps: list[str] = []
     for _ in range(2):
@@ -396,7 +396,7 @@ def test_a_parquet_file_is_typed_and_engines_read_it(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_export, "ROWS", 2)
+    monkeypatch.setattr(table_export, "BATCH_ROWS", 2)
     table_export.write(tmp_path / "all.parquet", iter(SOME))
     assert pyarrow.parquet.ParquetFile(tmp_path / "all.parquet").num_row_groups == 2
 

@@ -98,7 +98,7 @@ def test_every_model_is_there_and_in_order(large: Registry) -> None:
 def test_a_question_over_all_models_opens_no_index_file_twice(
     large: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     (large.store.root / FILE).unlink(missing_ok=True)
     everything = [index_path(name) for name in large.names()]
     with opened(large.store.root) as cold, SearchIndex(large.store) as index:

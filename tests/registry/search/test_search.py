@@ -56,7 +56,7 @@ def home(template: Path, tmp_path: Path) -> DirectoryRegistry:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what lies there had been there for long: a file's time of change cannot be set."""
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
 
 
 def tick() -> None:
@@ -264,7 +264,7 @@ def test_a_change_within_one_tick_of_the_clock_is_noticed(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch, tick_length: int, noticed: bool
 ) -> None:
     """On a clock so coarse that nothing tells the file from the one before; without the wait it is missed."""
-    monkeypatch.setattr(scan, "TICK", tick_length)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", tick_length)
     monkeypatch.setattr(scan, "mark", lambda status: "the same")
     tick()
     ask(home)
@@ -527,7 +527,7 @@ def test_processes_that_update_at_once_all_answer(home: DirectoryRegistry, first
 def test_a_file_that_somebody_holds_is_not_waited_for(
     home: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
-    monkeypatch.setattr(search, "PATIENCE", 0.05)
+    monkeypatch.setattr(search, "LOCK_TIMEOUT_SECONDS", 0.05)
     tick()
     ask(home)
     Registry(home.root).yank(f"{FIRST}:1.5.0")

@@ -86,7 +86,7 @@ def test_resolve_is_that_of_the_command_line(
 
 
 def test_a_warm_question_parses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     questions = [question for question, _ in QUESTIONS]
     first = [site.resolve(question).body for question in questions]
     assert [site.resolve(question).body for question in questions] == first
@@ -105,7 +105,7 @@ LISTS = ("/v1/models", "/v1/models?limit=1", "/v1/models/tiny", "/", "/models/ti
 
 
 def test_a_warm_list_is_not_made_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     for path in LISTS:
         site.get(path)
     first = [site.get(path).body for path in LISTS]
@@ -124,7 +124,7 @@ def test_a_list_changes_with_the_registry(
     site: Site, filled: Registry, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Whoever brings the search index up to date."""
-    monkeypatch.setattr(scan, "TICK", 0)
+    monkeypatch.setattr(scan, "TICK_NANOSECONDS", 0)
     for number in range(1, 4):
         for path in LISTS:
             site.get(path)

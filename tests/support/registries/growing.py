@@ -287,14 +287,14 @@ def search_new_index(size: int, root: Path) -> Counts:
 
 def search_one_changed(size: int, root: Path) -> Counts:
     """What was written a moment ago may change within the same tick of the clock, and is read again: not here."""
-    registry, tick = grow.grow(root / "home", size, 3), scan.TICK
-    scan.TICK = 0
+    registry, tick = grow.grow(root / "home", size, 3), scan.TICK_NANOSECONDS
+    scan.TICK_NANOSECONDS = 0
     try:
         _search(registry)
         registry.tag(f"{NAME}:1.0.0", "beta")
         return _search(registry)
     finally:
-        scan.TICK = tick
+        scan.TICK_NANOSECONDS = tick
 
 
 def _search(registry: Registry) -> Counts:
