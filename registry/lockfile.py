@@ -1,7 +1,7 @@
-"""Locks between a registry and an app's build: `lock` asks and writes down, `pull_locked` fetches exactly that.
+"""Lock files for app builds: `lock` resolves and records artifacts, `pull_locked` fetches exactly these.
 
-A lock names bytes by their digests, so it can be kept from any registry that has the versions, and against a registry
-that lies; see `schema/lock.py` and `docs/lock.md`.
+A lock has the digests of all bytes, so any registry with the versions can serve it, and a false registry is
+detected; see `schema/inputs/lockfile.py` and `docs/lock.md`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,42 +22,43 @@ from onnxreg.schema.log.summary import FileSummary
 from onnxreg.schema.query.request import ResolveRequest
 
 
-def lock(place: RegistryReader, asked: Iterable[ResolveRequest]) -> list[LockedArtifact]:
-    """The answer to each question, ready to be written down.
+def lock(reader: RegistryReader, requests: Iterable[ResolveRequest]) -> list[LockedArtifact]:
+    """Resolve each request to an entry of a lock file.
 
-    NoAnswerError where there is none; IntegrityError where the index file says other things of a version than its
-    manifest.
+    NoAnswerError if nothing answers; IntegrityError if the index file contradicts the manifest of a version.
     """
-    return [_locked(place, request) for request in asked]
+    return [_locked(reader, request) for request in requests]
 
 
-def lock_again(place: RegistryReader, before: Lockfile, names: Collection[str] = ()) -> list[LockedArtifact]:
-    """Ask again what these models (none: all) were locked by. NotFoundError for one that is not in the lock."""
+def lock_again(reader: RegistryReader, before: Lockfile, names: Collection[str] = ()) -> list[LockedArtifact]:
+    """Resolve the recorded requests of these models (none: all) again. NotFoundError for a model that is not
+    in the lock.
+    """
     for name in names:
         if name not in before.models:
             raise NotFoundError(
                 f"{name} is not in the lock", f"it holds {', '.join(before.models) or 'nothing'}"
             )
-    return lock(place, [before.models[name].asked for name in names or before.models])
+    return lock(reader, [before.models[name].asked for name in names or before.models])
 
 
-def _locked(place: RegistryReader, asked: ResolveRequest) -> LockedArtifact:
-    found = trusted_read.resolve(place, asked.ref, asked.query, asked.device, verify=True)
+def _locked(reader: RegistryReader, request: ResolveRequest) -> LockedArtifact:
+    resolution = trusted_read.resolve(reader, request.ref, request.query, request.device, verify=True)
     return LockedArtifact(
-        asked,
-        place.registry_id,
-        found.found.version,
-        found.found.entry.manifest,
-        found.artifact.format,
-        found.artifact.precision,
-        found.artifact.path,
-        tuple(sorted((file for file, _ in found.files), key=lambda file: (file.path, file.role))),
+        request,
+        reader.registry_id,
+        resolution.found.version,
+        resolution.found.entry.manifest,
+        resolution.artifact.format,
+        resolution.artifact.precision,
+        resolution.artifact.path,
+        tuple(sorted((file for file, _ in resolution.files), key=lambda file: (file.path, file.role))),
     )
 
 
 @dataclass(frozen=True)
 class FetchedEntry:
-    """One entry of a lock as it was fetched. `yanked`: somebody withdrew the version since it was locked."""
+    """One entry of a lock, fetched. `yanked`: the version was yanked since the lock was written."""
 
     entry: LockedArtifact
     done: TransferResult
@@ -66,14 +67,15 @@ class FetchedEntry:
 
 
 def pull_locked(
-    registry: Registry, wanted: Lockfile, source: str | None = None, progress: Progress | None = None
+    registry: Registry, lockfile: Lockfile, source: str | None = None, progress: Progress | None = None
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock, beside what is here, every byte verified.
 
-    A version that was yanked since is fetched too: the lock names its manifest. NotFoundError where the source does not
-    have a version; IntegrityError where it has another manifest under it, or the manifest has other files than the lock.
+    A version that was yanked since is fetched too: the lock names its manifest. NotFoundError if the source
+    lacks a version; IntegrityError if it has another manifest for it, or the manifest has other files than
+    the lock.
     """
-    return [_pull(registry, entry, source, progress) for entry in wanted.models.values()]
+    return [_pull(registry, entry, source, progress) for entry in lockfile.models.values()]
 
 
 def _pull(
@@ -86,40 +88,40 @@ def _pull(
 
 
 def _check_files(entry: LockedArtifact, published: PublishedVersion) -> None:
-    """IntegrityError where the lock names other files than the manifest that it names."""
+    """IntegrityError if the lock and its manifest name different files."""
     manifest = published.manifest
     (artifact,) = [item for item in manifest.artifacts if item.path == entry.path]
-    there = {
+    files = {
         FileSummary(file.role, file.path, file.digest, file.size)
         for file in (*artifact.all_files(), *manifest.files)
     }
-    what = (artifact.format, artifact.precision)
-    if there != set(entry.files) or what != (entry.format, entry.precision):
+    kind = (artifact.format, artifact.precision)
+    if files != set(entry.files) or kind != (entry.format, entry.precision):
         raise IntegrityError(
             f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
             "the lock was changed by hand or damaged: `reg lock` writes it anew",
         )
 
 
-def folders(wanted: Lockfile, output: Path, registry: Path) -> dict[str, Path]:
-    """Where the files of each model go: `output/<name>`. InputError where that would destroy something else."""
-    for one, other in pairwise(sorted(f"{name}/" for name in wanted.models)):
-        if other.startswith(one):
+def folders(lockfile: Lockfile, output: Path, registry: Path) -> dict[str, Path]:
+    """The directory of each model: `output/<name>`. InputError if that would destroy other files."""
+    for first, second in pairwise(sorted(f"{name}/" for name in lockfile.models)):
+        if second.startswith(first):
             raise InputError(
-                f"the files of {other[:-1]} would lie among those of {one[:-1]}", "lock them apart"
+                f"the files of {second[:-1]} would lie among those of {first[:-1]}", "lock them apart"
             )
-    found = {name: output / name for name in wanted.models}
-    for folder in found.values():
+    targets = {name: output / name for name in lockfile.models}
+    for folder in targets.values():
         check_target(folder, registry)
-    return found
+    return targets
 
 
 def write_locked(
-    registry: Registry, kept: Sequence[FetchedEntry], output: Path, progress: Progress | None = None
+    registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress | None = None
 ) -> None:
-    """Write the files of a lock out, each model into a directory of its name; what is there is replaced as a whole."""
-    places = folders(Lockfile.of(each.entry for each in kept), output, registry.store.root)
-    for each in kept:
-        published, held = each.published, (each.entry.path,)
-        place = places[each.entry.name]
-        materialize(registry.store, published.manifest, published.data, place, progress, held)
+    """Write the files of a lock, each model into a directory of its name, which is replaced as a whole."""
+    targets = folders(Lockfile.of(item.entry for item in fetched), output, registry.store.root)
+    for item in fetched:
+        published, artifacts = item.published, (item.entry.path,)
+        target = targets[item.entry.name]
+        materialize(registry.store, published.manifest, published.data, target, progress, artifacts)

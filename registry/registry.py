@@ -1,6 +1,7 @@
 """`Registry`: everything but conversion, in Python.
 
-What only some verbs need is imported by their methods, so that a push does not wait for promotion, repair and packages.
+Methods import the modules that only they need, so that a push does not wait for promotion, repair and
+packages.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """What a takedown did: versions, the blobs that may not come back, what was deleted at once, and which other
-    versions keep files that they share with the one taken down."""
+    """Outcome of a takedown: its versions, the blobs that are banned, the blobs deleted now, and other
+    versions that share files with it.
+    """
 
     versions: list[Ref]
     blobs: set[Digest]
@@ -83,14 +85,15 @@ class PurgeResult:
 
 
 class Registry:
-    """A registry on this machine, and what moves between it and others.
+    """A registry on this machine, and its transfers from and to others.
 
     Args:
         root: its directory; default: `REG_HOME`, else the user's data directory.
-        create: make an empty registry where there is none; else NotFoundError; None: neither, to work on remotes only.
-        actor: who answers for events, as claimed; default: `REG_ACTOR`, else nobody.
+        create: create an empty registry if none exists; False: NotFoundError; None: neither, to work on
+            remotes only.
+        actor: the claimed author of events; default: `REG_ACTOR`, else nobody.
 
-    `heads` are what the user saw of registries before.
+    `heads` are the checkpoints of the logs that this user read before.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Registry:
     def workspace(self) -> Iterator[Path]:
         """A fresh directory for a converter whose draft will be added; see `scratch`.
 
-        Where there is no registry yet, `add` makes one; without it nothing is left of the directory.
+        If there is no registry yet, `add` creates one; without it the directory is removed.
         """
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
@@ -125,45 +128,48 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh directory on the registry's own disk; gone at the end, or after a kill swept."""
+        """A fresh directory on the registry's own disk, removed at the end, or by a later command after a
+        kill.
+        """
         with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
             yield directory
 
     def add(
         self, draft: Draft, version: Version | str | None = None, reason: str | None = None
     ) -> PublishedVersion:
-        """Publish a draft. The files of its workspace are given away.
+        """Publish a draft. The store takes the files of its workspace.
 
-        Without a version: the next patch after the newest, or 0.1.0; where the newest version already is this very
-        manifest, nothing is published. ConflictError where the version exists with another manifest; IntegrityError,
-        ForkError where the model's log is not what was seen of it before. Where there is no registry yet, one is made.
+        Without a version: the next patch after the newest, or 0.1.0; if the newest version already has this
+        manifest, nothing is published. ConflictError if the version exists with another manifest;
+        IntegrityError or ForkError if the model's log does not continue its checkpoint. If there is no
+        registry yet, one is created.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
-        asked = Version.parse(version) if isinstance(version, str) else version
-        return self._adding(asked, reason).add(draft)
+        requested = Version.parse(version) if isinstance(version, str) else version
+        return self._publisher(requested, reason).add(draft)
 
     def add_again(self, digest: Digest, version: Version | None = None) -> PublishedVersion | None:
-        """Publish a manifest that is here already; None where it, or a file that it names, is not.
+        """Publish a manifest that the store has already; None if it, or a file that it names, is missing.
 
-        Otherwise as `add`.
+        Otherwise like `add`.
         """
-        return self._adding(version).add_again(digest)
+        return self._publisher(version).add_again(digest)
 
-    def _adding(self, version: Version | None, reason: str | None = None) -> Publisher:
+    def _publisher(self, version: Version | None, reason: str | None = None) -> Publisher:
         return Publisher(self.store, self.actor, self._refuse_the_past, version, reason)
 
     def _refuse_the_past(self, name: str) -> None:
         refuse_the_past(self.store, self.heads, [name])
 
     def tag(self, ref: Ref | str, tag: str, reason: str | None = None) -> lookup.LocatedVersion:
-        """Move a channel to a version; nothing happens where it is there.
+        """Move a channel to a version; does nothing if it holds that already.
 
-        GateError where a policy governs the channel; ConflictError where another move came first.
+        GateError if a policy governs the channel; ConflictError if another move came first.
         """
         from onnxreg.registry.gates.policy_log import check_free
 
         check_free(self.store, _ref(ref).name, tag)
-        return self._deciding(_ref(ref).name).tag(_ref(ref), tag, reason)
+        return self._decisions_on(_ref(ref).name).tag(_ref(ref), tag, reason)
 
     def promote(
         self,
@@ -173,7 +179,7 @@ class Registry:
         reason: str | None = None,
         remote: RegistryStore | None = None,
     ) -> Promotion:
-        """Move a governed channel to a version where the policy holds; see `Promoter.promote`."""
+        """Move a governed channel to a version if the policy allows it; see `Promoter.promote`."""
         from onnxreg.registry.gates.promotion import Promoter
 
         promoter = Promoter(remote or self.store, self.heads, self.actor, remote is not None)
@@ -187,20 +193,20 @@ class Registry:
         reason: str | None = None,
         what: str = "report",
     ) -> AttestResult:
-        """Put a later evaluation of a version's artifact on record, signed where a key is given; see `attesting.attest`."""
+        """Record a later evaluation of a version's artifact, signed if a key is given; see `gates.attest`."""
         from onnxreg.registry.gates.attest import attest
 
         published = self.get(ref)
         return attest(
-            self._deciding(published.name), published.ref, published.manifest, report, key, reason, what
+            self._decisions_on(published.name), published.ref, published.manifest, report, key, reason, what
         )
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
-        """Put how fast a version's artifacts ran on record; see `attesting.attest_benchmark`."""
+        """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""
         from onnxreg.registry.gates.attest import attest_benchmark
 
         published = self.get(ref)
-        attest_benchmark(self._deciding(published.name), published.ref, published.manifest, report, what)
+        attest_benchmark(self._decisions_on(published.name), published.ref, published.manifest, report, what)
 
     def set_policy(
         self,
@@ -209,47 +215,47 @@ class Registry:
         remote: RegistryStore | None = None,
         replace: bool = True,
     ) -> LogLine | None:
-        """Put a policy in force; None where just that one is. Without `replace` a laxer one is a ConflictError.
+        """Set the policy; None if it is set already. Without `replace`, a laxer one is a ConflictError.
 
-        See `policies.set_policy`.
+        See `policy_log.set_policy`.
         """
         from onnxreg.registry.gates.policy_log import set_policy
 
-        place = remote or self.store
-        seen = CheckedReader(place, self.heads)
-        seen.read_index(POLICY_LOG)
-        line = set_policy(place, policy, self.actor, reason, replace)
-        seen.read_index(POLICY_LOG)
+        store = remote or self.store
+        reader = CheckedReader(store, self.heads)
+        reader.read_index(POLICY_LOG)
+        line = set_policy(store, policy, self.actor, reason, replace)
+        reader.read_index(POLICY_LOG)
         return line
 
     def stopped_by(self, policy: GatePolicy, remote: RegistryReader | None = None) -> list[BlockedChannel]:
-        """The channels that will not resolve any more once a policy is in force; see `foreseen.stopped_by`."""
+        """The channels that a policy would stop from resolving; see `preview.stopped_by`."""
         from onnxreg.registry.gates.preview import stopped_by
 
         return stopped_by(CheckedReader(remote or self.store, self.heads), policy)
 
     def policies(self, remote: RegistryReader | None = None) -> PolicyLog:
-        """Every policy that a registry had."""
+        """Read every policy that a registry ever had."""
         from onnxreg.registry.gates.policy_log import read_policies
 
         return read_policies(remote or CheckedReader(self.store, self.heads))
 
     def untag(self, name: str, tag: str, reason: str | None = None) -> Version:
-        """Take a channel away; returns the version it held."""
-        return self._deciding(check_name(name)).untag(name, tag, reason)
+        """Remove a channel; return the version that it held."""
+        return self._decisions_on(check_name(name)).untag(name, tag, reason)
 
     def yank(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
-        """Stop a version from being resolved; its digest still gets it."""
-        return self._deciding(_ref(ref).name).yank(_ref(ref), reason, undo)
+        """Stop a version from being resolved; its digest still finds it."""
+        return self._decisions_on(_ref(ref).name).yank(_ref(ref), reason, undo)
 
     def pin(self, ref: Ref | str, reason: str | None = None, undo: bool = False) -> lookup.LocatedVersion:
-        """No retention policy expires this version."""
-        return self._deciding(_ref(ref).name).pin(_ref(ref), reason, undo)
+        """Protect a version from every retention policy."""
+        return self._decisions_on(_ref(ref).name).pin(_ref(ref), reason, undo)
 
     def drop(self, ref: Ref | str, reason: str | None = None) -> lookup.LocatedVersion:
-        """Take back a version that was never pushed; its number is free again. `gc` frees its bytes."""
-        return self._deciding(_ref(ref).name).drop(
-            _ref(ref), lambda found: push_record.was_pushed(self.store, found), reason
+        """Remove a version that was never pushed; its number is free again. `gc` frees its bytes."""
+        return self._decisions_on(_ref(ref).name).drop(
+            _ref(ref), lambda located: push_record.was_pushed(self.store, located), reason
         )
 
     def gc(
@@ -261,19 +267,19 @@ class Registry:
     ) -> tuple[list[Ref], CollectResult]:
         """Expire the versions that a policy does not keep, then delete every blob that nothing refers to.
 
-        Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError where the
-        registry went back in time: what it no longer names, it would lose.
+        Returns the versions that expired and what was deleted; with `dry_run` what would be. IntegrityError
+        if the registry went back in time: it would lose files that it no longer names.
         """
         from onnxreg.registry.log.collect import collect, survey
 
-        place = _there(remote or self.store)
-        refuse_the_past(place, self.heads, self.heads.models(place.registry_id))
-        decisions = Decisions(place, self.actor)
+        store = _check_registry(remote or self.store)
+        refuse_the_past(store, self.heads, self.heads.models(store.registry_id))
+        decisions = Decisions(store, self.actor)
         if not dry_run:
             if remote is None:
                 self.store.clear_partial()
             expired = decisions.expire(policy) if policy else []
-            return expired, collect(place, patience=patience)
+            return expired, collect(store, patience=patience)
         would: list[Ref] = []
 
         def assume(ledger: Ledger) -> None:
@@ -281,13 +287,13 @@ class Registry:
                 ledger.append(event)
                 would.extend([Ref(ledger.name, str(event.version))] if isinstance(event, Expire) else [])
 
-        return would, survey(place, assume)
+        return would, survey(store, assume)
 
     def usage(self, names: Collection[str] = (), remote: RegistryStore | None = None) -> Usage:
-        """The space that models take, and what `gc` would free; see `usage.usage`."""
+        """Measure the space of models, and what `gc` would free; see `disk_usage.usage`."""
         from onnxreg.registry.maintain.disk_usage import usage
 
-        return usage(_there(remote or self.store), names)
+        return usage(_check_registry(remote or self.store), names)
 
     def purge(
         self, ref: Ref | str, reason: str, paths: Collection[str] = (), everywhere: bool = False
@@ -296,11 +302,13 @@ class Registry:
         from onnxreg.registry.log.collect import collect
 
         refuse_the_past(self.store, self.heads, self.heads.models(self.id))
-        taken, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return PurgeResult([found.ref for found in taken], blobs, collect(self.store, only=blobs), sharing)
+        versions, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
+        return PurgeResult([located.ref for located in versions], blobs, collect(self.store, only=blobs), sharing)
 
-    def _deciding(self, name: str) -> Decisions:
-        """Decisions about a model, whose log is what was seen of it before, or longer. IntegrityError, ForkError."""
+    def _decisions_on(self, name: str) -> Decisions:
+        """Decisions about a model, after a check that its log continues its checkpoint. IntegrityError,
+        ForkError.
+        """
         self._refuse_the_past(name)
         return self._decisions
 
@@ -314,7 +322,7 @@ class Registry:
         return lookup.find(remote or self.store, _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> PublishedVersion:
-        """A version's manifest, verified; of one that expired too. NotFoundError, IntegrityError."""
+        """Read a version's manifest, verified; an expired version too. NotFoundError, IntegrityError."""
         return read_version(remote or self.store, _ref(ref))
 
     def resolve(
@@ -324,9 +332,11 @@ class Registry:
         remote: RegistryReader | None = None,
         device: Device | None = None,
     ) -> resolution.Resolution:
-        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons where none does."""
-        place = watched(remote or self.store, self.heads)
-        return trusted_read.resolve(place, _ref(ref), query or Query(), device, heads=self.heads)
+        """Pick the artifact that answers a query and runs on a device. NoAnswerError with the reasons if none
+        does.
+        """
+        reader = watched(remote or self.store, self.heads)
+        return trusted_read.resolve(reader, _ref(ref), query or Query(), device, heads=self.heads)
 
     def diff(
         self,
@@ -335,13 +345,13 @@ class Registry:
         old_from: RegistryReader | None = None,
         new_from: RegistryReader | None = None,
     ) -> ManifestDiff:
-        """What changed from one version to another, each here or in the registry that it is said to be from."""
+        """Compare two versions, each in this registry or in the given one."""
         from onnxreg.schema.compare.manifests import diff
 
         return diff(self.get(old, old_from).manifest, self.get(new, new_from).manifest)
 
     def compare(self, published: PublishedVersion, draft: Draft) -> RebuildComparison:
-        """A draft that was made by a version's own recipe against that version. Nothing is stored."""
+        """Compare a draft that was rebuilt by a version's recipe with that version. Nothing is stored."""
         from onnxreg.schema.compare.rebuild_outcome import compare
 
         recorded = {entry.path: entry.digest for entry in published.manifest.all_files()}
@@ -356,7 +366,7 @@ class Registry:
         return compare(published.manifest, rebuilt, contents)
 
     def log(self, name: str) -> list[LogLine]:
-        """The model's whole log, its chain verified."""
+        """Read the model's whole log and verify its chain."""
         return read_log(self.store, name)
 
     def verify(
@@ -365,23 +375,26 @@ class Registry:
         progress: Progress | None = None,
         remote: RegistryStore | None = None,
     ) -> VerifyReport:
-        """Read everything again (or one model, or one version of it) and name every damage."""
+        """Read everything again (or one model, or one version of it) and list every damage."""
         from onnxreg.registry.maintain.verify_trust import verify_watched
 
-        place = _there(remote or self.store)
-        return verify_watched(place, self.heads, None if ref is None else _ref(ref), progress)
+        store = _check_registry(remote or self.store)
+        return verify_watched(store, self.heads, None if ref is None else _ref(ref), progress)
 
     def sign(self, ref: Ref | str, key: PrivateKey, reason: str | None = None) -> lookup.LocatedVersion:
-        """Sign a version: the statement of its release becomes a blob, and an event attests it. Twice is as good as once."""
+        """Sign a version: the statement of its release becomes a blob, and an event attests it. Signing is
+        idempotent.
+        """
         from onnxreg.registry.signing.release import sign_release
 
         published = self.get(ref)
         envelope = sign_release(published.name, published.version, published.data, key)
-        return self._deciding(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
+        return self._decisions_on(published.name).attest(published.ref, envelope.encode(), ENVELOPE, reason)
 
     def sign_bundle(self, ref: Ref | str, key: PrivateKey, path: Path) -> PublishedVersion:
-        """Write the bundle that model_signing verifies a pulled directory of a version by. InputError for a key of another
-        kind than ECDSA P-256."""
+        """Write the bundle with which model_signing verifies a pulled version. InputError unless the key is
+        ECDSA P-256.
+        """
         from onnxreg.schema.signing.oms_bundle import make_bundle
 
         published = self.get(ref)
@@ -394,21 +407,25 @@ class Registry:
     def signatures(
         self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.LocatedVersion, list[SignedRelease]]]:
-        """The signatures on each version of a model (or on the one that a ref names exactly), and what they are worth.
+        """The signatures on each version of a model (or on the one that a ref names exactly), with their
+        trust.
 
-        `trust` is by default what the user's trust file says.
+        `trust` is the user's trust file by default.
         """
         from onnxreg.registry.trust.releases import signatures
 
-        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
         manifests = [version.entry.manifest for version in versions]
         signed = list(signatures(ledger, load_trust() if trust is None else trust, manifests))
-        return [(found, [each for each in signed if each.version == found.version]) for found in versions]
+        return [
+            (located, [signature for signature in signed if signature.version == located.version])
+            for located in versions
+        ]
 
     def unsigned(
         self, name: str, remote: RegistryReader | None = None, trust: Trust | None = None
     ) -> list[Version]:
-        """The versions of a model that lack a signature which the trust file demands; see `signatures`."""
+        """The versions of a model without a signature that the trust file requires; see `signatures`."""
         from onnxreg.registry.trust.releases import signatures
         from onnxreg.registry.trust.requirements import unsigned
 
@@ -419,24 +436,27 @@ class Registry:
     def evaluations(
         self, ref: Ref | str, remote: RegistryReader | None = None, trust: Trust | None = None
     ) -> list[tuple[lookup.LocatedVersion, list[SignedEvaluation]]]:
-        """As `signatures`: those on later evaluations of the artifacts of each version."""
+        """The signatures on later evaluations of each version's artifacts; see `signatures`."""
         from onnxreg.registry.gates.evaluations import signed_evaluations
 
-        ledger, versions = self._asked(_ref(ref), remote or self.store)
+        ledger, versions = self._selected_versions(_ref(ref), remote or self.store)
         signed = list(signed_evaluations(ledger, load_trust() if trust is None else trust))
         return [
-            (found, [each for each in signed if each.manifest == found.entry.manifest]) for found in versions
+            (located, [evaluation for evaluation in signed if evaluation.manifest == located.entry.manifest])
+            for located in versions
         ]
 
-    def _asked(self, ref: Ref, place: RegistryReader) -> tuple[Ledger, list[lookup.LocatedVersion]]:
+    def _selected_versions(
+        self, ref: Ref, reader: RegistryReader
+    ) -> tuple[Ledger, list[lookup.LocatedVersion]]:
         """The log of a model, and its versions, or the one that a ref names exactly."""
-        ledger, index = load(place, ref.name)
+        ledger, index = load(reader, ref.name)
         if index is None:
-            raise lookup.unknown(ref.name, place)
-        only = None if ref.is_bare else lookup.find(place, ref, yanked=True, gone=True).version
+            raise lookup.unknown(ref.name, reader)
+        only = None if ref.is_bare else lookup.find(reader, ref, yanked=True, gone=True).version
         entries = ledger.entries.items()
-        found = [lookup.LocatedVersion(ledger.name, version, entry) for version, entry in entries]
-        return ledger, [each for each in found if only in (None, each.version)]
+        versions = [lookup.LocatedVersion(ledger.name, version, entry) for version, entry in entries]
+        return ledger, [located for located in versions if only in (None, located.version)]
 
     def repair(
         self,
@@ -445,36 +465,37 @@ class Registry:
         progress: Progress | None = None,
         remote: RegistryStore | None = None,
     ) -> RepairResult:
-        """Verify, fetch good copies of what is damaged from a remote, and verify again; see `repair.repair`.
+        """Verify, fetch good copies of damaged files from a remote, and verify again; see `repair.repair`.
 
-        Without `source`: the sole remote, or the one called origin; without any, what can be repaired from here alone.
-        A `remote` is repaired from this registry, where no source is named. Damaged index files are kept aside here.
+        Without `source`: the only remote, or the one with the name origin; without any, repair only from
+        local data. A `remote` is repaired from this registry if no source is named. Damaged index files are
+        kept aside here.
         """
         from onnxreg.registry.maintain.repair import gone_models, repair
 
-        place = remote or self.store
+        store = remote or self.store
         copies = self._source(source) if remote is None or source is not None else self.store
         if copies is not None:
-            check_distinct(copies, place)
+            check_distinct(copies, store)
 
         def check() -> VerifyReport:
-            report = self.verify(ref, progress, place)
-            report.damages += gone_models(place, copies) if ref is None else []
+            report = self.verify(ref, progress, store)
+            report.damages += gone_models(store, copies) if ref is None else []
             return report
 
         def keep(name: str, index: IndexFile) -> str:
-            whose = f"{place.registry_id}/" if remote is not None else ""
-            path = f"local/damaged/{whose}{name}.{Digest.of(index.data).short}.jsonl"
+            prefix = f"{store.registry_id}/" if remote is not None else ""
+            path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
             self.store.write_file(path, index.data)
             return path
 
-        return repair(place, copies, check, progress, keep)
+        return repair(store, copies, check, progress, keep)
 
-    def _source(self, named: str | None) -> RegistryStore | None:
-        """The remote that good copies come from; None where none is named, nor one the obvious one."""
-        known = self.remotes
-        obvious = "origin" in known.urls or len(known.urls) == 1
-        return known.open(named) if named is not None or obvious else None
+    def _source(self, name: str | None) -> RegistryStore | None:
+        """The remote with good copies; None if none is named, and none is the default."""
+        remotes = self.remotes
+        has_default = "origin" in remotes.urls or len(remotes.urls) == 1
+        return remotes.open(name) if name is not None or has_default else None
 
     def push(
         self,
@@ -485,11 +506,13 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> TransferResult:
-        """Copy a version to a remote (a name, URL or path; made there if need be). A second push moves nothing.
+        """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves
+        nothing.
 
-        A yanked version that is named exactly travels too, with its yank. `restore` brings back one that expired there.
-        `channels` are made to hold there what they hold here; the versions that they hold are copied too. A remote whose
-        log has the versions is believed to have their files, unless `heal` asks for each; one on this machine is asked.
+        A yanked version that is named exactly travels too, with its yank. `restore` brings back one that
+        expired there. `channels` move there to the versions that they hold here, which are copied too. If a
+        remote's log has the versions, it is believed to have their files, unless `heal` checks each; a local
+        remote is always checked.
         """
         return self._exchange(restore).push(
             _ref(ref), to, progress=progress or Progress(), heal=heal, channels=channels
@@ -505,7 +528,9 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> list[BulkResult]:
-        """Push the newest release of each model that matches, or `every` version of it; see `pushing.push_many`."""
+        """Push the newest release of each model that matches, or `every` version of it; see
+        `bulk_push.push_many`.
+        """
         return self._exchange(restore).push_many(
             glob, to, every=every, progress=progress or Progress(), heal=heal, channels=channels
         )
@@ -521,19 +546,20 @@ class Registry:
     ) -> TransferResult:
         """Copy a version from a remote, every byte verified. `restore` brings back one that expired here.
 
-        Where there is no registry here yet, one is made as soon as there is something to put into it.
+        If there is no local registry yet, it is created when there is a version to store.
 
-        With a `selection` only these artifacts with their companions, beside what is here; the log then says which are.
-        `channels` are made to hold here what they hold there; the versions that they hold are copied too.
+        With a `selection`, only these artifacts with their companions are added; the log then records which
+        are present. `channels` move here to the versions that they hold there, which are copied too.
         """
         return self._exchange(restore).pull(
             _ref(ref), source, progress=progress or Progress(), selection=selection, channels=channels
         )
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Remember what a remote says of these models (none: of all), with their whole logs, for use offline.
+        """Keep the index files and whole logs of a remote's models (none: of all) for offline use.
 
-        Returns their states. A name may be a pattern such as `acme/*`. HostError where nothing can be kept here.
+        Returns their states. A name may be a pattern such as `acme/*`. HostError if they cannot be written
+        here.
         """
         return self._exchange().fetch_index(names, source)
 
@@ -541,9 +567,10 @@ class Registry:
         return Exchange(self.store, self.heads, self.actor, restore)
 
     def write_out(self, ref: Ref | str, output: Path, progress: Progress | None = None) -> PublishedVersion:
-        """Write a version's files that are here into a directory; an earlier export there is replaced as a whole.
+        """Write the present files of a version into a directory; an earlier export there is replaced as a
+        whole.
 
-        In a run directory (`moving.rundir`) they go into its `exports/`.
+        In a run directory (`transfer.run_directory`) they go into its `exports/`.
         """
         output = folder_in(output)
         check_target(output, self.store.root)
@@ -558,10 +585,10 @@ class Registry:
         selection: Selection = EVERYTHING,
         progress: Progress | None = None,
     ) -> tuple[PublishedVersion, PackageLayout]:
-        """Write a version's artifacts that are here, or those selected, as a model package of ONNX Runtime.
+        """Write the present or the selected artifacts of a version as a model package of ONNX Runtime.
 
-        An earlier package there is replaced as a whole. NotFoundError where what is selected is not here, InputError where
-        ONNX Runtime loads none of it.
+        An earlier package there is replaced as a whole. NotFoundError if a selected artifact is not here,
+        InputError if ONNX Runtime loads none of them.
         """
         from onnxreg.registry.transfer.ort_packages import check_package_target, write_package
         from onnxreg.schema.formats.package_layout import package
@@ -569,15 +596,15 @@ class Registry:
         check_package_target(output, self.store.root)
         published = self.get(ref)
         artifacts = selected(published.manifest, published.held, selection, str(published.ref))
-        made = package(published.manifest, published.digest, str(published.version), artifacts)
-        write_package(self.store, made, output, progress)
-        return published, made
+        layout = package(published.manifest, published.digest, str(published.version), artifacts)
+        write_package(self.store, layout, output, progress)
+        return published, layout
 
 
-def _there(place: RegistryStore) -> RegistryStore:
-    """The place, which is asked whether it still is the registry that it is held for. NotFoundError, IntegrityError."""
-    _ = place.is_mirror
-    return place
+def _check_registry(store: RegistryStore) -> RegistryStore:
+    """Check that a store still is the same registry, and return it. NotFoundError, IntegrityError."""
+    _ = store.is_mirror
+    return store
 
 
 def _ref(ref: Ref | str) -> Ref:

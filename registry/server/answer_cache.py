@@ -1,4 +1,4 @@
-"""Answers that follow from one model's index file and from what was asked, kept while the file is the same."""
+"""Cache of answers that follow from a request and one model's index file, valid while the file is the same."""
 
 from collections.abc import Callable, Hashable
 
@@ -13,36 +13,36 @@ Make = Callable[[IndexFile | None], bytes]
 
 
 class AnswerCache:
-    """So many bytes of answers about the models of a place."""
+    """Up to `max_bytes` of answers about the models of a registry."""
 
-    def __init__(self, place: ServedRegistry, bound: int) -> None:
-        self._place = place
-        self._answers: LruCache[Hashable, tuple[str, str, bytes]] = LruCache(bound)
+    def __init__(self, registry: ServedRegistry, max_bytes: int) -> None:
+        self._registry = registry
+        self._answers: LruCache[Hashable, tuple[str, str, bytes]] = LruCache(max_bytes)
 
-    def get(self, asked: Hashable) -> bytes | None:
-        """The answer, where it still holds. Costs one stat."""
-        name, token, answer = self._answers.get(asked) or ("", "", None)
-        return answer if answer is not None and self._place.held_token(name) == token else None
+    def get(self, key: Hashable) -> bytes | None:
+        """The cached answer, if it is still valid. Costs one stat."""
+        name, token, answer = self._answers.get(key) or ("", "", None)
+        return answer if answer is not None and self._registry.held_token(name) == token else None
 
-    def put(self, asked: Hashable, name: str, token: str, answer: bytes) -> None:
+    def put(self, key: Hashable, name: str, token: str, answer: bytes) -> None:
         """Keep an answer that was made from the index file with this token."""
-        self._answers.put(asked, (name, token, answer), len(answer))
+        self._answers.put(key, (name, token, answer), len(answer))
 
-    async def answer(self, asked: Hashable, name: str, make: Make) -> bytes:
-        """The answer that holds; where there is none, one that is made in a thread."""
-        found = self.get(asked)
-        return await run_sync(self._made, asked, name, make) if found is None else found
+    async def answer(self, key: Hashable, name: str, make: Make) -> bytes:
+        """The cached answer, or one that `make` creates in a thread."""
+        cached = self.get(key)
+        return await run_sync(self._create, key, name, make) if cached is None else cached
 
-    def answer_here(self, asked: Hashable, name: str, make: Make) -> bytes:
-        """As `answer`, for who is in a thread already."""
-        found = self.get(asked)
-        return self._made(asked, name, make) if found is None else found
+    def answer_here(self, key: Hashable, name: str, make: Make) -> bytes:
+        """The same as `answer`, for callers that run in a thread already."""
+        cached = self.get(key)
+        return self._create(key, name, make) if cached is None else cached
 
-    def _made(self, asked: Hashable, name: str, make: Make) -> bytes:
+    def _create(self, key: Hashable, name: str, make: Make) -> bytes:
         def read(index: IndexFile | None) -> bytes:
             answer = make(index)
             if index is not None:
-                self.put(asked, name, index.token, answer)
+                self.put(key, name, index.token, answer)
             return answer
 
-        return steady(self._place, name, read)
+        return steady(self._registry, name, read)

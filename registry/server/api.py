@@ -1,4 +1,4 @@
-"""The questions: which models, which versions, which artifact. The same documents as `reg ls` and `reg resolve --json`."""
+"""API for programs: models, versions and resolve, with the documents of `reg ls` and `reg resolve --json`."""
 
 import asyncio
 import re
@@ -25,31 +25,31 @@ from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.query.request import ResolveRequest
 
-ANSWERS = 32 * 2**20
-"""Bytes of answers that are kept: those of some 20,000 questions."""
-LISTS = 4 * 2**20
-"""Bytes of lists of models that are kept."""
-RESOLVERS = 4
+ANSWER_CACHE_BYTES = 32 * 2**20
+"""Answers in the cache: those of some 20,000 requests."""
+LIST_CACHE_BYTES = 4 * 2**20
+"""Lists of models in the cache."""
+RESOLVE_THREADS = 4
 """Threads that answer `resolve`."""
-PAGE = 1000
-"""How many models are listed at a time."""
+MAX_PAGE_MODELS = 1000
+"""Models in one page of the list."""
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 class Api:
-    """The questions about one registry.
+    """The API of one registry.
 
-    An answer to `resolve` follows from the request, the model's index file, the log of policies and the operator's trust file, so it is
-    kept by these.
+    An answer to `resolve` follows from the request, the model's index file, the log of policies and the
+    operator's trust file; together they are its cache key.
     """
 
-    def __init__(self, place: ServedRegistry, settings: Settings, limits: Limits) -> None:
-        self._place = place
+    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
+        self._registry = registry
         self._settings = settings
         self._limits = limits
-        self._answers = AnswerCache(place, ANSWERS)
-        self._finder = SearchWorker(place, LISTS, limits)
-        self._crew = WorkerPool("resolve", RESOLVERS, limits.waiting, limits.steps)
+        self._answers = AnswerCache(registry, ANSWER_CACHE_BYTES)
+        self._search = SearchWorker(registry, LIST_CACHE_BYTES, limits)
+        self._pool = WorkerPool("resolve", RESOLVE_THREADS, limits.waiting, limits.steps)
 
     def routes(self) -> list[Route]:
         return [
@@ -61,44 +61,44 @@ class Api:
 
     async def models(self, request: HttpRequest) -> Response:
         after = request.query_params.get("after", "")
-        limit = _limit(request.query_params.get("limit", str(PAGE)))
-        answer = await self._finder.kept((after, limit), lambda search: _list(search, after, limit))
+        limit = _limit(request.query_params.get("limit", str(MAX_PAGE_MODELS)))
+        answer = await self._search.cached((after, limit), lambda search: _list(search, after, limit))
         return of_bytes(request, answer, JSON, "no-cache")
 
     async def model(self, request: HttpRequest) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
         def versions(index: IndexFile | None) -> bytes:
-            state = self._place.state_of(name, index)
-            return encode(listing.versions_json(state, lookup.all_versions(self._place, state)))
+            state = self._registry.state_of(name, index)
+            return encode(listing.versions_json(state, lookup.all_versions(self._registry, state)))
 
         return of_bytes(request, await self._answers.answer(name, name, versions), JSON, "no-cache")
 
     async def resolve(self, request: HttpRequest) -> Response:
         base = self._base(request)
         body = await read_body(request, self._limits)
-        rules = f"{base} {self._place.policy_token()} {trust_digest()} "
+        rules = f"{base} {self._registry.policy_token()} {trust_digest()} "
         key = sha256(rules.encode() + body).digest()
-        answer = self._answers.get(key) or await self._crew.run(partial(self._resolve, base, body, key))
+        answer = self._answers.get(key) or await self._pool.run(partial(self._resolve, base, body, key))
         return Response(answer, 200, {"Cache-Control": "no-store"}, JSON)
 
     def _resolve(self, base: str, body: bytes, key: bytes) -> bytes:
-        asked = ResolveRequest.decode(body)
+        request = ResolveRequest.decode(body)
         try:
-            resolution, token = self._place.resolve(asked)
+            resolution, token = self._registry.resolve(request)
         except IntegrityError as error:
-            if asked.ref.tag is not None and asked.ref.digest is not None:
+            if request.ref.tag is not None and request.ref.digest is not None:
                 raise ConflictError(error.message, error.hint) from error
             raise
         document = resolution.to_json()
         for file in document["files"]:
             file["url"] = base + file["url"]
         answer = encode(document)
-        self._answers.put(key, asked.ref.name, token, answer)
+        self._answers.put(key, request.ref.name, token, answer)
         return answer
 
     def _base(self, request: HttpRequest) -> str:
-        """How clients reach the server: as the operator says, else as this one did."""
+        """The base URL for clients: the one of the operator, else that of this request."""
         if self._settings.url is not None:
             return self._settings.url
         host = request.headers.get("host", "")
@@ -108,24 +108,24 @@ class Api:
 
 
 def _list(search: SearchIndex, after: str, limit: int) -> bytes:
-    """A page of models, where the next begins, and how many more are damaged."""
-    rest = [model for model in search.models() if model.name > after]
-    value: dict[str, Any] = {"models": [model.to_json() for model in rest[:limit]]}
-    if len(rest) > limit:
-        value["next"] = rest[limit - 1].name
+    """One page of models, the start of the next page, and the number of damaged models."""
+    models = [model for model in search.models() if model.name > after]
+    value: dict[str, Any] = {"models": [model.to_json() for model in models[:limit]]}
+    if len(models) > limit:
+        value["next"] = models[limit - 1].name
     if damaged := len(search.damages()):
         value["damaged"] = damaged
     return encode(value)
 
 
 def _limit(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= PAGE:
-        raise InputError(f"limit is {text[:40]!r}", f"a whole number from 1 to {PAGE}")
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= MAX_PAGE_MODELS:
+        raise InputError(f"limit is {text[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
     return int(text)
 
 
 async def read_body(request: HttpRequest, limits: Limits) -> bytes:
-    """The body of a request, within the limits of size and time."""
+    """Read the body of a request, within the limits of size and time."""
     body = bytearray()
     refused = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
     if int(request.headers.get("content-length", "0")) > limits.body:

@@ -1,4 +1,4 @@
-"""The application: all routes over one registry, behind what guards and observes them."""
+"""The ASGI application: all routes of one registry, with the middleware that guards and observes them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -23,41 +23,46 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import RegError
 
-ASKED = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range")
-TOLD = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag")
-"""Headers that scripts of other web sites may send and read."""
+REQUEST_HEADERS = ("Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range")
+RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag")
+"""Headers that scripts of other web sites may send, and read."""
 
 
 def application(
-    place: ServedRegistry,
+    registry: ServedRegistry,
     settings: Settings | None = None,
     limits: Limits | None = None,
     log: Log | None = None,
 ) -> ASGIApp:
-    """The registry as an ASGI application. `log` takes a line for each request."""
+    """Create the ASGI application of a registry. `log` gets a line for each request."""
     settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
-    pages = Pages(place, settings, limits)
-    app: ASGIApp = _router(routes(place, settings, limits, metrics, pages), pages)
+    pages = Pages(registry, settings, limits)
+    app: ASGIApp = _router(routes(registry, settings, limits, metrics, pages), pages)
     if settings.token is not None:
         app = TokenGuard(app, settings.token)
     if settings.origins:
         app = CORSMiddleware(
-            app, settings.origins, ("GET", "HEAD", "POST"), ASKED, expose_headers=TOLD, max_age=86_400
+            app,
+            settings.origins,
+            ("GET", "HEAD", "POST"),
+            REQUEST_HEADERS,
+            expose_headers=RESPONSE_HEADERS,
+            max_age=86_400,
         )
     return RequestObserver(app, metrics, log)
 
 
 def routes(
-    place: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages | None = None
+    registry: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages | None = None
 ) -> list[BaseRoute]:
     """Every route of the server."""
 
     async def healthz(request: Request) -> Response:
-        """Whether the registry can still be read: its disk may be gone."""
-        place.read_identity()
+        """Check that the registry can still be read: its disk may be gone."""
+        registry.read_identity()
         return Response(b'{"status": "ok"}\n', 200, {"Cache-Control": "no-store"}, responses.JSON)
 
-    async def counters(request: Request) -> Response:
+    async def metrics_text(request: Request) -> Response:
         return Response(metrics.text(), 200, {"Cache-Control": "no-store", "Content-Type": MEDIA_TYPE})
 
     document = openapi.document(settings.token is not None)
@@ -67,35 +72,35 @@ def routes(
 
     own = [
         Route("/healthz", healthz),
-        Route("/metrics", counters),
+        Route("/metrics", metrics_text),
         Route("/openapi.json", description),
     ]
     return [
-        *TreeRoutes(place, shared=settings.token is None).routes(),
-        *Api(place, settings, limits).routes(),
-        *(pages or Pages(place, settings, limits)).routes(),
+        *TreeRoutes(registry, shared=settings.token is None).routes(),
+        *Api(registry, settings, limits).routes(),
+        *(pages or Pages(registry, settings, limits)).routes(),
         *own,
     ]
 
 
-def _router(found: Sequence[BaseRoute], pages: Pages) -> Starlette:
+def _router(routes: Sequence[BaseRoute], pages: Pages) -> Starlette:
     async def refused(request: Request, error: Exception) -> Response:
-        """A browser that asks for what has no route gets a page."""
+        """Answer with a page if a browser requests a path without a route."""
         assert isinstance(error, HTTPException)
         unrouted = error.status_code == 404 and not isinstance(error, responses.HttpError)
         if unrouted and responses.HTML in request.headers.get("accept", ""):
             return pages.nothing_there(request)
         return responses.of_http_error(request, error)
 
-    async def gone(request: Request, error: Exception) -> Response:
+    async def client_gone(request: Request, error: Exception) -> Response:
         return Response(None, 499)
 
     handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
         RegError: responses.of_error,
         HTTPException: refused,
-        ClientDisconnect: gone,
+        ClientDisconnect: client_gone,
         Exception: responses.of_bug,
     }
-    app = Starlette(routes=found, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app

@@ -1,4 +1,4 @@
-"""What was used lately, within a bound on its weight."""
+"""Least-recently-used cache with a bound on the total weight."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """Forgets what was not asked for the longest once all of it weighs more than `bound`. Safe in threads."""
+    """Cache that drops the least recently used values if all together weigh more than `bound`. Thread-safe."""
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
@@ -20,14 +20,14 @@ class LruCache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         with self._lock:
-            found = self._items.get(key)
-            if found is None:
+            item = self._items.get(key)
+            if item is None:
                 return None
             self._items.move_to_end(key)
-            return found[0]
+            return item[0]
 
     def put(self, key: Key, value: Value, weight: int) -> None:
-        """Remember a value; one that alone weighs more than the bound is not kept."""
+        """Keep a value, unless it alone weighs more than the bound."""
         with self._lock:
             self._weight += weight - self._items.pop(key, (value, 0))[1]
             self._items[key] = value, weight

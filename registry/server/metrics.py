@@ -1,6 +1,7 @@
 """Counters of a server, in the text format that Prometheus reads (version 0.0.4).
 
-Routes are templates such as `/v1/models/{name}`, so that there are as many series as routes, whatever clients ask for.
+Routes are templates such as `/v1/models/{name}`, so that the number of series is the number of routes, for
+any requests.
 """
 
 from bisect import bisect_left
@@ -14,7 +15,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What a server did so far."""
+    """Counters of one server."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -23,10 +24,10 @@ class Metrics:
         self._seconds: Counter[str] = Counter()
         self._buckets: dict[str, list[int]] = {}
 
-    def count(self, route: str, method: str, status: int, sent: int, seconds: float) -> None:
-        """One request that was answered. `sent`: bytes of its answer's body; `seconds` to its last byte."""
+    def count(self, route: str, method: str, status: int, body_bytes: int, seconds: float) -> None:
+        """Count one answered request. `body_bytes`: bytes of its answer's body; `seconds` to its last byte."""
         self._requests[route, method, status] += 1
-        self._bytes[route] += sent
+        self._bytes[route] += body_bytes
         self._seconds[route] += seconds  # type: ignore[assignment]
         buckets = self._buckets.setdefault(route, [0] * (len(BUCKETS) + 1))
         buckets[bisect_left(BUCKETS, seconds)] += 1
@@ -58,5 +59,5 @@ class Metrics:
         yield f'reg_request_seconds_count{{route="{route}"}} {upto[-1]}'
 
 
-def _head(name: str, kind: str, what: str) -> tuple[str, str]:
-    return f"# HELP {name} {what}", f"# TYPE {name} {kind}"
+def _head(name: str, kind: str, help_text: str) -> tuple[str, str]:
+    return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"

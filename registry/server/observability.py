@@ -1,9 +1,9 @@
-"""What the operator sees: each request in the metrics, and as one JSON line in the log.
+"""Observe requests: count each in the metrics, and write it as one JSON line to the log.
 
     {"time", "method", "route", "path", "status", "bytes", "seconds", "client"}
 
-`time` is UTC, `route` the template (null where none fits), `bytes` those of the body. Neither headers nor the query
-string are there: that is where secrets are.
+`time` is UTC, `route` the template (null if none fits), `bytes` those of the body. Headers and the query
+string are left out: they may have secrets.
 """
 
 import json
@@ -21,12 +21,12 @@ Log = Callable[[str], None]
 """Takes one line, without its end."""
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 """The others count as one, so that nobody makes up series."""
-SHOWN = 300
+MAX_LOGGED_PATH_CHARS = 300
 """Characters of a path in the log."""
 
 
 class RequestObserver:
-    """An application whose requests are counted and, with a `log`, written down."""
+    """Middleware that counts requests and, with a `log`, logs them."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
         self._app = app
@@ -44,9 +44,9 @@ class RequestObserver:
             await self._app(scope, receive, answer.send)
         finally:
             self._metrics.in_flight -= 1
-            self._note(scope, answer, time.perf_counter() - started)
+            self._record(scope, answer, time.perf_counter() - started)
 
-    def _note(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
+    def _record(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None)
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._metrics.count(route or "none", method, answer.status, answer.sent, seconds)
@@ -55,7 +55,7 @@ class RequestObserver:
 
 
 class _Answer:
-    """Sends an answer on, and keeps its status and the bytes of its body. 499: the client went before it began."""
+    """Forwards an answer and records its status and body size. 499: the client disconnected before it began."""
 
     def __init__(self, send: Send, bare: bool) -> None:
         self.status = 499
@@ -77,7 +77,7 @@ def _line(scope: Scope, route: str | None, answer: _Answer, seconds: float) -> d
         "time": now.replace("+00:00", "Z"),
         "method": scope["method"][:20],
         "route": route,
-        "path": scope["path"][:SHOWN],
+        "path": scope["path"][:MAX_LOGGED_PATH_CHARS],
         "status": answer.status,
         "bytes": answer.sent,
         "seconds": round(seconds, 6),

@@ -1,4 +1,4 @@
-"""What the server answers, as an OpenAPI 3.1 document. Written by hand; the tests hold it against the routes and answers."""
+"""OpenAPI 3.1 document of the server. Written by hand; tests compare it with the routes and answers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,8 +20,8 @@ BYTES = "application/octet-stream"
 
 
 def document(guarded: bool) -> Json:
-    """The description of a server; `guarded`: it wants a token."""
-    found: Json = {
+    """The document of a server; `guarded`: it requires a token."""
+    description: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": "onnxreg",
@@ -34,13 +34,13 @@ def document(guarded: bool) -> Json:
         "components": {"schemas": _schemas()},
     }
     if guarded:
-        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        found["security"] = [{"token": []}]
-    return found
+        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        description["security"] = [{"token": []}]
+    return description
 
 
 def _guarded(item: Json, path: str) -> Json:
-    """The operations of a path, each with the answer to who brings no token."""
+    """Add the answer to requests without a token to each operation of a path."""
     for operation in item.values():
         if path == "/healthz":
             operation["security"] = []
@@ -74,13 +74,13 @@ def _paths() -> Json:
 
 
 def _pages(name: Json, org: Json) -> Json:
-    """What people read in a browser; no part of the interface for programs."""
+    """Pages for a browser, not for programs."""
     tag = _parameter("tag", TAG)
     model, version = (
         "A model: versions, channels, artifacts, its log.",
         "A version, as its manifest tells it.",
     )
-    asked, after = (
+    expression, after = (
         _query("q", TEXT, "An expression; see docs/query.md."),
         _query("after", TEXT, "As /v1/models has it."),
     )
@@ -99,7 +99,9 @@ def _pages(name: Json, org: Json) -> Json:
     file = _parameter("file", "[a-z0-9.-]+")
     errors = ("400", "404")
     return {
-        "/": _page("The models, or the artifacts that an expression is true of.", ("400",), asked, after),
+        "/": _page(
+            "The models, or the artifacts that an expression is true of.", ("400",), expression, after
+        ),
         "/models/{name}": _page(model, errors, name, older, before),
         "/models/{org}/{name}": _page(model, errors, org, name, older, before),
         "/models/{name}:{tag}": _page(version, errors, name, tag),
@@ -121,7 +123,7 @@ def _page(summary: str, errors: Iterable[str], *parameters: Json) -> Json:
 
 
 def _static(file: Json) -> Json:
-    """What the pages need. Its name holds its digest."""
+    """A static file of the pages. Its name has its digest."""
     described = _readable("A file that the pages need.", "text/css", TEXT, (file,), ("404",))
     for operation in described.values():
         operation["tags"] = ["pages"]
@@ -158,7 +160,7 @@ def _document(summary: str, schema: str, names: Iterable[Json], errors: Iterable
 
 
 def _plain(summary: str, media_type: str, schema: Json) -> Json:
-    """What changes all the time: nothing to ask for conditionally."""
+    """GET and HEAD of a document that always changes, so without conditions."""
     content = _content(summary, media_type, schema)
     get = {"summary": summary, "responses": {"200": content, **_errors("5XX")}}
     head = {"summary": summary, "responses": {"200": {"description": summary}, **_errors("5XX", bare=True)}}
@@ -173,7 +175,7 @@ def _readable(
     errors: Iterable[str],
     parts: bool = True,
 ) -> Json:
-    """GET and HEAD of something with an entity tag; in parts, where parts make sense."""
+    """GET and HEAD of a resource with an entity tag; with ranges, if these are useful."""
     same = {"description": "What the client has is the present one."}
     get = {
         "200": _content(summary, media_type, schema),
@@ -181,11 +183,11 @@ def _readable(
         **_errors("412", *errors, "5XX"),
     }
     head = {"200": {"description": summary}, "304": same, **_errors("412", *errors, "5XX", bare=True)}
-    asked = [*parameters, _header("If-Match"), _header("If-None-Match")]
+    all_parameters = [*parameters, _header("If-Match"), _header("If-None-Match")]
     if parts and media_type != "application/json":
         get |= {"206": _content("The range that was asked for.", media_type, {}), **_errors("416")}
-        asked += [_header("Range"), _header("If-Range")]
-    shared = {"summary": summary, "parameters": asked}
+        all_parameters += [_header("Range"), _header("If-Range")]
+    shared = {"summary": summary, "parameters": all_parameters}
     return {"get": {**shared, "responses": get}, "head": {**shared, "responses": head}}
 
 
@@ -239,8 +241,13 @@ def _ref(name: str) -> Json:
 
 
 def _object(required: Iterable[str] | None = None, **properties: Any) -> Json:
-    wanted = sorted(properties if required is None else required)
-    return {"type": "object", "properties": properties, "required": wanted, "additionalProperties": False}
+    required_names = sorted(properties if required is None else required)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required_names,
+        "additionalProperties": False,
+    }
 
 
 def _array(items: Json) -> Json:

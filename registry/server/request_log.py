@@ -7,14 +7,14 @@ from contextlib import suppress
 
 
 def to_stderr(line: str) -> None:
-    """One line. A log that nobody takes stops no answer."""
+    """Write one line. A closed log does not stop answers."""
     with suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
 class JsonLines(logging.Handler):
-    """What libraries log, as `{"level", "message", "trace"?}` among the other lines."""
+    """Log records of libraries, as `{"level", "message", "trace"?}` among the other lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         value = {"level": record.levelname.lower(), "message": record.getMessage().strip()}

@@ -1,4 +1,4 @@
-"""The search index behind a server: one thread, to which its database belongs."""
+"""The search index of a server, used by one thread, which owns its database."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -13,38 +13,39 @@ Answer = TypeVar("Answer")
 
 
 class SearchWorker:
-    """Asks the search index of a place, which is made at the first question and up to date at each.
+    """Runs queries on the search index of a registry, which is created at the first query and updated at
+    each.
 
-    `bound`: bytes of answers that are kept while the index says the same.
+    `bound`: bytes of answers in the cache, which are valid while the index is the same.
     """
 
-    def __init__(self, place: ServedRegistry, bound: int, limits: Limits) -> None:
-        self._place = place
+    def __init__(self, registry: ServedRegistry, bound: int, limits: Limits) -> None:
+        self._registry = registry
         self._search: SearchIndex | None = None
-        self._crew = WorkerPool("search", 1, limits.waiting, limits.steps)
-        self._kept: LruCache[tuple[Hashable, Revision], bytes] = LruCache(bound)
+        self._pool = WorkerPool("search", 1, limits.waiting, limits.steps)
+        self._answers: LruCache[tuple[Hashable, Revision], bytes] = LruCache(bound)
 
     async def ask(self, question: Callable[[SearchIndex], Answer]) -> Answer:
-        """What a question gets out of the index; questions wait for each other."""
-        return await self._crew.run(lambda: question(self._index()))
+        """Run a query on the index; queries wait for each other."""
+        return await self._pool.run(lambda: question(self._index()))
 
-    async def kept(self, asked: Hashable, question: Callable[[SearchIndex], bytes]) -> bytes:
-        """As `ask`, where the answer follows from the index and from what was asked."""
+    async def cached(self, query_key: Hashable, question: Callable[[SearchIndex], bytes]) -> bytes:
+        """Run a query whose answer follows from the index and `query_key` only; its answer is cached."""
 
         def answer(search: SearchIndex) -> bytes:
-            key = (asked, search.revision)
-            found = self._kept.get(key)
-            if found is None:
-                found = question(search)
-                self._kept.put(key, found, len(found))
-            return found
+            key = (query_key, search.revision)
+            value = self._answers.get(key)
+            if value is None:
+                value = question(search)
+                self._answers.put(key, value, len(value))
+            return value
 
         return await self.ask(answer)
 
     def _index(self) -> SearchIndex:
-        self._place.read_identity()
+        self._registry.read_identity()
         if self._search is None:
-            self._search = SearchIndex(self._place)
+            self._search = SearchIndex(self._registry)
         else:
             self._search.refresh()
         return self._search

@@ -1,8 +1,8 @@
-"""The registry that is served: a local one, seen from outside.
+"""The served registry: a local registry as its clients see it.
 
-The digest of an index file is remembered with what a stat tells of the file (`scan.mark`), its bytes and what was parsed
-from them by that digest: so a warm question costs one stat, and nothing that is remembered can be wrong. Errors name no
-local path.
+The digest of an index file is cached with its stat (`scan.mark`); its bytes and its parsed state are cached
+by that digest. So a request with a warm cache costs one stat, and no cached value can be wrong. Errors name
+no local path.
 """
 
 import os
@@ -30,13 +30,13 @@ from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.log.state import State
 from onnxreg.schema.query.request import ResolveRequest
 
-MODELS = 100_000
-"""How many models' digests are remembered: some 30 MB."""
-REMEMBERED = 32 * 2**20
-"""Bytes of index files that are kept, and half as many whose parsed states are, which take several times their room."""
+MAX_CACHED_TOKENS = 100_000
+"""Models whose index digest is cached: some 30 MB."""
+INDEX_CACHE_BYTES = 32 * 2**20
+"""Index files in the cache; parsed states of half as many, which need several times their size."""
 
-CHECKED = 100_000
-"""So many versions are remembered whose summaries are those of their manifests."""
+MAX_CHECKED_VERSIONS = 100_000
+"""Versions that are recorded as checked: their summary is that of their manifest."""
 
 
 class ServedRegistry(DirectoryRegistry):
@@ -44,17 +44,17 @@ class ServedRegistry(DirectoryRegistry):
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
-        self._tokens: LruCache[str, tuple[str, str]] = LruCache(MODELS)
-        self._files: LruCache[str, IndexFile] = LruCache(REMEMBERED)
-        self._states: LruCache[tuple[str, str], State] = LruCache(REMEMBERED // 2)
-        self._checked: LruCache[tuple[str, str], bool] = LruCache(CHECKED)
+        self._tokens: LruCache[str, tuple[str, str]] = LruCache(MAX_CACHED_TOKENS)
+        self._files: LruCache[str, IndexFile] = LruCache(INDEX_CACHE_BYTES)
+        self._states: LruCache[tuple[str, str], State] = LruCache(INDEX_CACHE_BYTES // 2)
+        self._checked: LruCache[tuple[str, str], bool] = LruCache(MAX_CHECKED_VERSIONS)
 
     @property
     def url(self) -> str:
         return SERVED
 
     def blob_url(self, digest: Digest) -> str:
-        """From the server's root on: the plain key, under which the server finds every blob."""
+        """The path of a blob on this server: its plain key, which finds every blob."""
         return f"/{blob_path(digest)}"
 
     def open_key(self, key: BlobKey) -> BinaryIO:
@@ -74,29 +74,29 @@ class ServedRegistry(DirectoryRegistry):
         raise MissingBlobError(digest, self.url)
 
     def read_identity(self) -> bytes:
-        """The bytes of `registry.json`. HostError where the registry is gone, in which nothing is merely missing."""
+        """The bytes of `registry.json`. HostError if the whole registry is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
-            return self.held_index(name) or self._read_index(name)
+            return self.cached_index(name) or self._read_index(name)
 
-    def held_index(self, name: str) -> IndexFile | None:
-        """The index file of a model, where it is kept and the same now. Costs one stat."""
-        token = self.held_token(name)
+    def cached_index(self, name: str) -> IndexFile | None:
+        """The cached index file of a model, if it did not change. Costs one stat."""
+        token = self.cached_token(name)
         return None if token is None else self._files.get(token)
 
-    def held_token(self, name: str) -> str | None:
-        """The token of a model's index file, where it was read before and is the same now. Costs one stat."""
-        found = self._tokens.get(name)
-        if found is None:
+    def cached_token(self, name: str) -> str | None:
+        """The cached token of a model's index file, if it did not change. Costs one stat."""
+        cached = self._tokens.get(name)
+        if cached is None:
             return None
         try:
             status = os.lstat(f"{self.root}/{index_path(name)}")
         except OSError:
             return None
-        return found[1] if scan.mark(status) == found[0] else None
+        return cached[1] if scan.mark(status) == cached[0] else None
 
     def _read_index(self, name: str) -> IndexFile | None:
         now = time.time_ns()
@@ -116,7 +116,7 @@ class ServedRegistry(DirectoryRegistry):
         return index
 
     def state_of(self, name: str, index: IndexFile | None) -> State:
-        """The state in an index file; parsed once. NotFoundError where the model is unknown."""
+        """The state in an index file; parsed once. NotFoundError if the model is unknown."""
         if index is None:
             raise NotFoundError(f"there is no model {name} here", "GET /v1/models lists those that are")
         state = self._states.get((name, index.token))
@@ -126,31 +126,31 @@ class ServedRegistry(DirectoryRegistry):
         return state
 
     def policy_token(self) -> str:
-        """Of the log of policies, by which a channel may be barred; "" where there is none."""
-        held = self.held_token(POLICY_LOG)
-        if held is None and (index := self.read_index(POLICY_LOG)) is not None:
+        """The token of the log of policies, which may bar a channel; "" if there is none."""
+        token = self.cached_token(POLICY_LOG)
+        if token is None and (index := self.read_index(POLICY_LOG)) is not None:
             return index.token
-        return held or ""
+        return token or ""
 
     def resolve(self, request: ResolveRequest) -> tuple[resolving.Resolution, str]:
-        """The answer to a request, and the token of the index file that it comes from; as `belief.resolve`."""
+        """Resolve a request, checked as in `trusted_read.resolve`; also return the token of its index file."""
 
         heads = CheckpointStore()
-        place = CheckedReader(self, heads)
+        reader = CheckedReader(self, heads)
 
         def read(index: IndexFile | None) -> tuple[resolving.Resolution, str]:
             state = self.state_of(request.ref.name, index)
-            assert index is not None, "state_of raises where there is no index file"
+            assert index is not None, "state_of raises if there is no index file"
             resolution = resolving.resolve_in(self, state, request.ref, request.query, request.device)
             self._check(index.token, state, resolution.found)
-            check_version_trust(place, request.ref, resolution.found, index, heads)
+            check_version_trust(reader, request.ref, resolution.found, index, heads)
             return resolution, index.token
 
-        return steady(place, request.ref.name, read)
+        return steady(reader, request.ref.name, read)
 
-    def _check(self, token: str, state: State, found: lookup.LocatedVersion) -> None:
-        """IntegrityError where an index file says other things of a version than its manifest does; read once."""
-        key = token, str(found.version)
+    def _check(self, token: str, state: State, located: lookup.LocatedVersion) -> None:
+        """IntegrityError if an index file contradicts the manifest of a version; checked once."""
+        key = token, str(located.version)
         if self._checked.get(key) is None:
-            resolving.check_index(self, state, found)
+            resolving.check_index(self, state, located)
             self._checked.put(key, True, 1)

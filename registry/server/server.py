@@ -1,4 +1,4 @@
-"""Running the application: a socket, uvicorn, a log on stderr, and an orderly end."""
+"""Run the application: a socket, uvicorn, a log on stderr, and an orderly end."""
 
 import logging
 import resource
@@ -19,13 +19,16 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.schema.core.errors import HostError, InputError
 
-BACKLOG = 2048
-SPARE = 256
-"""Open files that are no connections: what is being sent, the log, the search index."""
+BACKLOG_CONNECTIONS = 2048
+"""Connections that the kernel accepts in advance."""
+RESERVED_FILES = 256
+"""Open files other than connections: files being sent, the log, the search index."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at an address of this machine. InputError where there is no such address, HostError where it is taken."""
+    """Open a socket at an address of this machine. InputError for an unknown address, HostError if it is in
+    use.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -38,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        listener.listen(BACKLOG_CONNECTIONS)
     except OSError as error:
         listener.close()
         raise HostError(
@@ -48,26 +51,26 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """How somebody on this machine reaches the server."""
+    """The URL of the server on this machine."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine reaches the server."""
+    """Check if only this machine can reach the server."""
     return ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def server(
-    place: ServedRegistry, settings: Settings, limits: Limits | None = None, log: Log | None = None
+    registry: ServedRegistry, settings: Settings, limits: Limits | None = None, log: Log | None = None
 ) -> "Server":
     """A server whose `run([listener])` answers until SIGTERM or SIGINT.
 
     Then it takes no new connection, and lets running answers end.
     """
-    limits = allowed(limits or Limits())
+    limits = fit_open_files(limits or Limits())
     config = uvicorn.Config(
-        application(place, settings, limits, log),
+        application(registry, settings, limits, log),
         loop="asyncio",
         http=partial(Connection, limits=limits, waiting={}),  # type: ignore[arg-type]
         ws="none",
@@ -76,7 +79,7 @@ def server(
         access_log=False,
         server_header=False,
         headers=[("X-Content-Type-Options", "nosniff")],
-        backlog=BACKLOG,
+        backlog=BACKLOG_CONNECTIONS,
         timeout_keep_alive=limits.idle,
         timeout_graceful_shutdown=settings.drain,
     )
@@ -84,15 +87,15 @@ def server(
 
 
 def serve(
-    place: ServedRegistry, listener: socket.socket, settings: Settings, limits: Limits, log: Log | None
+    registry: ServedRegistry, listener: socket.socket, settings: Settings, limits: Limits, log: Log | None
 ) -> None:
     """Answer until SIGTERM or SIGINT, and log what goes wrong on stderr."""
     logging.getLogger("uvicorn.error").addHandler(JsonLines(logging.WARNING))
-    server(place, settings, limits, log).run([listener])
+    server(registry, settings, limits, log).run([listener])
 
 
 class Server(uvicorn.Server):
-    """Ends by returning, whichever signal asked for it: who was told to stop, and stopped, has done its work."""
+    """A server whose `run` returns normally after a signal: an orderly stop is a success."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,12 +106,12 @@ class Server(uvicorn.Server):
                 self._captured_signals.clear()
 
 
-def allowed(limits: Limits) -> Limits:
-    """The limits with no more connections than this process may have files open, once it may have all it can."""
+def fit_open_files(limits: Limits) -> Limits:
+    """Raise the limit of open files to its maximum, and reduce `connections` to fit into it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     if soft == resource.RLIM_INFINITY:
         return limits
-    return replace(limits, connections=max(1, min(limits.connections, soft * 3 // 4 - SPARE)))
+    return replace(limits, connections=max(1, min(limits.connections, soft * 3 // 4 - RESERVED_FILES)))

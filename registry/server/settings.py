@@ -1,14 +1,15 @@
-"""What an operator decides, and the limits that keep strangers from using the server up."""
+"""Settings of the operator, and limits that protect the server from overload."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`token`: whoever asks must bring it; None lets everybody read. `origins`: the web sites whose scripts may read.
+    """Settings of a server.
 
-    `url`: how clients reach the server, without a slash at the end; None takes each request's own word for it.
-    `drain`: seconds that running answers have to end once the server is asked to stop.
+    `token`: required in every request; None lets everybody read. `origins`: the web sites whose scripts may
+    read. `url`: the base URL for clients, without a slash at the end; None uses the Host header of each
+    request. `drain`: seconds that running answers have to finish when the server stops.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -19,12 +20,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes and seconds that one client gets, and how many connections all of them.
+    """Bytes and seconds for one client, and the number of connections for all.
 
-    `head`, `body`: bytes of a request. `asking`: seconds for a request's head, and as many for its body. `idle`: seconds
-    that a connection may rest between requests. `stalled`: seconds in which a reader must take one piece of a file.
-    `waiting`: questions of one kind (resolve, search, lists) that may wait for an answer. `steps`: tests of one value that
-    a question may take.
+    `head`, `body`: bytes of a request. `asking`: seconds for a request's head, and the same for its body.
+    `idle`: seconds that a connection may wait between requests. `stalled`: seconds in which a client must
+    receive one piece of a file. `waiting`: requests of one kind (resolve, search, lists) that may wait for an
+    answer. `steps`: tests of one value that a query may take.
     """
 
     head: int = 32 * 1024

@@ -1,4 +1,4 @@
-"""Opening a file of a tree that strangers may have written to, so that it leads nowhere else."""
+"""Open files of an untrusted tree safely: links are never followed."""
 
 import errno
 import os
@@ -12,10 +12,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """A regular file below `root`, unbuffered. FileNotFoundError where there is none, or where the way there is a link.
+    """Open a regular file below `root`, unbuffered. FileNotFoundError if it does not exist or a part is a
+    link.
 
-    Each directory is opened in the one before, so that nobody can put a link in its place meanwhile. `path` is
-    relative and has no `..`: callers make it from a digest or a model's name.
+    Each directory is opened relative to its parent, so that nobody can replace it by a link meanwhile. `path`
+    is relative and has no `..`: callers make it from a digest or a model's name.
     """
     *folders, name = path.split("/")
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,8 +1,8 @@
-"""Which part of something a request gets, if any: RFC 9110, sections 13 (conditions) and 14 (ranges). Pure.
+"""Conditional requests and ranges: RFC 9110, sections 13 (conditions) and 14 (ranges). Pure.
 
-Entity tags are strong. There is no date of modification, so conditions on dates do not count, as section 13.1.3 has it.
-A request for several ranges at once is answered with the whole, which section 14.2 allows: nobody gets one byte of a
-file a thousand times over.
+Entity tags are strong. There is no date of modification, so conditions on dates do not count, as in section
+13.1.3. The answer to a request for several ranges is the whole file, which section 14.2 allows: nobody can
+request one byte a thousand times.
 """
 
 import re
@@ -23,39 +23,39 @@ class RangeDecision:
 
 
 def decide(method: str, headers: Mapping[str, str], tag: str, size: int) -> RangeDecision:
-    """The outcome for something of `size` bytes with the entity tag `tag`, quotes included.
+    """Decide the answer for a file of `size` bytes with the entity tag `tag`, quotes included.
 
-    `headers`: by lower-case name; a header that came several times is one, joined by commas.
+    `headers`: by lower-case name; repeated headers are joined by commas.
     """
-    wanted = headers.get("if-match")
-    if wanted is not None and not _matches(wanted, tag, weak=False):
+    if_match = headers.get("if-match")
+    if if_match is not None and not _matches(if_match, tag, weak=False):
         return RangeDecision(412)
-    known = headers.get("if-none-match")
-    if known is not None and _matches(known, tag, weak=True):
+    if_none_match = headers.get("if-none-match")
+    if if_none_match is not None and _matches(if_none_match, tag, weak=True):
         return RangeDecision(304)
-    span = headers.get("range")
-    if method == "GET" and span is not None and headers.get("if-range", tag).strip() == tag:
-        return _part(span, size)
+    range_header = headers.get("range")
+    if method == "GET" and range_header is not None and headers.get("if-range", tag).strip() == tag:
+        return _part(range_header, size)
     return RangeDecision(200, 0, size)
 
 
 def _matches(condition: str, tag: str, weak: bool) -> bool:
-    """Whether the tag is one of those listed; a weak one in the list counts only where weak comparison will do."""
+    """Check if the condition lists the tag; a weak tag in the list counts only for weak comparison."""
     if condition.strip() == "*":
         return True
     opaque = tag.strip('"')
-    return any(found[2] == opaque and (weak or not found[1]) for found in _TAG.finditer(condition))
+    return any(match[2] == opaque and (weak or not match[1]) for match in _TAG.finditer(condition))
 
 
-def _part(span: str, size: int) -> RangeDecision:
-    found = _RANGE.fullmatch(span)
-    if found is None or not (found[1] or found[2]):
+def _part(range_header: str, size: int) -> RangeDecision:
+    match = _RANGE.fullmatch(range_header)
+    if match is None or not (match[1] or match[2]):
         return RangeDecision(200, 0, size)
-    if not found[1]:
-        start, stop = max(0, size - int(found[2])), size
-    elif found[2] and int(found[2]) < int(found[1]):
+    if not match[1]:
+        start, stop = max(0, size - int(match[2])), size
+    elif match[2] and int(match[2]) < int(match[1]):
         return RangeDecision(200, 0, size)
     else:
-        start = int(found[1])
-        stop = min(size, int(found[2]) + 1) if found[2] else size
+        start = int(match[1])
+        stop = min(size, int(match[2]) + 1) if match[2] else size
     return RangeDecision(206, start, stop) if start < stop else RangeDecision(416)

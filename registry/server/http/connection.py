@@ -1,11 +1,11 @@
 """One client's connection: uvicorn's protocol on httptools, with limits and with sending from files.
 
-A connection without a request under way has a deadline, which bytes that trickle in do not move; a request's head has
-a size. Where there are too many connections, the one that has waited the longest without a request goes first. So
-neither idle connections nor slow heads keep others out.
+A connection without an active request has a deadline, which slow bytes do not extend; a request's head has a
+maximum size. If there are too many connections, the one that has waited the longest without a request is
+closed. So neither idle connections nor slow heads keep others out.
 
-Files go out by `loop.sendfile` (the ASGI extension `zerocopysend`): the kernel copies, and memory stays flat. A client
-that does not take a piece in time loses its connection.
+Files go out by `loop.sendfile` (the ASGI extension `zerocopysend`): the kernel copies, and memory stays flat.
+A client that does not take a piece in time loses its connection.
 """
 
 import asyncio
@@ -27,7 +27,9 @@ from onnxreg.registry.server.settings import Limits
 
 
 class Connection(HttpToolsProtocol):
-    """A connection within limits. `waiting`: those of one server that have no request under way, in order of coming."""
+    """A connection within limits. `waiting`: those of one server without an active request, in order of
+    arrival.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived; of a head, never more than its limit at once, so that every byte of it counts."""
+        """Take bytes; of a head, never more than its limit at once, so that every byte counts."""
         while data and not self.transport.is_closing():
             size = len(data) if self._head is None else self._limits.head + 1 - self._head
             self._receive(data[:size])
@@ -91,7 +93,7 @@ class Connection(HttpToolsProtocol):
             self._waiting[self] = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """The client rested too long; what it did not take by now it does not get."""
+        """Close a connection that was idle too long, with the bytes that the client did not take."""
         drop(self.transport)
 
     def send_400_response(self, msg: str) -> None:
@@ -101,7 +103,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(431, f"the head of the request has more than {self._limits.head:,} bytes")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer what never became a request, and close."""
+        """Answer bytes that never became a request, and close."""
         if self.transport.is_closing():
             return
         body = error_body("environment" if status == 503 else "input", message)
@@ -138,13 +140,13 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, cast(ASGI3Application, sending))
 
     async def _send_file(self, cycle: RequestResponseCycle, message: Message) -> None:
-        """Send a piece of a file. OSError where the client went away, does not take it, or the file is shorter."""
+        """Send a piece of a file. OSError if the client went away, does not take it, or the file is shorter."""
         count = message["count"]
         if self.transport.is_closing():
             raise ConnectionResetError("the client is gone")
         async with asyncio.timeout(self._limits.stalled):
-            sent = await self.loop.sendfile(self.transport, message["file"], message["offset"], count)
-        if sent < count:
+            sent_bytes = await self.loop.sendfile(self.transport, message["file"], message["offset"], count)
+        if sent_bytes < count:
             raise OSError("a file became shorter while it was sent")
         cycle.expected_content_length -= count
         if not message["more_body"]:
@@ -157,7 +159,7 @@ SendFile = Callable[[RequestResponseCycle, Message], Any]
 async def _run(
     app: ASGIApp, cycle: RequestResponseCycle, send_file: SendFile, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run an application that may send from files. Its client being gone, or the server's end, is no bug of it."""
+    """Run an application that may send from files. A lost client, or the end of the server, is not a bug."""
 
     async def sending(message: Message) -> None:
         if message["type"] == ZERO_COPY:

@@ -1,4 +1,4 @@
-"""Answers: JSON, something small that stays, a blob piece by piece, and what went wrong."""
+"""HTTP answers: JSON, bytes in memory, files piece by piece, and errors."""
 
 import json
 import time
@@ -15,17 +15,17 @@ from starlette.types import Receive, Scope, Send
 from onnxreg.registry.server.http.conditions import RangeDecision, decide
 from onnxreg.schema.core.errors import RegError
 
-PIECE = 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 """Bytes of a file that are sent at a time, at first."""
-LARGE = 8 * PIECE
-"""So many where the client takes a piece within `QUICK` seconds."""
-QUICK = 1.0
+MAX_PIECE_BYTES = 8 * PIECE_BYTES
+"""Largest piece, for a client that takes each piece within `FAST_PIECE_SECONDS`."""
+FAST_PIECE_SECONDS = 1.0
 ZERO_COPY = "http.response.zerocopysend"
 """The ASGI extension by which a server sends from a file itself."""
 JSON = "application/json"
 HTML = "text/html"
-WHOLE = frozenset({JSON, HTML})
-"""Documents that are given whole: half of one is none."""
+INDIVISIBLE_TYPES = frozenset({JSON, HTML})
+"""Documents without ranges: a part of one has no use."""
 STATUS = {
     "input": 400,
     "not-found": 404,
@@ -35,11 +35,11 @@ STATUS = {
     "remote": 502,
     "environment": 503,
 }
-"""What each family of errors is in HTTP; the others cannot happen to a reader and are 500."""
+"""HTTP status of each family of errors; the others cannot happen to a reader and are 500."""
 
 
 class HttpError(HTTPException):
-    """A request that is refused for what it is as HTTP."""
+    """A request that is refused for an HTTP reason."""
 
     def __init__(
         self, status: int, message: str, hint: str = "", headers: Mapping[str, str] | None = None
@@ -54,12 +54,12 @@ def encode(value: Any) -> bytes:
 
 
 def error_body(family: str, message: str, hint: str = "") -> bytes:
-    """`{"error": {"family", "message", "hint"}}`, as `reg --json` says it on stderr."""
+    """`{"error": {"family", "message", "hint"}}`, as `reg --json` writes it to stderr."""
     return encode({"error": {"family": family, "message": message, "hint": hint}})
 
 
 def of_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed as it may."""
+    """The answer to a request that failed with an expected error."""
     assert isinstance(error, RegError)
     body = error_body(error.family, error.message, error.hint)
     return Response(body, STATUS.get(error.family, 500), {"Cache-Control": "no-store"}, JSON)
@@ -78,30 +78,30 @@ def of_http_error(request: Request, error: Exception) -> Response:
 
 
 def of_bug(request: Request, error: Exception) -> Response:
-    """The answer where this program is wrong; its traceback goes to the log."""
+    """The answer after a bug; its traceback goes to the log."""
     return Response(
         error_body("internal", "internal error", "the server's log has the cause"), 500, None, JSON
     )
 
 
 def of_json(request: Request, value: Any) -> Response:
-    """A document, which a client may ask for again by its entity tag."""
+    """A JSON document with an entity tag."""
     return of_bytes(request, encode(value), JSON, "no-cache")
 
 
 def of_bytes(
     request: Request, data: bytes, media_type: str, caching: str, tag: str | None = None
 ) -> Response:
-    """Bytes in memory, or the part, or the status, that the request asks for. `tag`: their digest, if known."""
+    """Answer with bytes in memory, or the requested part or status. `tag`: their digest, if known."""
     quoted = f'"{tag or sha256(data).hexdigest()}"'
-    outcome = _decide(request, quoted, len(data), parts=media_type not in WHOLE)
-    headers = _headers(outcome, quoted, len(data), caching, parts=media_type not in WHOLE)
+    outcome = _decide(request, quoted, len(data), parts=media_type not in INDIVISIBLE_TYPES)
+    headers = _headers(outcome, quoted, len(data), caching, parts=media_type not in INDIVISIBLE_TYPES)
     body = data[outcome.start : outcome.stop]
     return _refusal(outcome, headers) or Response(body, outcome.status, headers, media_type)
 
 
 def of_file(request: Request, file: BinaryIO, size: int, tag: str, caching: str) -> Response:
-    """A file, or its part, or the status, that the request asks for. Closes the file in the end."""
+    """Answer with a file, or the requested part or status. Closes the file in the end."""
     outcome = _decide(request, f'"{tag}"', size)
     headers = _headers(outcome, f'"{tag}"', size, caching)
     refusal = _refusal(outcome, headers)
@@ -112,11 +112,11 @@ def of_file(request: Request, file: BinaryIO, size: int, tag: str, caching: str)
 
 
 def _decide(request: Request, tag: str, size: int, parts: bool = True) -> RangeDecision:
-    wanted: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in request.headers.items():
         if parts or name != "range":
-            wanted[name] = f"{wanted[name]}, {value}" if name in wanted else value
-    return decide(request.method, wanted, tag, size)
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return decide(request.method, fields, tag, size)
 
 
 def _headers(outcome: RangeDecision, tag: str, size: int, caching: str, parts: bool = True) -> dict[str, str]:
@@ -129,19 +129,19 @@ def _headers(outcome: RangeDecision, tag: str, size: int, caching: str, parts: b
 
 
 def _refusal(outcome: RangeDecision, headers: dict[str, str]) -> Response | None:
-    """The answer without content, where it is one."""
+    """The answer without content, if the decision is one."""
     if outcome.status == 304:
         return Response(None, 304, headers)
     if outcome.status in (412, 416):
-        what = "the condition does not hold" if outcome.status == 412 else "there is no such range"
+        message = "the condition does not hold" if outcome.status == 412 else "there is no such range"
         return Response(
-            error_body("input", what), outcome.status, {**headers, "Cache-Control": "no-store"}, JSON
+            error_body("input", message), outcome.status, {**headers, "Cache-Control": "no-store"}, JSON
         )
     return None
 
 
 class FileAnswer(Response):
-    """Part of an open file, sent by the server itself where it can, else read piece by piece in a thread."""
+    """Part of an open file, sent by the server itself if it can, else read piece by piece in a thread."""
 
     media_type = "application/octet-stream"
 
@@ -166,7 +166,7 @@ class FileAnswer(Response):
 
     async def _send_zero_copy(self, send: Send) -> None:
         """Pieces grow while the client takes them quickly: the fewer there are, the less each byte costs."""
-        start, count = self._start, PIECE
+        start, count = self._start, PIECE_BYTES
         while start < self._stop:
             began, count = time.monotonic(), min(count, self._stop - start)
             more = start + count < self._stop
@@ -174,14 +174,18 @@ class FileAnswer(Response):
                 {"type": ZERO_COPY, "file": self._file, "offset": start, "count": count, "more_body": more}
             )
             start += count
-            count = min(2 * count, LARGE) if time.monotonic() - began < QUICK else PIECE
+            count = (
+                min(2 * count, MAX_PIECE_BYTES)
+                if time.monotonic() - began < FAST_PIECE_SECONDS
+                else PIECE_BYTES
+            )
 
     async def _send_read(self, send: Send) -> None:
         self._file.seek(self._start)
-        left = self._stop - self._start
-        while left:
-            data = await run_sync(self._file.read, min(PIECE, left))
+        remaining = self._stop - self._start
+        while remaining:
+            data = await run_sync(self._file.read, min(PIECE_BYTES, remaining))
             if not data:
                 raise OSError("a file became shorter while it was sent")
-            left -= len(data)
-            await send({"type": "http.response.body", "body": data, "more_body": left > 0})
+            remaining -= len(data)
+            await send({"type": "http.response.body", "body": data, "more_body": remaining > 0})

@@ -1,4 +1,4 @@
-"""The tree itself: what makes the server a remote like any static host, `https://` to `reg`."""
+"""Routes of the registry's files: they make the server a remote like any static host, `https://` to `reg`."""
 
 import os
 
@@ -12,20 +12,20 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.store.layout import BlobKey, model_of
 from onnxreg.schema.core.ref import POLICY_LOG
 
-FOREVER = "max-age=31536000, immutable"
-CHANGING = "no-cache"
-LINES = "application/jsonl"
+IMMUTABLE = "max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+JSON_LINES = "application/jsonl"
 
 
 class TreeRoutes:
-    """`registry.json`, `policy.jsonl`, index files and blobs. Nothing else of the tree is anybody's business.
+    """`registry.json`, `policy.jsonl`, index files and blobs. No other file is served.
 
-    `shared`: whether caches between the server and its clients may keep blobs: not those behind a token.
+    `shared`: allow caches between the server and its clients to keep blobs: not if a token guards them.
     """
 
-    def __init__(self, place: ServedRegistry, shared: bool) -> None:
-        self._place = place
-        self._forever = f"{'public' if shared else 'private'}, {FOREVER}"
+    def __init__(self, registry: ServedRegistry, shared: bool) -> None:
+        self._registry = registry
+        self._blob_caching = f"{'public' if shared else 'private'}, {IMMUTABLE}"
 
     def routes(self) -> list[Route]:
         return [
@@ -37,7 +37,7 @@ class TreeRoutes:
         ]
 
     async def identity(self, request: Request) -> Response:
-        return of_bytes(request, self._place.read_identity(), JSON, CHANGING)
+        return of_bytes(request, self._registry.read_identity(), JSON, REVALIDATE)
 
     async def policies(self, request: Request) -> Response:
         return await self._index(request, POLICY_LOG)
@@ -49,21 +49,21 @@ class TreeRoutes:
         return await self._index(request, name)
 
     async def _index(self, request: Request, name: str) -> Response:
-        index = self._place.held_index(name) or await run_sync(self._place.read_index, name)
+        index = self._registry.cached_index(name) or await run_sync(self._registry.read_index, name)
         if index is None:
             raise nothing_there(request)
-        return of_bytes(request, index.data, LINES, CHANGING, index.token)
+        return of_bytes(request, index.data, JSON_LINES, REVALIDATE, index.token)
 
     async def blob(self, request: Request) -> Response:
         key = BlobKey.of_path(request.scope["path"].removeprefix("/"))
         if key is None:
             raise nothing_there(request)
-        file = self._place.open_key(key) if key.generation else self._place.open_blob(key.digest)
-        return of_file(request, file, os.fstat(file.fileno()).st_size, key.digest.hex, self._forever)
+        file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
+        return of_file(request, file, os.fstat(file.fileno()).st_size, key.digest.hex, self._blob_caching)
 
 
 def nothing_there(request: Request) -> HttpError:
-    """What a static host says."""
+    """The 404 of a static host."""
     return HttpError(
         404, f"there is no {request.scope['path'][:200]}", "the tree is registry.json, index/ and blobs/"
     )

@@ -1,4 +1,4 @@
-"""A model's log as pages tell it: the chain verified from the first line on, a line decoded when it is shown."""
+"""A model's log for pages: the chain is verified from the first line, and a line is decoded when it is shown."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from onnxreg.schema.log.logline import LogLine, LogLineHeader
 
 
 class LogView:
-    """Every line of a ledger. IntegrityError where the chain is broken."""
+    """Every line of a ledger. IntegrityError if the chain is broken."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._lines = list(ledger.skim())
-        self._places = {line.event_id: line.seq for line in self._lines}
+        self._seq_by_event = {line.event_id: line.seq for line in self._lines}
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -28,10 +28,10 @@ class LogView:
 
     def of(self, event: Digest) -> LogLine | None:
         """The line with an event, by the event's id."""
-        return self.at(self._places.get(event, 0))
+        return self.at(self._seq_by_event.get(event, 0))
 
     def before(self, seq: int | None, count: int) -> Sequence[LogLine]:
-        """So many lines in front of one (None: behind the last), newest first."""
+        """The last `count` lines before one (None: of the whole log), newest first."""
         end = len(self._lines) if seq is None else max(0, min(len(self._lines), seq - 1))
         return [_decoded(line) for line in reversed(self._lines[max(0, end - count) : end])]
 

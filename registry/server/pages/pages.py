@@ -1,7 +1,9 @@
-"""The pages for people: models, one model, one version, and two versions side by side. No script, nothing from elsewhere.
+"""The pages for people: models, one model, one version, and two versions side by side. No script, no external
+files.
 
-A page follows from the index files of the models on it and from what the URL asks, so rendered pages are kept by both; an
-entity tag is the digest of the page. A question is put to a search index of the pages' own, so that apps never wait for it.
+A page follows from its URL and the index files of its models, so rendered pages are cached by both; the
+entity tag is the digest of the page. The pages have their own search index, so that apps never wait for their
+queries.
 """
 
 import re
@@ -16,7 +18,7 @@ from starlette.routing import Route
 from onnxreg.registry.search.search_index import SearchIndex
 from onnxreg.registry.server.answer_cache import AnswerCache
 from onnxreg.registry.server.http.responses import HTML, STATUS, HttpError, of_bytes
-from onnxreg.registry.server.http.tree_routes import FOREVER
+from onnxreg.registry.server.http.tree_routes import IMMUTABLE
 from onnxreg.registry.server.pages import views
 from onnxreg.registry.server.pages.rendering import Rendering
 from onnxreg.registry.server.pages.snapshot import ModelSnapshot, UnknownModelError
@@ -32,10 +34,10 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.tokens import ExpressionError
 
-KEPT = 16 * 2**20
-"""Bytes of rendered pages about models that are kept, and of those about all models."""
-MODELS, VERSIONS, LINES, MATCHES = 100, 50, 50, 200
-"""How many of each a page shows."""
+PAGE_CACHE_BYTES = 16 * 2**20
+"""Rendered pages of models in the cache, and the same for pages of all models."""
+MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
+"""Rows of each kind on one page."""
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -49,12 +51,12 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Pages:
     """The pages of one registry."""
 
-    def __init__(self, place: ServedRegistry, settings: Settings, limits: Limits) -> None:
-        self._place = place
-        self._rendering = Rendering(urlsplit(settings.url or "").path, place.registry_id)
-        self._finder = SearchWorker(place, KEPT, limits)
-        self._kept = AnswerCache(place, KEPT)
-        self._forever = f"{'public' if settings.token is None else 'private'}, {FOREVER}"
+    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
+        self._registry = registry
+        self._rendering = Rendering(urlsplit(settings.url or "").path, registry.registry_id)
+        self._search_worker = SearchWorker(registry, PAGE_CACHE_BYTES, limits)
+        self._answers = AnswerCache(registry, PAGE_CACHE_BYTES)
+        self._static_caching = f"{'public' if settings.token is None else 'private'}, {IMMUTABLE}"
 
     def routes(self) -> list[Route]:
         return [
@@ -80,7 +82,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError) -> Response:
-        """What went wrong, as a page; a question that cannot be read is shown where it was asked."""
+        """An error as a page; a query that cannot be parsed is shown in its search field."""
         if isinstance(error, MisreadError):
             html = self._rendering.page("search.html", asked=error.asked, error=error, instead=error.instead)
         else:
@@ -90,50 +92,50 @@ class Pages:
         return _guarded(Response(html, status, {"Cache-Control": "no-store"}, HTML))
 
     def nothing_there(self, request: Request) -> Response:
-        """The answer to a browser that asks for what has no route."""
+        """The answer to a browser for a path without a route."""
         return self.of_error(NotFoundError(f"There is no {request.scope['path'][:200]}"))
 
     async def _static(self, request: Request) -> Response:
-        found = self._rendering.static.get(request.path_params["file"])
-        if found is None:
+        file = self._rendering.static.get(request.path_params["file"])
+        if file is None:
             raise HttpError(404, "there is no such file", "the pages name those that there are")
-        return of_bytes(request, found[0], found[1], self._forever)
+        return of_bytes(request, file[0], file[1], self._static_caching)
 
     async def _models(self, request: Request) -> bytes:
-        asked = request.query_params.get("q", "").strip()
-        if asked:
-            return await self._search(asked)
+        query = request.query_params.get("q", "").strip()
+        if query:
+            return await self._search(query)
         after = request.query_params.get("after", "")
-        return await self._finder.kept(after, lambda search: self._models_page(search, after))
+        return await self._search_worker.cached(after, lambda search: self._models_page(search, after))
 
     def _models_page(self, search: SearchIndex, after: str) -> bytes:
-        found = search.models()
-        rest = [model for model in found if model.name > after]
+        models = search.models()
+        remaining = [model for model in models if model.name > after]
         return self._rendering.page(
             "models.html",
             after=after,
-            count=len(found),
-            models=rest[:MODELS],
-            more=rest[MODELS - 1].name if len(rest) > MODELS else None,
+            count=len(models),
+            models=remaining[:MODELS_PER_PAGE],
+            more=remaining[MODELS_PER_PAGE - 1].name if len(remaining) > MODELS_PER_PAGE else None,
             damages=search.damages(),
         )
 
-    async def _search(self, asked: str) -> bytes:
+    async def _search(self, query: str) -> bytes:
         try:
-            expression = parser.parse(asked)
+            expression = parser.parse(query)
         except ExpressionError as error:
-            raise MisreadError(asked, error) from error
+            raise MisreadError(query, error) from error
 
-        return await self._finder.ask(lambda search: self._search_page(search, asked, expression))
+        return await self._search_worker.ask(lambda search: self._search_page(search, query, expression))
 
-    def _search_page(self, search: SearchIndex, asked: str, expression: parser.Expression) -> bytes:
-        found, damages = search.query(expression, "*", list, limit=MATCHES + 1)
+    def _search_page(self, search: SearchIndex, query: str, expression: parser.Expression) -> bytes:
+        matches, damages = search.query(expression, "*", list, limit=MATCHES_PER_PAGE + 1)
         return self._rendering.page(
             "search.html",
-            asked=asked,
+            asked=query,
             error=None,
-            matches=found[:MATCHES],
-            more=len(found) > MATCHES,
+            matches=matches[:MATCHES_PER_PAGE],
+            more=len(matches) > MATCHES_PER_PAGE,
             damages=damages,
         )
 
@@ -143,14 +145,14 @@ class Pages:
         start = None if older is None else Version.parse(older)
 
         def make(index: IndexFile | None) -> bytes:
-            return self._model_page(ModelSnapshot(self._place, name, index), start, before)
+            return self._model_page(ModelSnapshot(self._registry, name, index), start, before)
 
-        return await self._kept.answer((name, start, before), name, make)
+        return await self._answers.answer((name, start, before), name, make)
 
     def _model_page(self, model: ModelSnapshot, start: Version | None, before: int | None) -> bytes:
         newest = model.state.newest_release()
         rest = [version for version in model.order if start is None or version < start]
-        lines = model.sound.before(before, LINES) if model.sound else []
+        lines = model.sound.before(before, LINES_PER_PAGE) if model.sound else []
         return self._rendering.page(
             "model.html",
             model=model,
@@ -158,8 +160,8 @@ class Pages:
             newest=model.rows([newest])[0] if newest else None,
             manifest=model.manifest(model.entries[newest]) if newest else None,
             channels=views.channel_rows(model.state, model.sound),
-            rows=model.rows(rest[:VERSIONS]),
-            older=rest[VERSIONS - 1] if len(rest) > VERSIONS else None,
+            rows=model.rows(rest[:VERSIONS_PER_PAGE]),
+            older=rest[VERSIONS_PER_PAGE - 1] if len(rest) > VERSIONS_PER_PAGE else None,
             log=list(views.log_rows(lines, model.entries)),
             earlier=lines[-1].seq if lines and lines[-1].seq > 1 else None,
             first=start is None and before is None,
@@ -169,7 +171,7 @@ class Pages:
         ref = Ref.parse(request.scope["path"].removeprefix("/models/"))
 
         def make(index: IndexFile | None) -> bytes:
-            model = ModelSnapshot(self._place, ref.name, index)
+            model = ModelSnapshot(self._registry, ref.name, index)
             row = model.find(ref)
             return self._rendering.page(
                 "version.html",
@@ -179,7 +181,7 @@ class Pages:
                 previous=model.before(row.version),
             )
 
-        return await self._kept.answer(ref, ref.name, make)
+        return await self._answers.answer(ref, ref.name, make)
 
     async def _diff(self, request: Request) -> bytes:
         old, new = (request.query_params.get(side, "") for side in ("old", "new"))
@@ -188,29 +190,33 @@ class Pages:
         return await run_sync(self._diff_page, Ref.parse(old), Ref.parse(new))
 
     def _diff_page(self, old: Ref, new: Ref) -> bytes:
-        """Both models are read by index files that are steady, the outer one's being part of the inner one's key."""
+        """Read both models from unchanged index files; the token of the outer one is part of the inner one's
+        cache key.
+        """
 
         def outer(model: ModelSnapshot) -> bytes:
             def inner(index: IndexFile | None) -> bytes:
-                sides = [_side(model, old), _side(ModelSnapshot(self._place, new.name, index), new)]
-                found = diff(sides[0].manifest, sides[1].manifest)
+                sides = [_side(model, old), _side(ModelSnapshot(self._registry, new.name, index), new)]
+                difference = diff(sides[0].manifest, sides[1].manifest)
                 return self._rendering.page(
-                    "diff.html", found=views.ComparisonView(sides[0], sides[1], found)
+                    "diff.html", found=views.ComparisonView(sides[0], sides[1], difference)
                 )
 
-            return self._kept.answer_here((old, new, model.token), new.name, inner)
+            return self._answers.answer_here((old, new, model.token), new.name, inner)
 
-        return steady(self._place, old.name, lambda index: outer(ModelSnapshot(self._place, old.name, index)))
+        return steady(
+            self._registry, old.name, lambda index: outer(ModelSnapshot(self._registry, old.name, index))
+        )
 
 
 class MisreadError(InputError):
-    """A question that is no expression. `instead`: one that may have been meant, where it is a mere word."""
+    """A query that is not an expression. `instead`: a likely expression, if the query is one word."""
 
-    def __init__(self, asked: str, error: ExpressionError) -> None:
+    def __init__(self, query: str, error: ExpressionError) -> None:
         super().__init__(error.message, error.hint)
         self.drawing = error.drawing
-        self.asked = asked
-        self.instead = f"name ~ '*{asked.lower()}*'" if _WORD.fullmatch(asked) else None
+        self.asked = query
+        self.instead = f"name ~ '*{query.lower()}*'" if _WORD.fullmatch(query) else None
 
 
 def _side(model: ModelSnapshot, ref: Ref) -> views.VersionView:
@@ -222,7 +228,7 @@ def _side(model: ModelSnapshot, ref: Ref) -> views.VersionView:
 
 
 def _line(request: Request) -> int | None:
-    """The line of the log that the URL wants to see what is before of."""
+    """The line number in the `before` parameter of the URL, if any."""
     text = request.query_params.get("before")
     if text is not None and not re.fullmatch(r"[0-9]{1,15}", text):
         raise InputError(f"before is {text[:40]!r}", "the number of a line of the log")
@@ -230,7 +236,7 @@ def _line(request: Request) -> int | None:
 
 
 def _guarded(response: Response) -> Response:
-    """The answer, with what a browser may do with it: show it, with our style."""
+    """Add headers that let a browser only show the page, with this server's style."""
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["Referrer-Policy"] = "same-origin"
     return response

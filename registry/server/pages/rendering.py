@@ -1,7 +1,8 @@
-"""HTML from templates, and the few files that the pages themselves need.
+"""Render HTML from templates, and serve the few static files of the pages.
 
-Everything that is put into a page is escaped, and characters that do not print are spelt out: names, reasons and whole
-manifests come from strangers. A static file is called by the digest of its bytes, so caches may keep it for ever.
+Everything in a page is escaped, and characters that do not print are spelt out: names, reasons and whole
+manifests come from strangers. The name of a static file has the digest of its bytes, so caches may keep it
+forever.
 """
 
 import json
@@ -20,25 +21,26 @@ from onnxreg.schema.core.numbers import size
 
 HERE = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".svg": "image/svg+xml"}
-LONGEST = 2000
-"""Characters of a JSON value that are shown."""
+MAX_JSON_CHARS = 2000
+"""Characters of a JSON value on a page."""
 
 
 class Rendering:
     """The templates, for a server that its clients reach below the path `root`."""
 
     def __init__(self, root: str, registry: str) -> None:
-        found = {path: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
-        named = {
-            path: f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}" for path, data in found.items()
+        contents = {path: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
+        names = {
+            path: f"{path.stem}-{sha256(data).hexdigest()[:16]}{path.suffix}"
+            for path, data in contents.items()
         }
-        self.static = {named[path]: (data, MEDIA_TYPES[path.suffix]) for path, data in found.items()}
+        self.static = {names[path]: (data, MEDIA_TYPES[path.suffix]) for path, data in contents.items()}
         self._root = root
         self._environment = environment()
         self._environment.globals |= {
             "root": root,
             "registry": registry,
-            "static": {path.name: f"{root}/static/{name}" for path, name in named.items()},
+            "static": {path.name: f"{root}/static/{name}" for path, name in names.items()},
             "model_url": self.model_url,
             "version_url": self.version_url,
             "blob_url": lambda digest: f"{root}/{blob_path(digest)}",
@@ -54,13 +56,13 @@ class Rendering:
         return f"{self.model_url(name)}:{quote(str(version), safe='+')}"
 
     def page(self, template: str, **values: Any) -> bytes:
-        """A page from a template and the values that it speaks of."""
+        """Render a page from a template and its values."""
         return self._environment.get_template(template).render(values).encode()
 
 
 def environment() -> Environment:
-    """The templates with the filters that all of them may use."""
-    made = Environment(
+    """The environment of all templates, with their filters."""
+    templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -68,19 +70,21 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=printable,
     )
-    made.filters |= {
+    templates.filters |= {
         "size": size,
         "json": shown_json,
         "moment": moment,
         "share": share,
         "sentence": sentence,
     }
-    made.globals |= {"recalls": views.recalls, "reasons": views.reasons}
-    return made
+    templates.globals |= {"recalls": views.recalls, "reasons": views.reasons}
+    return templates
 
 
 def printable(value: Any) -> Any:
-    """A text in which characters that do not print, such as those that turn the direction of writing, are spelt out."""
+    """A text in which characters that do not print, such as those that turn the direction of writing, are
+    spelt out.
+    """
     if isinstance(value, Digest):
         return str(value)
     if not isinstance(value, str) or isinstance(value, Markup):
@@ -107,4 +111,4 @@ def shown_json(value: Any) -> str:
     text = (
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
     )
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+    return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"

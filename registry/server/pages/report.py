@@ -1,4 +1,4 @@
-"""A difference as one self-contained page: nothing is loaded from elsewhere, it may be mailed, printed and kept."""
+"""Render a difference as one self-contained page, without external files, to mail, print and keep."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,13 @@ from onnxreg.schema.core.numbers import measure
 def report(
     old: PublishedVersion,
     new: PublishedVersion,
-    found: ManifestDiff,
+    manifest_diff: ManifestDiff,
     deep: Sequence[DeepDiff] | None = None,
     later: Sequence[str] = (),
 ) -> bytes:
-    """The page, UTF-8. `deep`: what was found inside the files, where somebody looked; `later`: what later evaluations say."""
+    """The page, UTF-8. `deep`: differences inside the files, if compared; `later`: verdicts of later
+    evaluations.
+    """
     page = environment()
     page.globals |= {"figure": measure, "tensor_form": tensor_form}
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
@@ -28,18 +30,25 @@ def report(
         for side in (old, new)
     ]
     pairs = artifact_pairs(old.manifest, new.manifest)
-    values = {"old": sides[0], "new": sides[1], "pairs": pairs, "diff": found, "deep": deep, "style": style}
+    values = {
+        "old": sides[0],
+        "new": sides[1],
+        "pairs": pairs,
+        "diff": manifest_diff,
+        "deep": deep,
+        "style": style,
+    }
     values |= {"later": later}
     return page.get_template("report.html").render(values).encode()
 
 
 def tensor_form(change: TensorChange) -> str:
-    """`float32[384, 17]`, and both sides' where they differ in more than values."""
+    """`float32[384, 17]`, and both sides' if they differ in more than values."""
     sides = [_form(form, change.change == "renamed") for form in (change.old, change.new) if form]
-    shown = " → ".join(dict.fromkeys(sides))
-    return f"{shown}, dequantized" if change.dequantized else shown
+    text = " → ".join(dict.fromkeys(sides))
+    return f"{text}, dequantized" if change.dequantized else text
 
 
-def _form(form: TensorForm, named: bool) -> str:
-    shown = f"{form.dtype}[{', '.join(map(str, form.dims))}]"
-    return f"{form.name} {shown}" if named else shown
+def _form(form: TensorForm, with_name: bool) -> str:
+    text = f"{form.dtype}[{', '.join(map(str, form.dims))}]"
+    return f"{form.name} {text}" if with_name else text

@@ -1,4 +1,4 @@
-"""One model as one index file has it: its state, every version, the log, and the manifests of those that are shown."""
+"""One model as of one index file: its state, every version, the log, and manifests on demand."""
 
 from functools import cached_property
 
@@ -17,12 +17,12 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.manifest.manifest import Manifest
 
-NEAR = 4
-"""How many near names are told."""
+MAX_SUGGESTIONS = 4
+"""Similar names in an error."""
 
 
 class UnknownModelError(NotFoundError):
-    """A model or a version that is not here; `near` are those that may have been meant."""
+    """A model or version that does not exist here; `near` are similar ones."""
 
     def __init__(self, message: str, near: list[Ref]) -> None:
         super().__init__(message, "did you mean one of these?" if near else "")
@@ -30,20 +30,22 @@ class UnknownModelError(NotFoundError):
 
 
 class ModelSnapshot:
-    """A model; UnknownError where there is none. What is asked for is read once."""
+    """A model, read lazily and once. UnknownModelError if it does not exist."""
 
-    def __init__(self, place: ServedRegistry, name: str, index: IndexFile | None) -> None:
+    def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
-            near = nearest(name, place.names(), most=NEAR)
-            raise UnknownModelError(f"There is no model {name} here", [Ref(each) for each in near])
-        self._place = place
+            near = nearest(name, registry.names(), most=MAX_SUGGESTIONS)
+            raise UnknownModelError(
+                f"There is no model {name} here", [Ref(suggestion) for suggestion in near]
+            )
+        self._registry = registry
         self._index = index
-        self.state = place.state_of(name, index)
+        self.state = registry.state_of(name, index)
         self.token = index.token
 
     @cached_property
     def entries(self) -> dict[Version, VersionEntry]:
-        return lookup.all_versions(self._place, self.state)
+        return lookup.all_versions(self._registry, self.state)
 
     @cached_property
     def order(self) -> list[Version]:
@@ -52,36 +54,38 @@ class ModelSnapshot:
 
     @cached_property
     def history(self) -> LogView | IntegrityError:
-        """The log, its chain verified; or what is wrong with it."""
+        """The log with its chain verified, or the error of that."""
         try:
-            return LogView(read_ledger(self._place, self.state.name, self._index))
+            return LogView(read_ledger(self._registry, self.state.name, self._index))
         except IntegrityError as error:
             return error
 
     @cached_property
     def sound(self) -> LogView | None:
-        """The log, where nothing is wrong with it."""
+        """The log, if it is intact."""
         return self.history if isinstance(self.history, LogView) else None
 
     def rows(self, versions: list[Version]) -> list[views.VersionRow]:
-        return views.version_rows(self.state, {each: self.entries[each] for each in versions}, self.sound)
+        return views.version_rows(
+            self.state, {version: self.entries[version] for version in versions}, self.sound
+        )
 
     def find(self, ref: Ref) -> views.VersionRow:
-        """The version that a ref means, whatever became of it. UnknownError where there is none."""
+        """Find the version of a ref, even if yanked or gone. UnknownModelError if it does not exist."""
         try:
-            found = lookup.find_in(self._place, self.state, ref, yanked=True, gone=True)
+            located = lookup.find_in(self._registry, self.state, ref, yanked=True, gone=True)
         except MissingBlobError:
             raise
         except NotFoundError as error:
             tags = [*self.state.channels, *map(str, self.order)]
-            near = nearest(ref.tag or "", tags, 0.3, NEAR)
+            near = nearest(ref.tag or "", tags, 0.3, MAX_SUGGESTIONS)
             raise UnknownModelError(error.message, [Ref(ref.name, tag) for tag in near]) from error
-        return self.rows([found.version])[0]
+        return self.rows([located.version])[0]
 
     def manifest(self, entry: VersionEntry) -> Manifest | None:
-        """A version's manifest; None where it was taken down with its files."""
+        """A version's manifest; None if it was taken down with its files."""
         try:
-            data = read_blob(self._place, entry.manifest)
+            data = read_blob(self._registry, entry.manifest)
         except MissingBlobError:
             if entry.gone is None:
                 raise
@@ -90,5 +94,5 @@ class ModelSnapshot:
 
     def before(self, version: Version) -> Version | None:
         """The next older version."""
-        place = self.order.index(version) + 1
-        return self.order[place] if place < len(self.order) else None
+        position = self.order.index(version) + 1
+        return self.order[position] if position < len(self.order) else None

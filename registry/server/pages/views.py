@@ -1,4 +1,4 @@
-"""What the pages show of a model, a version and a difference. Plain data for the templates; nothing is read here."""
+"""View models of a model, a version and a difference: plain data for the templates; nothing is read here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ RECALL = "character_recall/"
 
 @dataclass(frozen=True)
 class VersionStanding:
-    """A word for what became of a version, and the line of the log that says so, where one alone does."""
+    """A word for the state of a version, and the line of the log that set it, if it is only one."""
 
     word: str
     line: LogLine | None = None
@@ -27,7 +27,7 @@ class VersionStanding:
 
 @dataclass(frozen=True)
 class VersionRow:
-    """One version in a list. `size`: bytes of what is held, None where the index file does not know it."""
+    """One version in a list. `size`: bytes of its present files, None if the index file does not have it."""
 
     version: Version
     entry: VersionEntry
@@ -39,7 +39,7 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class ChannelRow:
-    """What a channel holds, and the line that moved it there."""
+    """The version that a channel holds, and the line that moved it there."""
 
     tag: str
     version: Version
@@ -48,7 +48,7 @@ class ChannelRow:
 
 @dataclass(frozen=True)
 class LogRow:
-    """A line of the log. `version`: whom it is about; `before`: what the channel held, where a channel moves."""
+    """A line of the log. `version`: its subject; `before`: the earlier version of a channel that moves."""
 
     line: LogLine
     version: Version | None
@@ -66,24 +66,24 @@ class Recall:
 
 
 def standings(entry: VersionEntry, history: LogView | None) -> list[VersionStanding]:
-    """All that became of a version, the gravest first."""
+    """The states of a version, the most serious first."""
 
-    def said(event: Digest) -> LogLine | None:
+    def line_of(event: Digest) -> LogLine | None:
         return None if history is None else history.of(event)
 
-    found = [] if entry.gone is None else [VersionStanding(entry.gone.how, said(entry.gone.event))]
-    found += [VersionStanding("yanked", said(event)) for event in sorted(entry.yanks)]
-    found += [VersionStanding("partial")] if entry.held is not None else []
-    return found + ([VersionStanding("pinned")] if entry.pinned else [])
+    rows = [] if entry.gone is None else [VersionStanding(entry.gone.how, line_of(entry.gone.event))]
+    rows += [VersionStanding("yanked", line_of(event)) for event in sorted(entry.yanks)]
+    rows += [VersionStanding("partial")] if entry.held is not None else []
+    return rows + ([VersionStanding("pinned")] if entry.pinned else [])
 
 
 def version_rows(
     state: State, entries: Mapping[Version, VersionEntry], history: LogView | None
 ) -> list[VersionRow]:
     """Some versions of a model, newest first."""
-    told = listing.versions_json(state, entries)["versions"]
+    listed = listing.versions_json(state, entries)["versions"]
     rows = []
-    for item in told:
+    for item in listed:
         version = Version.parse(item["version"])
         entry = entries[version]
         published = None if history is None else history.at(entry.seq)
@@ -119,9 +119,9 @@ def recalls(artifact: Artifact) -> list[Recall]:
 
 
 def reasons(artifact: Artifact) -> Sequence[str]:
-    """Why a verdict is what it is, where somebody measured."""
-    told = artifact.certification.reasons
-    return () if told == NOT_EVALUATED.reasons else told
+    """The reasons of a verdict, if somebody measured."""
+    texts = artifact.certification.reasons
+    return () if texts == NOT_EVALUATED.reasons else texts
 
 
 def all_files(manifest: Manifest) -> list[FileEntry]:
@@ -148,12 +148,12 @@ class ArtifactPair:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether both were measured on one suite, as far as is known: else one value tells nothing of the other."""
+        """True unless the sides were measured on different suites, so that their values cannot be compared."""
         evidence = (side.certification.evidence for side in (self.old, self.new) if side is not None)
-        return len({each.suite for each in evidence if each is not None and each.suite is not None}) < 2
+        return len({item.suite for item in evidence if item is not None and item.suite is not None}) < 2
 
     def recalls(self) -> list[tuple[str, Recall | None, Recall | None]]:
-        """Every label that was measured on a side, with what was measured there."""
+        """Every label that was measured on either side, with both recalls."""
         old, new = (
             {item.label: item for item in recalls(side)} if side else {} for side in (self.old, self.new)
         )
@@ -161,7 +161,7 @@ class ArtifactPair:
 
 
 def artifact_pairs(before: Manifest, after: Manifest) -> list[ArtifactPair]:
-    """The artifacts of both, those of one path side by side."""
+    """Pair the artifacts of both manifests by path."""
     old, new = ({item.path: item for item in side.artifacts} for side in (before, after))
     return [ArtifactPair(path, old.get(path), new.get(path)) for path in dict.fromkeys([*old, *new])]
 

@@ -116,7 +116,7 @@ def test_an_empty_registry_says_how_to_begin(registry: Registry) -> None:
 
 
 def test_the_list_goes_on(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MODELS", 2)
+    monkeypatch.setattr(pages, "MODELS_PER_PAGE", 2)
     first = read(shown, "/")
     assert "/models/acme/pii" not in first.links
     assert "/?after=acme/langid" in first.links
@@ -134,7 +134,7 @@ def test_a_search_is_a_query(shown: Site) -> None:
 
 
 def test_a_long_answer_says_that_there_is_more(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MATCHES", 3)
+    monkeypatch.setattr(pages, "MATCHES_PER_PAGE", 3)
     assert "The first 3 artifacts" in read(shown, "/?q=size+%3E+0").text
 
 
@@ -416,7 +416,7 @@ def test_a_manifest_that_was_changed_is_not_shown(shown: Site, room: Registry) -
 
 
 def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "LINES", 20)
+    monkeypatch.setattr(pages, "LINES_PER_PAGE", 20)
     for number in range(100):
         room.tag(f"acme/pii:1.{number % 2 * 2}.0", "canary", f"move {number}")
     page = read(shown, "/models/acme/pii")
@@ -431,7 +431,7 @@ def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pyte
 
 
 def test_many_versions_have_pages(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "VERSIONS", 2)
+    monkeypatch.setattr(pages, "VERSIONS_PER_PAGE", 2)
     assert "/models/acme/pii?older=1.3.0" in read(shown, "/models/acme/pii").links
     page = read(shown, "/models/acme/pii?older=1.3.0")
     assert "/models/acme/pii?older=1.1.0" in page.links
