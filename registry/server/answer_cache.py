@@ -22,7 +22,7 @@ class AnswerCache:
     def get(self, key: Hashable) -> bytes | None:
         """The cached answer, if it is still valid. Costs one stat."""
         name, token, answer = self._answers.get(key) or ("", "", None)
-        return answer if answer is not None and self._registry.held_token(name) == token else None
+        return answer if answer is not None and self._registry.cached_token(name) == token else None
 
     def put(self, key: Hashable, name: str, token: str, answer: bytes) -> None:
         """Keep an answer that was made from the index file with this token."""

@@ -317,16 +317,16 @@ KILLED = """
 import sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.transfer import archiving
+from onnxreg.registry.transfer import archive
 
 def slow(*arguments):
     print("writing", flush=True)
     import time
     time.sleep(60)
 
-archiving.hashing.check = slow
+archive.hash_stream.check = slow
 registry = Registry(sys.argv[1])
-archiving.create_archive(registry.store, archiving.choose(registry.store, ["tiny"]), Path(sys.argv[2]))
+archive.create_archive(registry.store, archive.choose(registry.store, ["tiny"]), Path(sys.argv[2]))
 """
 
 
