@@ -419,11 +419,11 @@ def test_a_long_history_has_pages(shown: Site, room: Registry, monkeypatch: pyte
     monkeypatch.setattr(pages, "LINES_PER_PAGE", 20)
     for number in range(100):
         room.tag(f"acme/pii:1.{number % 2 * 2}.0", "canary", f"move {number}")
-    page = read(shown, "/models/acme/pii")
-    assert "Chain verified: 112 lines" in page.text
+    page, lines = read(shown, "/models/acme/pii"), len(room.log("acme/pii"))
+    assert f"Chain verified: {lines} lines" in page.text
     assert "move 99" in page.text
     assert "move 79" not in page.text
-    earlier = "/models/acme/pii?before=93"
+    earlier = f"/models/acme/pii?before={lines - 19}"
     assert f"{earlier}#log-title" in page.links
     assert "move 79" in read(shown, earlier).text
     assert "There are no lines before that one." in read(shown, "/models/acme/pii?before=1").text
