@@ -303,7 +303,9 @@ class Registry:
 
         refuse_the_past(self.store, self.heads, self.heads.models(self.id))
         versions, blobs, sharing = self._decisions.purge(_ref(ref), reason, paths, everywhere)
-        return PurgeResult([located.ref for located in versions], blobs, collect(self.store, only=blobs), sharing)
+        return PurgeResult(
+            [located.ref for located in versions], blobs, collect(self.store, only=blobs), sharing
+        )
 
     def _decisions_on(self, name: str) -> Decisions:
         """Decisions about a model, after a check that its log continues its checkpoint. IntegrityError,

@@ -309,11 +309,11 @@ def test_where_another_process_holds_the_file_for_long_it_still_answers(home: Di
         database.execute("BEGIN IMMEDIATE")
         database.execute("UPDATE models SET whole = 0")
         database.execute("SELECT 1")
-        patience, search.PATIENCE = search.PATIENCE, 0.05
+        patience, search.LOCK_TIMEOUT_SECONDS = search.LOCK_TIMEOUT_SECONDS, 0.05
         try:
             assert ask(home) == truth(home)
         finally:
-            search.PATIENCE = patience
+            search.LOCK_TIMEOUT_SECONDS = patience
 
 
 def test_reading_elsewhere_gives_the_same_and_keeps_nothing(home: DirectoryRegistry) -> None:
@@ -334,9 +334,9 @@ def chosen(expression: parser.Expression, row: Row) -> bool:
             "INSERT INTO models(name, place, mark, versions, channels) VALUES(?, '', '', 1, '{}')",
             (row["name"],),
         )
-        assert candidate_table._store(database, ModelCandidates(row["name"], "head", [row], [])) == []
-        assert list(candidate_table.matching(database, None, "*")) == [row]
-        found = list(candidate_table.matching(database, expression, "*"))
+        assert candidate_table._store(database, ModelCandidates(row["name"], "head", [row], []), True) == []
+        assert list(candidate_table.matching(database, None, "*", profiled=True)) == [row]
+        found = list(candidate_table.matching(database, expression, "*", profiled=True))
     assert found in ([], [row])
     return found == [row]
 
@@ -347,7 +347,7 @@ TEXTS = ("name", "manifest", "format", "precision", "path", "digest", "state")
 
 @given(EXPRESSIONS, CANDIDATES)
 def test_sql_and_python_mean_the_same(case: Case, found: Row) -> None:
-    row = {**found, **{name: found[name] or "" for name in TEXTS}}
+    row = {**found, **{name: found[name] or "" for name in TEXTS}, "profile": found["profile"] or None}
     expression = parser.parse(case[0])
     assert chosen(expression, row) == expression.matches(row)
 
