@@ -31,6 +31,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--member",
+            "--role",
             help="A model that works together with others, under this name; may be repeated.",
             metavar="NAME=FILE",
         ),
@@ -45,7 +46,7 @@ def command(
     """Register existing .onnx or .ort files with their companions; contract and operators are read from the files.
 
     Models of one version are alternatives: `reg resolve` picks one, so their inputs and outputs must agree. Models that work
-    together are members of a pipeline: --member detector=det.onnx --member recognizer=rec.onnx (docs/families.md).
+    together are members of a pipeline: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
     A file that lies as it did when it was added before is not read again.
 

@@ -27,7 +27,7 @@ EXAMPLES = (
     "reg export --recipe family.yaml",
     "reg export --batch jobs.yaml --jobs 4 --to s3://models/prod",
     "reg export --batch jobs.csv --scheduler tcp://10.0.0.5:8786 --to s3://models/prod",
-    "reg export ./run --recipe orchard.yaml --allow-code net.py --name acme/digits",
+    "reg export ./run --recipe orchard.yaml --allow-code net.py:build --name acme/digits",
     "reg export net.py:build --checkpoint best.pth --recipe orchard.yaml --name acme/digits",
 )
 FLAGS = {

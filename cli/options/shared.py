@@ -62,7 +62,7 @@ ChannelArgument = Annotated[
 AllowCode = Annotated[
     list[str] | None,
     typer.Option(
-        help="Run this code, which a recipe names: module:function of what is installed, or file.py. Not remembered.",
+        help="Run this code, which a recipe names: module:function of what is installed, file.py:function, or file.py for all that it defines. Not remembered.",
         metavar="NAME",
         show_default=False,
     ),

@@ -143,7 +143,7 @@ def place_order(
         name: the model's name; the recipe's, or a hub id, where absent.
         directory: what the recipe's relative paths are relative to.
         what: how people call the recipe, where it has a name that they know.
-        allow_code: the factories that may run: `module:function` of an installed one, `file.py` of any other.
+        allow_code: the factories that may run: `module:function` of an installed one, `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     with about(what):

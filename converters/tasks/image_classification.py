@@ -134,7 +134,7 @@ class ImageClassification(Task):
         is_typed = source == self.consent.source
         places = (Path(), self.directory) if is_typed else (self.directory, Path())
         made = factory.find(source, *places)
-        self.consent.check(made, source)
+        self.consent.check(made, asked.arguments, source)
         if asked.factory not in (None, source, made.name):
             raise InputError(f"the source is {source}, the recipe's factory {asked.factory}", "leave one out")
         if checkpoint is None:
@@ -147,7 +147,7 @@ class ImageClassification(Task):
             found = factory.find_recorded(name, source)
         else:
             found = factory.find(name, self.directory, Path())
-        self.consent.check(found)
+        self.consent.check(found, self.options.arguments)
         return found
 
     def _file(self, name: str, what: str) -> Path:

@@ -34,7 +34,7 @@ def graphs(tmp_path: Path) -> None:
 @pytest.fixture
 def ocr(reg: Reg) -> str:
     """A detector in two variants, a recognizer and a classifier."""
-    words = (*DETECTOR, "--member", "detector=det-fixed.onnx", *RECOGNIZER, "--member", "classifier=cls.onnx")
+    words = (*DETECTOR, "--member", "detector=det-fixed.onnx", *RECOGNIZER, "--role", "classifier=cls.onnx")
     assert reg("add", *words, *NAME).status == 0
     return "acme/ocr"
 

@@ -1,12 +1,20 @@
-"""Consent to run code: a person names it on the command line, for one command. Nothing remembers it."""
+"""Consent to run code: a person names it on the command line, for one command. Nothing remembers it.
 
-from collections.abc import Iterable
+`net.py:build` is consent to one function, `net.py` to each that this file defines, never to what it imports.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from onnxreg.converters.tasks.code.definition import Definition
 from onnxreg.converters.tasks.code.factory import Factory
 from onnxreg.schema.core.errors import InputError
+
+MAX_SHOWN = 300
+"""Characters of the arguments in a message."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +31,27 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Consent to `module:function` or `file.py`; a file that is there means that file and no other of its name."""
+        """Consent to `module:function`, `file.py:function` or `file.py`; a file that is there means that file and no other of its name."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
-    def check(self, factory: Factory, source: str | None = None) -> None:
+    def check(
+        self, factory: Factory, arguments: Mapping[str, Any] | None = None, source: str | None = None
+    ) -> None:
         """Raise InputError, with what to type, unless a person named this code.
 
         Args:
+            arguments: what the function is called with, for people to read.
             source: the text that the factory was found by, if it is the source of an export.
         """
         if source is not None and source == self.source:
             return
-        if self.names.isdisjoint(_names(factory)):
-            name = _shown(factory)
-            what = f"{name} ({factory.function})" if name.endswith(".py") else name
+        definition = factory.definition
+        if self.names.isdisjoint({factory.name} if definition is None else _names(definition)):
+            name, described = _shown(factory, definition)
+            given = f", called with {_text(arguments)}" if arguments else ""
             raise InputError(
-                f"{what} is code, which runs only if you allow it", f"read it, then pass --allow-code {name}"
+                f"{described} is code{given}, which runs only if you allow it",
+                f"read it, then pass --allow-code {name}",
             )
 
 
@@ -57,21 +70,29 @@ def _split(name: str) -> tuple[str, str]:
     return (path, colon + function) if path.endswith(".py") else (name, "")
 
 
-def _names(factory: Factory) -> set[str]:
-    """Every way to name a factory: an installed function by its module, any other by its file."""
-    if factory.label is None:
-        return {factory.name}
-    files = (factory.label, str(factory.file.resolve()))
-    return {*files, *(f"{file}:{factory.function}" for file in files)}
+def _names(definition: Definition) -> set[str]:
+    """Every way to name a function of a file: by the file, alone or with the function."""
+    files = (definition.label, str(definition.file.resolve()))
+    return {*files, *(f"{file}:{definition.function}" for file in files)}
 
 
-def _shown(factory: Factory) -> str:
-    """The name to type: short, unless it means another file here."""
-    label = factory.label
-    if label is None:
-        return factory.name
-    here = Path(label)
-    if not here.is_file() or here.resolve() == factory.file.resolve():
-        return label
-    file = factory.file.resolve()
+def _shown(factory: Factory, definition: Definition | None) -> tuple[str, str]:
+    """The name to type, and the code in words."""
+    if definition is None:
+        return factory.name, factory.name
+    file = _file(definition)
+    return f"{file}:{definition.function}", f"{file} ({definition.function})"
+
+
+def _file(definition: Definition) -> str:
+    """The file's name: short, unless it means another file here."""
+    here, file = Path(definition.label), definition.file.resolve()
+    if not here.is_file() or here.resolve() == file:
+        return definition.label
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
+
+
+def _text(arguments: Mapping[str, Any]) -> str:
+    """Arguments as JSON, the beginning if they are long."""
+    text = json.dumps(arguments, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

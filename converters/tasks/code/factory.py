@@ -17,6 +17,7 @@ from typing import Any
 from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.converters.source.toolchain import distribution_of
+from onnxreg.converters.tasks.code.definition import Definition, find_definition, parse
 from onnxreg.converters.tasks.code.import_factory import SourceLoader, importing, is_installed
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
@@ -56,6 +57,11 @@ class Factory:
         return next((name for name, path in self.files.items() if path == self.file), self.file.name)
 
     @property
+    def definition(self) -> Definition | None:
+        """The place in its files that defines it; None for an installed function. InputError if none of them does."""
+        return None if self.label is None else find_definition(self.files, self.label, self.function)
+
+    @property
     def code(self) -> Code:
         """The record of it in a manifest."""
         if self.label is None:
@@ -69,7 +75,7 @@ class Factory:
     def packages(self) -> tuple[str, ...]:
         """The installed packages that its files import by name, or that it is in; a file that is no Python has none."""
         installed = packages_distributions()
-        imported = {top for path in self.files.values() for top in _imports(path)}
+        imported = {top for label, path in self.files.items() for top in _imports(path, label)}
         imported |= {self.module.partition(".")[0]} if self.label is None else set()
         return tuple(sorted({package for top in imported for package in installed.get(top, ())}))
 
@@ -156,13 +162,10 @@ def _installed(top: str) -> ModuleSpec | None:
         return None
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """The first names of what a Python file imports."""
-    try:
-        nodes = list(ast.walk(ast.parse(path.read_bytes())))
-    except (SyntaxError, ValueError):
-        return
-    for node in nodes:
+def _imports(path: Path, label: str) -> Iterator[str]:
+    """The first names of what a Python file imports; none of a file that is no Python."""
+    module = parse(path, label)
+    for node in () if module is None else ast.walk(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
             names = [node.module]
@@ -172,8 +175,8 @@ def _imports(path: Path) -> Iterator[str]:
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory: a torch module with whatever weights it begins with. What it prints goes to stderr.
 
-    Raises InputError where it is not there, gives something else, or imports code beside it that its digest does not
-    cover, which is not run; ConversionError where it raises.
+    Raises InputError if it is not there, is of another distribution than its module, gives something else, or imports
+    code beside it that its digest does not cover, which is not run; ConversionError if it raises.
     """
     import torch
 
@@ -213,7 +216,23 @@ def _function(factory: Factory) -> Any:
     module = _from_file(factory.file) if factory.is_file else _imported(factory)
     if not callable(found := getattr(module, factory.function, None)):
         raise InputError(f"{factory.file.name} has no function {factory.function}", HINT)
+    if factory.label is None:
+        _check_own(factory, getattr(found, "__module__", None) or "")
     return found
+
+
+def _check_own(factory: Factory, module: str) -> None:
+    """InputError if an installed function is of another distribution than its module: the version would not bind it.
+
+    Of Python's own, `module` must be in the same package: `shop:getoutput` may not be `subprocess:getoutput`.
+    """
+    own, other = distribution_of(factory.module), distribution_of(module)
+    is_same_package = module.partition(".")[0] == factory.module.partition(".")[0]
+    if not is_same_package and (own != other or own is None or own[0] == "python"):
+        raise InputError(
+            f"{factory.name} is of {module or 'no module'}, and not of {factory.module}",
+            "name a function by the module that defines it",
+        )
 
 
 def _from_file(file: Path) -> Any:

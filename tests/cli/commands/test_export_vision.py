@@ -241,7 +241,7 @@ def test_a_run_directory_brings_its_best_checkpoint(export: Reg, reg: Reg, proje
     (project / "orchard.yaml").write_text(json.dumps(document), "utf-8")
     refused = reg("export", "run", "--recipe", "orchard.yaml", "--json")
     assert refused.status == 2
-    assert refused.error["hint"] == "read it, then pass --allow-code net.py"
+    assert refused.error["hint"] == "read it, then pass --allow-code net.py:build"
     two = reg("export", "run", "--recipe", "orchard.yaml", "--allow-code", "net.py", "--json")
     assert two.status == 0, two.err
     files = [[each["digest"] for each in done.json["manifest"]["artifacts"]] for done in (one, two)]
@@ -437,7 +437,7 @@ def test_what_was_made_of_a_factory_is_rebuilt_from_its_directory(
     assert code == {"name": "net:build", "digest": str(digest_file(project / "net.py"))}
     words = ("rebuild", "acme/digits:0.1.0", "--source", ".")
     refused = reg(*words, "--json")
-    assert (refused.status, refused.error["hint"]) == (2, "read it, then pass --allow-code net.py")
+    assert (refused.status, refused.error["hint"]) == (2, "read it, then pass --allow-code net.py:build")
     for name in ("net.py", "./net.py", "net.py:build", project / "net.py"):
         done = reg(*words, "--allow-code", name)
         assert done.status == 0, done.err

@@ -52,7 +52,10 @@ def folder(tmp_path: Path, evil: str) -> Path:
 
 @dataclass(frozen=True)
 class Attack:
-    """Another recipe than an honest one: `options` of its task, further keys, and what its manifest says of the source."""
+    """Another recipe than an honest one: `options` of its task, further keys, and what its manifest says of the source.
+
+    `files` replace files of the folder that the version brought along.
+    """
 
     words: tuple[str, ...]
     status: int = 2
@@ -61,6 +64,7 @@ class Attack:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def code_digest(folder: Path, factory: str) -> dict[str, Digest]:
@@ -68,7 +72,7 @@ def code_digest(folder: Path, factory: str) -> dict[str, Digest]:
     module = factory.partition(":")[0]
     if module == "net":
         return {"code/net.py": digest_file(folder / "net.py")}
-    if module.startswith("kit"):
+    if module.split(".")[0] == "kit":
         files = {path.relative_to(folder).as_posix(): path for path in (folder / "kit").rglob("*.py")}
         return {f"code/{name}": digest_file(path) for name, path in files.items()}
     distribution, version = distribution_of(module) or ("", "")
@@ -82,6 +86,8 @@ def publish(
     """Publish what the attacker made into the user's registry, as a pull would."""
     root.mkdir()
     (root / "model.onnx").write_bytes(b"graph")
+    for name, text in attack.files.items():
+        (folder / name).write_text(text, "utf-8")
     options = {
         "input": [1, 8, 8],
         "factory": "net:build",
@@ -113,6 +119,11 @@ def publish(
     )
 
 
+HONEST = "from subprocess import getoutput\n\ndef build():\n    import torch\n    return torch.nn.ReLU()\n"
+"""A file that nobody would object to."""
+TOUCH = {"arguments": {"cmd": "touch ran"}}
+OPEN = "tarfile:bltn_open"
+"""The `open` of builtins under another module's name."""
 PULLED = ("--source", "pulled")
 DATA = ("--data", "options.checkpoint=pulled/best.pth")
 ATTACKS: dict[str, Attack] = {
@@ -140,6 +151,72 @@ ATTACKS: dict[str, Attack] = {
     "leave for a module is none for a file": Attack((*PULLED, "--allow-code", "net:build")),
     "leave for an installed package is none for a folder": Attack(
         (*PULLED, "--allow-code", "kit.nets.small:build"), options={"factory": "kit.nets.small:build"}
+    ),
+    "what an allowed file imports": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py"),
+        said="net.py does not define getoutput",
+        options={"factory": "net:getoutput", **TOUCH},
+        files={"net.py": HONEST},
+    ),
+    "the same, by its name": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py:getoutput"),
+        said="net.py does not define getoutput",
+        options={"factory": "net:getoutput", **TOUCH},
+        files={"net.py": HONEST},
+    ),
+    "the same, and no leave": Attack(
+        PULLED, said="net.py does not define getoutput", options={"factory": "net:getoutput", **TOUCH}, files={"net.py": HONEST}
+    ),
+    "what all of an allowed file's imports bring": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py"),
+        said="net.py does not define getoutput",
+        options={"factory": "net:getoutput", **TOUCH},
+        files={"net.py": f"from subprocess import *\n{HONEST.partition(chr(10))[2]}"},
+    ),
+    "another name of what an allowed file imports": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py"),
+        said="net.py does not define shell",
+        options={"factory": "net:shell", **TOUCH},
+        files={"net.py": f"{HONEST}shell = getoutput\n"},
+    ),
+    "a definition that an import replaces": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py:shell"),
+        said="net.py does not define shell",
+        options={"factory": "net:shell", **TOUCH},
+        files={"net.py": "def shell(cmd):\n    pass\ntry:\n    from subprocess import getoutput as shell\nexcept ImportError:\n    pass\n"},
+    ),
+    "what a package imports": Attack(
+        (*PULLED, "--allow-code", "pulled/kit/__init__.py"),
+        said="kit/__init__.py does not define getoutput",
+        options={"factory": "kit:getoutput", **TOUCH},
+        files={"kit/__init__.py": HONEST},
+    ),
+    "what a package imports from a file that imports it": Attack(
+        (*PULLED, "--allow-code", "pulled/kit/__init__.py", "--allow-code", "pulled/kit/nets/small.py"),
+        said="kit/__init__.py does not define getoutput",
+        options={"factory": "kit:getoutput", **TOUCH},
+        files={"kit/__init__.py": "from .nets.small import getoutput\n", "kit/nets/small.py": HONEST},
+    ),
+    "leave for the file that imports it from another": Attack(
+        (*PULLED, "--allow-code", "kit/__init__.py", "--allow-code", "kit/__init__.py:build"),
+        said="--allow-code kit/nets/small.py:build",
+        options={"factory": "kit:build"},
+        files={"kit/__init__.py": "from kit.nets.small import build\n"},
+    ),
+    "leave for another function of the file": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py:other"), said="--allow-code net.py:build"
+    ),
+    "arguments that a person has not read": Attack(
+        PULLED, said='called with {"cmd": "touch ran"}', options=TOUCH
+    ),
+    "what an installed module has from another": Attack(
+        (*PULLED, "--allow-code", OPEN),
+        said=f"{OPEN} is of ",
+        options={"factory": OPEN, "arguments": {"file": "ran", "mode": "w"}},
+        beside={"code": {"name": OPEN, "distribution": "python", "version": platform.python_version()}},
+    ),
+    "a file that no parser can read": Attack(
+        (*PULLED, "--allow-code", "pulled/net.py"), said="cannot be parsed", files={"net.py": "-" * 200_000}
     ),
     "the factory is a path": Attack(
         PULLED, 4, "which is not module:function", {"factory": "pulled/net.py:build"}
@@ -464,7 +541,7 @@ def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: st
     recipe = RecipeFile.from_json({**asked, "steps": [{"name": "a", "pass": "OnnxConversion"}]})
     with pytest.raises(InputError) as refused:
         place_order(recipe, "net.py:build", "a/b")
-    assert refused.value.hint == "read it, then pass --allow-code net.py"
+    assert refused.value.hint == "read it, then pass --allow-code net.py:build"
     order = place_order(recipe, "net.py:build", "a/b", allow_code=["net.py"])
     assert order.found.code is not None and order.found.code.digest == digest_file(tmp_path / "net.py")
     assert not marker.exists()
