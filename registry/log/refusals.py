@@ -1,7 +1,7 @@
 """Refusals that manifests state, put on record: then they are refusals of the bytes, in every version that has them.
 
 A manifest alone refuses its own version only. The statement is the report that the manifest names; without a good one,
-an evaluation document is made from the manifest.
+an evaluation document is made from the manifest, whether or not it names a suite.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, 
     for artifact in manifest.artifacts:
         if artifact.certification.state != "refused" or artifact.digest in ledger.refused:
             continue
-        made = _statement(ledger, manifest, artifact)
+        made = _statement(ledger, digest, artifact)
         if made is not None:
             media_type, statement = made
             about = stamp(ledger.name, reason=REASON) | {"artifact": artifact.digest, "state": "refused"}
@@ -69,34 +69,32 @@ def _record(ledger: Ledger, digest: Digest, manifest: Manifest) -> dict[Digest, 
     return statements
 
 
-def _statement(ledger: Ledger, manifest: Manifest, artifact: Artifact) -> tuple[str, bytes] | None:
-    """The media type and bytes of what refuses an artifact. None if no suite is known, or they were taken down."""
+def _statement(ledger: Ledger, manifest: Digest, artifact: Artifact) -> tuple[str, bytes] | None:
+    """The media type and bytes of what refuses an artifact of a manifest. None if they were taken down."""
     from onnxreg.schema.gates.evaluation import EVALUATION, read_evaluation
 
     evidence = artifact.certification.evidence
-    if evidence is None or evidence.suite is None:
-        return None
-    if evidence.report is not None and evidence.report not in ledger.tombstones:
+    if evidence is not None and evidence.report is not None and evidence.report not in ledger.tombstones:
         with suppress(InputError, IntegrityError, NotFoundError):
             data = ledger.fetch(evidence.report)
             media_type, evaluation = read_evaluation(data)
             said = (evaluation.artifact, evaluation.state, evaluation.suite)
-            if said == (artifact.digest, "refused", evidence.suite):
+            if said == (artifact.digest, "refused", evidence.suite or evaluation.suite):
                 return media_type, data
-    made = canonical.encode(_document(artifact))
+    made = canonical.encode(_document(manifest, artifact))
     return None if Digest.of(made) in ledger.tombstones else (EVALUATION, made)
 
 
-def _document(artifact: Artifact) -> dict[str, Any]:
-    """What the manifest says of an artifact, as an evaluation."""
+def _document(manifest: Digest, artifact: Artifact) -> dict[str, Any]:
+    """What a manifest says of an artifact, as an evaluation. Of a claim without a suite, the suite is the manifest."""
     certification, evidence = artifact.certification, artifact.certification.evidence
-    assert evidence is not None
-    value = evidence.to_json()
-    kept = {
-        key: value[key] for key in ("artifact", "parent", "suite", "synthetic") if value.get(key) is not None
-    }
+    value = {} if evidence is None else evidence.to_json()
+    known = {key: value[key] for key in ("parent", "suite", "synthetic") if value.get(key) is not None}
+    claim = {} if "suite" in known else {"suite": str(manifest), "claimed": True}
     return {
-        **kept,
+        **known,
+        **claim,
+        "artifact": str(artifact.digest),
         "format": "onnxreg-evaluation",
         "format_version": 1,
         "state": certification.state,

@@ -105,9 +105,15 @@ def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
             detail = f"{artifact.path} is {stated}"
             if states:
                 state = worst(states)
-                suites = dict.fromkeys(each.suite.short for each in later if each.state == state)
-                detail += f", a later evaluation says {state} on suite {', '.join(suites)}"
+                detail += f", a later evaluation says {state}{_suites_of(later, state)}"
             yield stated == "certified" and "refused" not in states, detail
+
+
+def _suites_of(evaluations: list[Evaluation], state: str) -> str:
+    """The suites on which evaluations came to a state, in words; "" if none names one."""
+    suites = (each.suite for each in evaluations if each.state == state)
+    names = dict.fromkeys(suite.short for suite in suites if suite is not None)
+    return f" on suite {', '.join(names)}" if names else ""
 
 
 def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:

@@ -5,11 +5,14 @@ Two documents say it: the `recall_delta.json` that an export writes, and a short
     {"format": "onnxreg-evaluation", "format_version": 1, "artifact": digest, "parent"?: digest, "suite": digest,
      "state": "certified" | "refused" | "unknown", "reasons"?: [text], "synthetic"?: bool, "checks": [check]}
 
-`checks` are those of a manifest. The loss is the check `quant_recall_delta`.
+`checks` are those of a manifest. The loss is the check `quant_recall_delta`. With `"claimed": true` it repeats what a manifest
+refuses without naming a suite: `suite` is then the digest of that manifest, since every reader wants one.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, required, text
@@ -28,11 +31,14 @@ EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One verdict on one artifact. `loss` and `interval` are of the check `quant_recall_delta`."""
+    """One verdict on one artifact. `loss` and `interval` are of the check `quant_recall_delta`.
+
+    `suite` is None only of a refusal that a manifest claims without naming one.
+    """
 
     artifact: Digest
     parent: Digest | None
-    suite: Digest
+    suite: Digest | None
     state: str
     loss: float | None = None
     interval: tuple[float, float] | None = None
@@ -40,7 +46,7 @@ class Evaluation:
 
 
 class EvaluationDocument(Document):
-    """The document that other tools write."""
+    """The document that other tools write. `claimed`: a manifest refuses without naming a suite; `suite` is its digest."""
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -51,6 +57,13 @@ class EvaluationDocument(Document):
     reasons: Items[Text] = ()
     synthetic: bool | None = None
     checks: Items[Check] = ()
+    claimed: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.claimed and self.state != "refused":
+            raise ValueError("only a refusal may be claimed without a suite")
+        return self
 
 
 def read_evaluation(data: bytes, what: str = "report") -> tuple[str, Evaluation]:
@@ -72,9 +85,8 @@ def read_evaluation(data: bytes, what: str = "report") -> tuple[str, Evaluation]
 def _general(found: EvaluationDocument) -> Evaluation:
     loss = next((check for check in found.checks if check.name == LOSS), None)
     value, interval = (loss.value, loss.interval) if loss else (None, None)
-    return Evaluation(
-        found.artifact, found.parent, found.suite, found.state, value, interval, found.synthetic
-    )
+    suite = None if found.claimed else found.suite
+    return Evaluation(found.artifact, found.parent, suite, found.state, value, interval, found.synthetic)
 
 
 def _recall_delta(found: dict[str, Any]) -> Evaluation:

@@ -10,9 +10,11 @@ from support.registries.gated import NAME, draft
 from onnxreg.registry import Registry
 from onnxreg.registry.gates.promotion import Promotion
 from onnxreg.registry.log import commit as committing
+from onnxreg.registry.log import refusals
 from onnxreg.registry.store.blobs import read_blob
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA
+from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.gates.evaluation import EVALUATION, RECALL_DELTA, read_evaluation
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.log.events import Attest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
@@ -113,6 +115,70 @@ def test_a_report_that_says_other_things_is_no_statement(home: Registry, tmp_pat
     home.add(reported(tmp_path / "draft", "refused", state="certified"))
     (event,) = attests(home)
     assert event.media_type == EVALUATION and not home.verify().damages
+
+
+def claimed(root: Path, verdict: Verdict) -> Draft:
+    """A version with the bytes `int8` and a verdict that names no suite, as an import makes them."""
+    root.mkdir()
+    (root / "model.onnx").write_bytes(b"int8")
+    return Draft(NAME, root, (DraftArtifact("onnx-int8", "int8", "model.onnx", verdict=verdict),))
+
+
+@pytest.fixture
+def claim(home: Registry, tmp_path: Path) -> Digest:
+    """The manifest of 1.1.0, which refuses without a suite; 1.2.0 has the same bytes, without a verdict."""
+    refused = Verdict("refused", reasons=("its maker says so",))
+    published = home.add(claimed(tmp_path / "refused", refused), "1.1.0")
+    home.add(claimed(tmp_path / "unknown", Verdict("unknown")), "1.2.0")
+    return published.digest
+
+
+def test_a_refusal_without_a_suite_is_one_of_the_bytes(home: Registry, claim: Digest) -> None:
+    (event,) = attests(home)
+    assert (event.state, event.media_type, event.manifest) == ("refused", EVALUATION, claim)
+    statement = json.loads(read_blob(home.store, event.statement))
+    assert (statement["suite"], statement["claimed"]) == (str(claim), True)
+    assert statement["reasons"] == ["its maker says so"]
+    found = home.resolve(NAME, INT8)
+    assert (str(found.found.version), found.artifact.state) == ("1.2.0", "refused")
+    assert not home.verify().damages
+
+
+def test_a_refusal_without_a_suite_travels(home: Registry, claim: Digest, tmp_path: Path) -> None:
+    other = Registry(tmp_path / "other")
+    home.push(f"{NAME}:1.2.0", str(other.store.root))
+    assert other.resolve(NAME, INT8).artifact.state == "refused"
+    assert home.push(f"{NAME}:1.1.0", str(other.store.root)).events == 1
+    assert len(attests(other)) == 1 and not other.verify().damages
+
+
+def test_a_refusal_without_a_suite_stops_a_channel(home: Registry, claim: Digest) -> None:
+    home.set_policy(read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx-int8"]\n', "policy"))
+    (finding,) = promote(home, "1.2.0").findings
+    assert finding.detail == "model.onnx is unknown, a later evaluation says refused"
+
+
+def test_a_version_that_is_on_record_is_not_read_again(
+    home: Registry, claim: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Digest] = []
+    before = refusals.read_manifest
+    monkeypatch.setattr(
+        refusals,
+        "read_manifest",
+        lambda data, digest, name: read.append(digest) or before(data, digest, name),
+    )
+    home.pin(f"{NAME}:1.2.0")
+    assert read == []
+
+
+@pytest.mark.parametrize("state", ["certified", "unknown"])
+def test_only_a_refusal_may_be_claimed_without_a_suite(state: str) -> None:
+    value = {"format": "onnxreg-evaluation", "format_version": 1, "artifact": str(Digest.of(b"int8"))}
+    claim = {**value, "suite": str(Digest.of(b"manifest")), "claimed": True}
+    assert read_evaluation(json.dumps({**claim, "state": "refused"}).encode())[1].suite is None
+    with pytest.raises(InputError, match="only a refusal may be claimed without a suite"):
+        read_evaluation(json.dumps({**claim, "state": state}).encode())
 
 
 def test_what_was_not_refused_is_not_on_record(home: Registry, tmp_path: Path) -> None:
