@@ -34,6 +34,7 @@ EXTRAS = (
     "starlette",
     "uvicorn",
     "httptools",
+    "httpcore2",
     "anyio",
     "jinja2",
     "dask",

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.runtime.ort_errors import with_reason
-from onnxreg.schema.core.errors import ConversionError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, RegError, missing_extra
 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type as ONNX Runtime says it, and its number in `onnx.TensorProto.DataType`."""
 
 
-def session_options(*, prepacking: bool = False) -> Any:
+def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
     """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
 
     x86 processors without VNNI saturate 8-bit products in their default kernels; `session.x64quantprecision` takes the exact ones,
@@ -21,6 +21,7 @@ def session_options(*, prepacking: bool = False) -> Any:
 
     Args:
         prepacking: keep a second copy of the weights for speed; the values are the same.
+        exact: exact 8-bit products on every x86 processor.
     """
     try:
         import onnxruntime as ort
@@ -28,7 +29,8 @@ def session_options(*, prepacking: bool = False) -> Any:
         raise missing_extra("onnxruntime", "onnx", "running a graph") from error
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if not prepacking:
         options.add_session_config_entry("session.disable_prepacking", "1")
     return options
@@ -43,18 +45,33 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
         source: the file, or its bytes.
         name: what errors call it; the file's own name where absent.
     """
-    options = session_options(prepacking=prepacking)
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    import onnxruntime as ort
-
     try:
-        where = source if isinstance(source, bytes) else str(source)
-        return ort.InferenceSession(where, options, providers=["CPUExecutionProvider"])
+        return _open_session(source, prepacking)
+    except RegError:
+        raise
     except Exception as error:
         what = name or (source.name if isinstance(source, Path) else "the model")
         place = source if isinstance(source, Path) else None
         raise ConversionError(with_reason(f"ONNX Runtime cannot load {what}", error, place)) from error
+
+
+def _open_session(source: Path | bytes, prepacking: bool) -> Any:
+    """Open with exact 8-bit kernels; without them if ONNX Runtime (1.31) cannot make them, as of a weight that two nodes share."""
+    try:
+        return _session(source, session_options(prepacking=prepacking))
+    except RegError:
+        raise
+    except Exception:
+        return _session(source, session_options(prepacking=prepacking, exact=False))
+
+
+def _session(source: Path | bytes, options: Any) -> Any:
+    import onnxruntime as ort
+
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    model = source if isinstance(source, bytes) else str(source)
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def silent_run() -> Any:

@@ -10,6 +10,7 @@ WORDS = frozenset(
         "models",
         "certified",
         "signed_by",
+        "suites",
         "signatures",
         "max_recall_loss",
         "loss_interval",

@@ -25,19 +25,19 @@ NAME = grow.model_name(0)
 QUERY = """
 import gc, json, sys, time
 from pathlib import Path
-from onnxreg.registry.store.directory.directory import LocalRemote
-from onnxreg.registry.search.search_index import Kind, SearchIndex
-from onnxreg.schema import where
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+from onnxreg.schema.query.expression import parser
 gc.disable()
 started, used = time.perf_counter(), time.process_time()
-with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
+with SearchIndex(DirectoryRegistry.open(Path(sys.argv[1]))) as index:
     match sys.argv[2]:
         case "filter":
-            index.matches(Kind(certified=True))
+            index.matches(ArtifactKind(certified=True))
         case "list":
             index.models()
         case text:
-            index.query(where.parse(text), "*", list)
+            index.query(parser.parse(text), "*", list)
 print(time.perf_counter() - started, time.process_time() - used)
 """
 

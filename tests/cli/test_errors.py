@@ -82,7 +82,6 @@ USAGE = (
     ["remote", "add", "origin"],
     ["export", "."],
     ["export", ".", "--profile", "android", "--opset", "many"],
-    ["add", "--name", "a"],
     ["add", "model.onnx"],
     ["--frob", "ls"],
 )
@@ -263,7 +262,7 @@ def test_a_missing_module_of_our_own_is_a_bug() -> None:
 
 
 def test_a_bug_in_a_process_is_a_traceback_and_1(home: Path) -> None:
-    code = "import sys; from onnxreg.cli import main, ls; ls.run = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
+    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.commands import ls; ls.run = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr

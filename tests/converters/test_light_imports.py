@@ -32,8 +32,8 @@ def test_an_export_loads_nothing_heavy_before_it_begins(module: str) -> None:
 def test_a_task_is_placed_without_the_parts_of_a_profile(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    asked = f"Asked.of({str(tmp_path)!r}, name='tiny', task='default')"
-    found = loaded(f"from onnxreg.cli.services.export_request import Asked, place; place({asked})")
+    asked = f"ExportRequest.of({str(tmp_path)!r}, name='tiny', task='default')"
+    found = loaded(f"from onnxreg.cli.services.export_request import ExportRequest, place; place({asked})")
     assert "onnxreg.converters.tasks.text" in found
     assert not found & {
         *HEAVY,

@@ -166,6 +166,7 @@ def manifest() -> dict[str, Any]:
         "recipe": {
             "profile": "android",
             "profile_version": 1,
+            "code": {"name": "net:build", "digest": sha(81), "distribution": "net", "version": "1.0"},
             "steps": [
                 {
                     "name": "export",

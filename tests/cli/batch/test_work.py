@@ -64,7 +64,8 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
         if order.source == "full":
             raise OSError(28, "No space left on device")
         made = draft(workspace / "made", order.name, order.source)
-        recipe = {**made.fields["recipe"], "parameters": {"recipe": order.asked()}}
+        steps = [step for step in made.fields["recipe"]["steps"] if "skipped" not in step]
+        recipe = {**made.fields["recipe"], "steps": steps, "parameters": {"recipe": order.asked()}}
         source = {"id": order.name, "digest": str(order.found.digest)}
         return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
 

@@ -23,9 +23,9 @@ steps: [{name: fp32, pass: OnnxConversion}]
 MODULE = """
 from pathlib import Path
 from onnxreg.converters.profiles.profile_catalog import Profile
-from onnxreg.converters.engine.profile_contract import Contract
+from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.schema.core.errors import ConversionError
-class Broken(Contract):
+class Broken(ProfilePromises):
     def check(self, output, subject):
         raise ConversionError(f"{output.path} breaks what the watch promises")
 DOCUMENT = Path(__file__).with_name("watch.yaml")

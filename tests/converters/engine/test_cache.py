@@ -184,7 +184,7 @@ def digest_file(path):
     return real(path)
 
 module.digest_file = digest_file
-module.Cache(pathlib.Path(sys.argv[1])).keep("steps", {"a": 1}, pathlib.Path(sys.argv[2]))
+module.StepCache(pathlib.Path(sys.argv[1])).keep("steps", {"a": 1}, pathlib.Path(sys.argv[2]))
 """
 
 

@@ -102,9 +102,9 @@ def test_a_file_goes_through_a_backbone_once(session: Any, tmp_path: Path) -> No
 
         rows = 0
 
-        def run(self, names: list[str], feed: dict[str, Any]) -> Any:
+        def run(self, names: list[str], feed: dict[str, Any], options: Any = None) -> Any:
             self.rows += len(feed["input"])
-            return session.run(names, feed)
+            return session.run(names, feed, options)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(session, name)

@@ -49,7 +49,8 @@ def whole(registry: Registry, tmp_path: Path) -> Registry:
 
 
 def locked(registry: Registry, ref: str = NAME, *formats: str) -> LockedArtifact:
-    (found,) = lock(registry.store, [ResolveRequest(Ref.parse(ref), Query(formats))])
+    query = Query(formats or ("onnx-int8",))
+    (found,) = lock(registry.store, [ResolveRequest(Ref.parse(ref), query)])
     return found
 
 

@@ -499,10 +499,10 @@ def _appended(registry: Registry, name: str) -> Path:
 ASKER = """
 import sys
 from pathlib import Path
-from onnxreg.registry.store.directory.directory import LocalRemote
-from onnxreg.registry.search.search_index import Kind, SearchIndex
-with SearchIndex(LocalRemote.open(Path(sys.argv[1]))) as index:
-    print(len(index.models()), len(index.matches(Kind(certified=True))), index.damages())
+from onnxreg.registry.store.directory.directory import DirectoryRegistry
+from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
+with SearchIndex(DirectoryRegistry.open(Path(sys.argv[1]))) as index:
+    print(len(index.models()), len(index.matches(ArtifactKind(certified=True))), index.damages())
 """
 
 

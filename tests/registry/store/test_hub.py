@@ -274,7 +274,7 @@ def test_a_gitignore_of_the_repository_hides_no_blob(hub: Hub, remote: HubRegist
 def test_an_index_that_the_hub_keeps_in_lfs_is_swapped_too(
     hub: Hub, remote: HubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hub.LFS_FROM", 1)
+    monkeypatch.setattr("support.servers.hub.LFS_FROM", 1)
     put(remote, index=b"1\n")
     assert hub.files(REPO)["index/m.jsonl"].sha256
     first = token(remote)

@@ -117,9 +117,10 @@ def test_goes_on_where_it_was_cut_off(
 KILLED = """
 import sys
 from onnxreg.registry import Registry
-from onnxreg.registry.store import partial, ranges
-ranges.BLOCK = 2**20
-ranges.AHEAD, partial.RESUMABLE = 0, 2**21
+from onnxreg.registry.store import range_stream
+from onnxreg.registry.store.directory import partial_download
+range_stream.BLOCK = 2**20
+range_stream.AHEAD, partial_download.RESUMABLE = 0, 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
 

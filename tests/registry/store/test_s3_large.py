@@ -201,7 +201,7 @@ MEASURE = """
 import hashlib, random, resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO, RawIOBase
-from onnxreg.registry import hashing
+from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.schema.core.digest import Digest
 
@@ -220,7 +220,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 size, count, url = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-digests = [hashing.pump(Noise(seed, size), None)[0] for seed in range(count)]
+digests = [hash_stream.pump(Noise(seed, size), None)[0] for seed in range(count)]
 remote = s3_remote(url, create=True)
 with remote.push() as push:
     push.put(BytesIO(b"small"))
@@ -230,7 +230,7 @@ with remote.push() as push, ThreadPoolExecutor(8) as pool:
 pushed = peak()
 def read(digest):
     with remote.open_blob(digest) as stream:
-        assert hashing.pump(stream, None)[0] == digest
+        assert hash_stream.pump(stream, None)[0] == digest
 with ThreadPoolExecutor(8) as pool:
     list(pool.map(read, digests))
 print(pushed - before, peak() - before)
@@ -257,9 +257,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from onnxreg.registry import Registry
-from onnxreg.registry.store import s3, s3upload
+from onnxreg.registry.store.s3 import bucket, multipart
 
-s3.SINGLE, s3upload.PART = 6 * 2**20, 5 * 2**20
+bucket.SINGLE, multipart.PART = 6 * 2**20, 5 * 2**20
 Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 """
 

@@ -114,6 +114,7 @@ REQUIRED: list[Path] = [
     *(("files", 2, key) for key in ("role", "path", "digest", "size")),
     ("source", "id"),
     *(("recipe", key) for key in ("profile", "profile_version", "steps", "tools")),
+    ("recipe", "code", "name"),
     *(("recipe", "steps", 0, key) for key in ("name", "pass", "version", "params")),
     *(("preprocessing", key) for key in ("size", "mean", "std")),
 ]
