@@ -61,7 +61,7 @@ def _open_session(source: Path | bytes, prepacking: bool) -> Any:
         return _session(source, session_options(prepacking=prepacking))
     except RegError:
         raise
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, the second try raises it too
         return _session(source, session_options(prepacking=prepacking, exact=False))
 
 

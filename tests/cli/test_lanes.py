@@ -153,7 +153,9 @@ def test_the_fast_lane_loads_nothing_heavy(words: list[str], home: Path) -> None
 @pytest.mark.parametrize("words", [["tag", "tiny", "edge"], ["push", "tiny", "./there"], ["key", "list"]])
 def test_a_verb_loads_no_other_verb(words: list[str], home: Path, tmp_path: Path) -> None:
     found = loaded([*words[:2], str(tmp_path / "there")] if words[0] == "push" else words, home)
-    verbs = {f"onnxreg.cli.commands.{MODULES.get(verb, verb)}" for verb in (*GROUPS, *chain(*PANELS.values()))}
+    verbs = {
+        f"onnxreg.cli.commands.{MODULES.get(verb, verb)}" for verb in (*GROUPS, *chain(*PANELS.values()))
+    }
     assert found & verbs == {f"onnxreg.cli.commands.{words[0]}"}
 
 

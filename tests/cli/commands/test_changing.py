@@ -21,7 +21,7 @@ def registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_push_moves_what_is_missing_and_then_nothing(reg: Reg, tmp_path: Path) -> None:
     share = tmp_path / "share"
     done = reg("push", "acme/pii:0.1.0", share)
-    assert done.out.startswith(f"pushed acme/pii:0.1.0 to {share}: 6 blobs, 45.9 kB")
+    assert done.out.startswith(f"pushed acme/pii:0.1.0 to {share}: 8 blobs, 47.1 kB")
     assert done.err == ""
     again = reg("push", "acme/pii:0.1.0", share)
     assert again.out == f"nothing to do: acme/pii:0.1.0 is up to date with {share}\n"
@@ -71,9 +71,9 @@ def test_pull_of_one_format_is_partial_and_says_so(reg: Reg, home: Path, tmp_pat
 
     (listed,) = reg(*mine, "ls", NAME, "--json").json["versions"]
     (source, _) = reg("ls", NAME, "--json").json["versions"]
-    assert (listed["state"], listed["held"]) == ("partial", [int8])
-    assert (source["state"], source["held"]) == ("", None) and listed["size"] < source["size"]
-    assert f"partial  {int8}" in reg(*mine, "ls", NAME).out
+    assert (listed["state"], listed["held"]) == ("refused", [int8])
+    assert (source["state"], source["held"]) == ("refused", None) and listed["size"] < source["size"]
+    assert f"refused  {int8}" in reg(*mine, "ls", NAME).out
     assert "HELD" not in reg("ls", NAME).out
     shown = reg(*mine, "show", ref).out
     assert f"partial: reg pull {ref} fetches the rest" in shown and "HELD" in shown

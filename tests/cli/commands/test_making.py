@@ -1,5 +1,6 @@
 """`export`, `import`, `add`: what they hand to the converters, and what they say of the outcome."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ def test_export_says_what_it_did(reg: Reg, exported: list[Any]) -> None:
 
 
 def test_export_hands_every_option_on(reg: Reg, exported: list[Any]) -> None:
+    spans = [{"start": 0, "end": 3, "label": "NAME"}]
+    Path("golden.jsonl").write_text(json.dumps({"id": "a", "text": "Ann", "gold_spans": spans}) + "\n")
     words = (
         *("--opset", 18, "--int8-embeddings", "--no-rewrite", "--max-seq-length", 128),
         *("--eval-suite", "golden.jsonl", "--min-gold-chars", 50, "--min-parent-recall", 0.7),
