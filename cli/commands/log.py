@@ -7,6 +7,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options.shared import Json, MaxAge, NameArgument, Offline, RemoteOption
 from onnxreg.cli.render import output
+from onnxreg.schema.log.events import Event, Tag, UnknownEvent
 from onnxreg.schema.log.logline import LogLine
 
 if TYPE_CHECKING:
@@ -73,22 +74,29 @@ def _json(line: LogLine, verdict: "SignatureVerdict") -> dict[str, Any]:
 
 
 def _row(line: LogLine, verdict: "SignatureVerdict") -> tuple[object, ...]:
-    event = line.event.to_json()
-    what = [str(event[key]) for key in ("tag", "version") if key in event]
-    if "manifest" in event:
-        what.append(event["manifest"][7:19])
-    if event["kind"] == "hold":
-        what.append(", ".join(event.get("paths", ["everything"])))
-    what += _stated(event)
+    event = line.event
+    is_promotion = isinstance(event, Tag) and event.evidence is not None
     return (
         line.seq,
-        event["time"],
-        "promote" if "evidence" in event else event["kind"],
-        " ".join(what),
-        event.get("actor", ""),
+        event.time,
+        "promote" if is_promotion else event.kind,
+        " ".join(_about(event)),
+        event.actor or "",
         str(verdict),
-        event.get("reason", ""),
+        event.reason or "",
     )
+
+
+def _about(event: Event) -> list[str]:
+    if isinstance(event, UnknownEvent):
+        return [f"(optional, of a newer onnxreg; {len(event.blobs)} blobs)"]
+    value = event.to_json()
+    about = [str(value[key]) for key in ("tag", "version") if key in value]
+    if "manifest" in value:
+        about.append(value["manifest"][7:19])
+    if value["kind"] == "hold":
+        about.append(", ".join(value.get("paths", ["everything"])))
+    return about + _stated(value)
 
 
 def _stated(event: dict[str, Any]) -> list[str]:

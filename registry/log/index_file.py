@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
-from onnxreg.schema.log.state import SEGMENT, State, VersionEntry
+from onnxreg.schema.log.state import SEGMENT, State, VersionEntry, known_part
 
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 
@@ -20,6 +21,20 @@ def decode_index(data: bytes, name: str) -> tuple[State, list[LogLine]]:
     except InputError as error:
         hint = error.hint or "restore it from a mirror (reg verify shows more)"
         raise IntegrityError(f"the index of {name} cannot be read: {error.message}", hint) from error
+
+
+def is_same(index: bytes, replayed: bytes) -> bool:
+    """Compare an index file with the one that follows from its log; True if both say the same.
+
+    Keys of the state line that this build does not know are not compared: a later build wrote them.
+    """
+    (first, _, lines), (known, _, tail) = index.partition(b"\n"), replayed.partition(b"\n")
+    try:
+        value = canonical.decode(first, "state line")
+        is_canonical = canonical.encode(value) == first
+        return is_canonical and lines == tail and canonical.encode(known_part(value)) == known
+    except InputError:
+        return False
 
 
 def read_segment(data: bytes, name: str) -> Sequence[LogLine]:

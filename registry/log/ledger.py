@@ -56,7 +56,7 @@ class _Catalog:
 class Ledger(LogReplay):
     """One model's history in memory, and what it amounts to. `tail` are the lines that are not sealed yet.
 
-    `cut` are the segments that sealing made. `sign` signs the lines of new events.
+    `cut` are the segments that sealing made, `more` the keys of the state line that a later build added. `sign` signs the lines of new events.
     """
 
     registry: str
@@ -68,6 +68,7 @@ class Ledger(LogReplay):
     tail: list[LogLine] = field(default_factory=list)
     cut: list[bytes] = field(default_factory=list)
     summaries: dict[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
     mirrored: bool = False
     sign: Sign | None = None
 
@@ -103,6 +104,7 @@ class Ledger(LogReplay):
             tombstones=list(state.tombstones),
             refused=set(state.refused),
             summaries=state.summaries,
+            more=state.more,
         )
 
     @property
@@ -184,6 +186,7 @@ class Ledger(LogReplay):
             tuple(self.segments),
             tuple(self.tombstones),
             tuple(sorted(self.refused)),
+            self.more,
         )
 
     def _summary(self, version: Version, entry: VersionEntry) -> Any:

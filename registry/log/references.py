@@ -10,7 +10,7 @@ from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Attest, Tag
+from onnxreg.schema.log.events import KINDS, Attest, Tag, UnknownEvent
 from onnxreg.schema.log.state import VersionEntry
 from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.manifest import Manifest
@@ -32,8 +32,8 @@ class Reference:
 
 
 def documents(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of the history itself: sealed segments, the catalog, manifests, what attestations state, and the evidence
-    of promotions.
+    """The blobs of the history itself: sealed segments, the catalog, manifests, what attestations state, the evidence
+    of promotions, and what optional events of a later build list.
 
     A version that expired or was taken down keeps its manifest, unless that is what was taken down.
     """
@@ -42,6 +42,7 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
     if ledger.catalog is not None:
         yield Reference(ledger.catalog, None, f"{name} catalog")
     buried = set(ledger.tombstones)
+    yield from (blob for blob in listed_blobs(ledger) if blob.digest not in buried)
     for version, entry in ledger.entries.items():
         if entry.manifest not in buried:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
@@ -64,6 +65,15 @@ def evidences(ledger: Ledger) -> Iterator[Digest]:
             event = read_line(line.raw, ledger.name).event
             if isinstance(event, Tag) and event.evidence is not None:
                 yield event.evidence
+
+
+def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
+    """The blobs of optional events of unknown kinds. IntegrityError if a later build wrote a kind that is not optional."""
+    for line in ledger.skim():
+        event = read_line(line.raw, ledger.name).event if line.kind not in KINDS else None
+        if isinstance(event, UnknownEvent):
+            for blob in event.blobs:
+                yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:

@@ -18,6 +18,7 @@ from onnxreg.schema.log.events import (
     Purge,
     Restore,
     Tag,
+    UnknownEvent,
     Unpin,
     Untag,
     Unyank,
@@ -74,7 +75,7 @@ class LogReplay:
                 self._set(event.version, replace(entry, held=event.paths))
             case Attest():
                 self._attest(event)
-            case Fence():
+            case Fence() | UnknownEvent():
                 pass
             case _:
                 raise InputError(f"no rule for an event of kind {event.kind}")

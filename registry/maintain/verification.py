@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.log.collect import blob_keys
 from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files, present_versions
 from onnxreg.registry.store import hash_stream
@@ -188,7 +189,7 @@ def _check_log(ledger: Ledger, index: bytes, report: VerifyReport) -> dict[Diges
         report.damages.append(Damage("log", ledger.name, error.message))
         return needed
     try:
-        if index != replayed.encode():
+        if not is_same(index, replayed.encode()):
             detail = "the state line is not what a replay of the log gives"
             report.damages.append(Damage("state", ledger.name, detail))
     except (NotFoundError, IntegrityError):

@@ -15,6 +15,7 @@ from typing import BinaryIO, cast
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
+from onnxreg.registry.log.index_file import is_same
 from onnxreg.registry.log.ledger import Ledger, replay
 from onnxreg.registry.log.references import Reference, documents, files
 from onnxreg.registry.store import hash_stream
@@ -79,11 +80,15 @@ class _Plan:
         _check(ledger, index.data, self.source.url)
         self.entries[index_path(name)] = _Entry.of(index.data)
         for document in documents(ledger):
-            data = ledger.fetch(document.digest)
-            self.entries[blob_path(document.digest)] = _Entry.of(data, document.digest)
+            self.entries[blob_path(document.digest)] = self._entry(ledger, document)
         for version in sorted(versions):
             for file in files(ledger, version, ledger.entries[version]):
                 self.entries.setdefault(blob_path(file.digest), self._streamed(file))
+
+    def _entry(self, ledger: Ledger, document: Reference) -> _Entry:
+        if document.size is None:
+            return _Entry.of(ledger.fetch(document.digest), document.digest)
+        return self._streamed(document)
 
     def _streamed(self, file: Reference) -> _Entry:
         digest = file.digest
@@ -92,7 +97,7 @@ class _Plan:
 
 def _check(ledger: Ledger, index: bytes, url: str) -> None:
     """IntegrityError if an index file differs from the replay of its own log."""
-    if replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode() != index:
+    if not is_same(index, replay(ledger.lines(), ledger.registry, ledger.name, ledger.fetch).encode()):
         raise IntegrityError(f"the index of {ledger.name} in {url} is not what its log says", at(EXTENT, url))
 
 
@@ -190,4 +195,4 @@ def _write_entry(archive: zipfile.ZipFile, name: str, entry: _Entry, moved: Call
     if entry.digest is not None:
         hash_stream.check(digest, entry.digest, f"{entry.label or name} (blob {entry.digest})")
     if size != entry.size:
-        raise IntegrityError(f"{entry.label or name} has {size} bytes, its manifest says {entry.size}")
+        raise IntegrityError(f"{entry.label or name} has {size} bytes, its log or manifest says {entry.size}")

@@ -23,7 +23,7 @@ from onnxreg.registry.store.protocol import Piece
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.events import Attest, Hold, Publish, Restore, Tag
+from onnxreg.schema.log.events import Attest, Hold, Publish, Restore, Tag, UnknownEvent
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import Channel, VersionEntry
 
@@ -94,6 +94,8 @@ class TransferPlan:
         _check_arrived(self.source, destination, self.request.versions)
         for event in (*holds(destination, self.held, self.request.actor), *self.moves):
             destination.append(event)
+        if (self.source.registry, self.source.head) == (destination.registry, destination.head):
+            destination.more = self.source.more
         return destination.seq - before
 
 
@@ -181,7 +183,14 @@ def blobs_of(
     statements = {event.statement for event in events if isinstance(event, Attest)}
     statements |= {event.evidence for event in events if isinstance(event, Tag) and event.evidence}
     statements &= stored
-    blobs = {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
+    optional = [event for event in events if isinstance(event, UnknownEvent)]
+    blobs = {
+        digest: PlannedFile(event.kind, size)
+        for event in optional
+        for digest, size in event.blobs
+        if digest in stored
+    }
+    blobs |= {digest: PlannedFile("statement", len(ledger.fetch(digest))) for digest in sorted(statements)}
     for version in sorted(published & ledger.entries.keys()):
         entry = ledger.entries[version]
         if entry.manifest in stored:

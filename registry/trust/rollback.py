@@ -19,7 +19,7 @@ from onnxreg.registry.store.protocol import BlobReader, IndexFile, RefreshableRe
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.home import state_directory
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import EXTENT, HostError, InputError, IntegrityError, placed
+from onnxreg.schema.core.errors import EXTENT, ForkError, HostError, InputError, IntegrityError, placed
 from onnxreg.schema.core.ref import POLICY_LOG
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class CheckpointStore:
         policy: str,
         near: Sequence[BlobReader],
     ) -> bool:
-        from onnxreg.registry.trust.state_check import check_state
-        from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex, compare
+        from onnxreg.registry.trust.state_check import check_state, is_proven
+        from onnxreg.schema.log.checkpoint import ObservedIndex, StaleIndex, compare, relearn
 
         where, registry_id = _place(place), place.registry_id
         known = self._decoded(registry_id, name, before)
@@ -155,8 +155,15 @@ class CheckpointStore:
             raise _back(place, name, seq, known.places[where])
         fetch = fetcher(*near, place)
         sealed = partial(_sealed, fetch, seen.state.segments)
-        found = compare(known, seen, sealed)
-        check_state(None if isinstance(found, StaleIndex) else known, seen, fetch, sealed)
+        try:
+            found = compare(known, seen, sealed)
+            check_state(None if isinstance(found, StaleIndex) else known, seen, fetch, sealed)
+        except ForkError:
+            raise
+        except IntegrityError:
+            if known is None or seq < known.seq or not is_proven(seen, fetch, sealed):
+                raise
+            found = relearn(known, seen, sealed)
         if isinstance(found, StaleIndex):
             assert known is not None
             self._behind(place, name, known, seq, found)
@@ -187,7 +194,9 @@ class CheckpointStore:
         try:
             lines = [LogLineHeader.read(raw) for raw in index.data.removesuffix(b"\n").split(b"\n")]
         except InputError as error:
-            raise IntegrityError(f"the policy log of {place.url} is damaged: {error.message}") from error
+            raise IntegrityError(
+                f"the policy log of {place.url} cannot be read: {error.message}", error.hint
+            ) from error
         if lines[0].prev != genesis(registry_id, POLICY_LOG):
             raise IntegrityError(f"the policy log of {place.url} is another registry's", hint)
         found = follow(known, digest, lines, registry_id, POLICY_LOG, where)

@@ -7,21 +7,33 @@ whole log replays it. A reader who meets a log with sealed lines believes what o
 from collections.abc import Iterable
 
 from onnxreg.registry.log.ledger import Fetch, Ledger
+from onnxreg.registry.store.manifests import check_summary
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import EXTENT, ConflictError, InputError, IntegrityError, NotFoundError
+from onnxreg.schema.core.codec import mapping
+from onnxreg.schema.core.errors import (
+    EXTENT,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    RegError,
+)
+from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, Sealed
 from onnxreg.schema.log.events import decode_event
 from onnxreg.schema.log.logline import LogLine, LogLineHeader
-from onnxreg.schema.log.state import SEGMENT
+from onnxreg.schema.log.state import SEGMENT, State
 from onnxreg.schema.log.visible_lines import check_visible
 
 
 def check_state(known: Checkpoint | None, seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> None:
     """IntegrityError if the state line is not what the lines make of the known state (of nothing, for a newcomer).
 
-    `known`: what was seen before, if `seen` continues it; `heads.compare` holds two states of one head against each other. Keys that this build does not know are not compared, nor are
-    summaries, which do not follow from lines.
+    `known`: what was seen before, if `seen` continues it; `checkpoint.compare` holds two states of one head against each
+    other. Keys that this build does not know are not compared. Summaries do not follow from lines: each must be of the
+    manifest that its version has.
     """
+    _check_summarized(seen.state)
     if known is not None and known.has_state:
         if known.seq < seen.state.seq:
             _check_replay(seen, _remembered(known, seen, fetch, sealed))
@@ -31,8 +43,36 @@ def check_state(known: Checkpoint | None, seen: ObservedIndex, fetch: Fetch, sea
         _check_replay(seen, _replay(Ledger.empty(seen.state.registry, seen.state.name, fetch), seen.lines))
 
 
+def _check_summarized(state: State) -> None:
+    """IntegrityError if a summary is that of another manifest than its version has."""
+    manifests = {str(version): (str(entry.manifest), entry.size) for version, entry in state.versions.items()}
+    for version, value in state.summaries.items():
+        summary = mapping(value)
+        if (summary.get("manifest"), summary.get("size")) != manifests.get(version):
+            raise IntegrityError(
+                f"the state of {state.name} has a summary of {version} that is not of its manifest", EXTENT
+            )
+
+
+def is_proven(seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
+    """Replay the whole log and read the manifests that the state line summarises; True if the state follows from them.
+
+    It needs no memory of an earlier state, which may have been garbled on its way.
+    """
+    state = seen.state
+    try:
+        empty = Ledger.empty(state.registry, state.name, fetch)
+        _check_replay(seen, _replay(empty, seen.since(0, sealed)[1]))
+        for version, summary in state.summaries.items():
+            manifest = state.versions[Version.parse(version)].manifest
+            check_summary(summary, fetch(manifest), manifest, state.name)
+    except (RegError, KeyError):
+        return False
+    return True
+
+
 def _check_replay(seen: ObservedIndex, ledger: Ledger) -> None:
-    ledger.summaries = seen.state.summaries
+    ledger.summaries, ledger.more = seen.state.summaries, seen.state.more
     expected = ledger.state()
     if expected.to_json() != seen.state.to_json():
         raise IntegrityError(f"the state of {seen.state.name} is not what its log says", EXTENT)
@@ -61,5 +101,7 @@ def _replay(ledger: Ledger, lines: Iterable[LogLineHeader]) -> Ledger:
             event = decode_event(line.event())
             ledger.append_line(LogLine(line.seq, line.prev, event, None, line.raw))
     except (ConflictError, InputError) as error:
-        raise IntegrityError(f"the log of {ledger.name} cannot be read: {error.message}", EXTENT) from error
+        raise IntegrityError(
+            f"the log of {ledger.name} cannot be read: {error.message}", error.hint or EXTENT
+        ) from error
     return ledger

@@ -1,6 +1,6 @@
 """Reading plain values out of decoded JSON, strictly and without pydantic. What does not fit is an InputError."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import InputError
@@ -33,6 +33,11 @@ def required(value: dict[str, Any], key: str) -> Any:
     if key not in value:
         raise InputError(f"{key} is missing")
     return value[key]
+
+
+def pick(value: Any, keys: Collection[str]) -> dict[str, Any]:
+    """A JSON object without any other keys than these."""
+    return {key: item for key, item in mapping(value).items() if key in keys}
 
 
 def check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:

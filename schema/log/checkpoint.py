@@ -67,7 +67,9 @@ class ObservedIndex:
             try:
                 lines = (*map(LogLineHeader.read, raw), *lines)
             except InputError as error:
-                raise IntegrityError(f"the log of {name} cannot be read: {error.message}") from error
+                raise IntegrityError(
+                    f"the log of {name} cannot be read: {error.message}", error.hint
+                ) from error
             _follow(lines, first * SEGMENT, lines[0].prev, name)
         skip = seq - first * SEGMENT
         if skip:
@@ -264,6 +266,18 @@ def compare(known: Checkpoint | None, seen: ObservedIndex, sealed: Sealed) -> Ch
             f"the log of {name} is as it was, and its state is not", reset_hint(state.registry, name)
         )
     return found
+
+
+def relearn(known: Checkpoint, seen: ObservedIndex, sealed: Sealed) -> Checkpoint:
+    """Keep the known lines and places, and take the state from an index file that its whole log proves.
+
+    The state line that was seen before was garbled: no line and no manifest stood behind it. ForkError if the log is another one.
+    """
+    there, lines = seen.since(known.seq, sealed)
+    if there != known.head:
+        raise fork(seen.state.registry, seen.state.name, known.seq, there, known.head)
+    digests = (*known.lines, *(line.digest.hex for line in lines))
+    return replace(_learn(None, seen, seen.lines), lines=digests[-REMEMBERED:], places=known.places)
 
 
 def reset_hint(registry: str, name: str) -> str:

@@ -4,12 +4,12 @@ An event's id is the SHA-256 of its canonical bytes, so that it is recognised in
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import check_keys, count, items, mapping, sorted_paths, text
+from onnxreg.schema.core.codec import check_keys, count, items, mapping, required, sorted_paths, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name, check_tag
@@ -18,6 +18,7 @@ from onnxreg.schema.log.summary import STATES
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 _INTENT = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 MAX_EVENT = 63 * 1024
 """Bytes, in canonical JSON."""
@@ -223,6 +224,28 @@ class PolicyEvent(Event):
     rules: list[Any]
 
 
+class SizedBlob(NamedTuple):
+    """A blob that an event refers to, and its size in bytes."""
+
+    digest: Digest
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent(Event):
+    """An optional event of a kind that a later build added. Its line and its blobs are kept; it changes nothing else.
+
+    `value` is the JSON value that was read, with the keys that only the later build knows.
+    """
+
+    kind: str  # type: ignore[misc]
+    blobs: tuple[SizedBlob, ...]
+    value: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.value)
+
+
 KINDS: dict[str, type[Event]] = {
     kind.kind: kind
     for kind in (
@@ -246,16 +269,41 @@ KINDS: dict[str, type[Event]] = {
 
 
 def decode_event(value: Any) -> Event:
-    """Read an event strictly; InputError names the field."""
+    """Read an event strictly; InputError names the field. An unknown kind must say `optional: true`."""
     if not isinstance(value, dict):
         raise InputError("event is not an object")
     kind = (KINDS | {PolicyEvent.kind: PolicyEvent}).get(str(value.get("kind")))
     if kind is None:
-        raise InputError(f"it holds an event of unknown kind {str(value.get('kind'))[:40]!r}", UPGRADE)
+        return _decode_unknown(value)
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
     required = {field.name for field in fields(kind)} - optional
     check_keys(value, {"kind", *required}, optional, f"{kind.kind} event")
     return kind(**{key: _READ[key](item) for key, item in value.items() if key != "kind"})
+
+
+def _decode_unknown(value: dict[str, Any]) -> UnknownEvent:
+    """Read an event of an unknown kind as far as it can be kept. InputError unless it is optional."""
+    kind = value.get("kind")
+    if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
+    about = {field.name: field.default is MISSING for field in fields(Event)}
+    check_keys(value, {key for key, is_required in about.items() if is_required}, set(value), f"{kind} event")
+    common = {key: _READ[key](value[key]) for key in about if key in value}
+    return UnknownEvent(kind=kind, blobs=_sized_blobs(required(value, "blobs")), value=value, **common)
+
+
+def _sized_blobs(value: Any) -> tuple[SizedBlob, ...]:
+    blobs = items(value, _sized_blob)
+    digests = [blob.digest for blob in blobs]
+    if digests != sorted(set(digests)):
+        raise InputError("the blobs of an optional event are not in ascending order, each once")
+    return blobs
+
+
+def _sized_blob(value: Any) -> SizedBlob:
+    blob = mapping(value)
+    check_keys(blob, {"digest", "size"}, set(), "a blob of an optional event")
+    return SizedBlob(Digest.parse(blob["digest"]), count(blob["size"]))
 
 
 def _text(limit: int) -> Callable[[Any], str]:

@@ -14,7 +14,7 @@ from onnxreg.schema.core.codec import check_keys, count, text
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_registry_id
-from onnxreg.schema.log.events import MAX_EVENT, Event, decode_event
+from onnxreg.schema.log.events import KINDS, MAX_EVENT, Event, PolicyEvent, decode_event
 from onnxreg.schema.signing.line_signature import SignLine, signed_bytes
 
 MAX_LINE = MAX_EVENT + 1024
@@ -112,7 +112,10 @@ class LogLineHeader:
 
     @classmethod
     def read(cls, raw: bytes) -> "LogLineHeader":
-        """Read a canonical line: its event is the bytes before `,"prev":`. InputError where that cannot be."""
+        """Read a canonical line: its event is the bytes before `,"prev":`. InputError where that cannot be.
+
+        An event of an unknown kind must be optional, as in `decode_event`.
+        """
         end = raw.rfind(_PREV)
         try:
             value = json.loads(raw)
@@ -123,6 +126,8 @@ class LogLineHeader:
             raise InputError(f"log line is not one: {error}"[:200]) from error
         if end < 0 or not raw.startswith(_EVENT):
             raise InputError("log line is not canonical JSON")
+        if kind not in KINDS and kind != PolicyEvent.kind:
+            decode_event(event)
         event_id = Digest.of(raw[len(_EVENT) : end])
         return cls(count(value.get("seq")), prev, name, kind, manifest, event_id, raw)
 

@@ -7,22 +7,32 @@
 sealed stand in the catalog, a blob. A version that was dropped stands here until the next sealing, so that the
 catalog's older entry of it does not count. `newest` lists the
 newest usable versions, by SemVer precedence; it is written for older readers and never read. `segments` are the sealed parts of the log, in order, `SEGMENT` lines
-each. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
+each. Keys at this level that a later build added are kept in `more` and written back. `tombstones` are the blobs that were taken down and must not come back. `refused` are the artifacts that a later
 evaluation refused: in every version that has these bytes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import count, flag, items, mapping, optional, required, sorted_paths, text
+from onnxreg.schema.core.codec import (
+    count,
+    flag,
+    items,
+    mapping,
+    optional,
+    pick,
+    required,
+    sorted_paths,
+    text,
+)
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.core.version import Version
-from onnxreg.schema.log.summary import VersionSummary
+from onnxreg.schema.log.summary import VersionSummary, known_summary
 
 SEGMENT = 64
 SUMMARIES = 4
@@ -165,6 +175,7 @@ class State:
     segments: tuple[Digest, ...]
     tombstones: tuple[Digest, ...] = ()
     refused: tuple[Digest, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict, compare=False)
     _read: dict[Version, VersionSummary | None] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -187,7 +198,7 @@ class State:
             value["tombstones"] = [str(blob) for blob in self.tombstones]
         if self.refused:
             value["refused"] = [str(artifact) for artifact in self.refused]
-        return value
+        return {**self.more, **value}
 
     @classmethod
     def decode(cls, line: bytes) -> "State":
@@ -206,6 +217,7 @@ class State:
             items(required(value, "segments"), Digest.parse),
             items(value.get("tombstones", []), Digest.parse),
             items(value.get("refused", []), Digest.parse),
+            {key: item for key, item in value.items() if key not in STATE_KEYS},
         )
 
     def verdicts(self, entry: VersionEntry) -> Mapping[Digest, str]:
@@ -228,6 +240,23 @@ class State:
     def newest_release(self) -> Version | None:
         """The newest version that is neither yanked nor a pre-release."""
         return next((version for version in self.newest if not version.is_prerelease), None)
+
+
+STATE_KEYS = frozenset(each.name for each in fields(State)) - {"more", "_read"} | {"newest"}
+ENTRY_KEYS = frozenset(each.name for each in fields(VersionEntry))
+
+
+def known_part(value: Any) -> dict[str, Any]:
+    """The JSON of a state line without the keys that this build does not know. InputError where it is malformed."""
+    known = pick(value, STATE_KEYS)
+    tables: Mapping[str, Callable[[Any], Any]] = {
+        "channels": lambda channel: pick(channel, Channel._fields),
+        "versions": lambda entry: pick(entry, ENTRY_KEYS),
+        "summaries": known_summary,
+    }
+    for key, read in tables.items():
+        known[key] = {name: read(item) for name, item in mapping(required(known, key)).items()}
+    return known
 
 
 def entries_to_json(entries: Mapping[Version, VersionEntry]) -> dict[str, Any]:

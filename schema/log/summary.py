@@ -4,12 +4,12 @@ A summary is derived from the manifest by `summarize` and holds nothing else; `r
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.codec import count, items, mapping, number, optional, path, required, text
+from onnxreg.schema.core.codec import count, items, mapping, number, optional, path, pick, required, text
 from onnxreg.schema.core.digest import Digest
 
 if TYPE_CHECKING:
@@ -177,6 +177,16 @@ class VersionSummary:
             items(required(found, "files"), FileSummary.read),
             *(optional(found.get(key), text) for key in ("task", "family", "license")),
         )
+
+
+SUMMARY_KEYS = frozenset(each.name for each in fields(VersionSummary)) - {"profile"}
+ARTIFACT_KEYS = frozenset(each.name for each in fields(ArtifactSummary)) - {"stated"}
+
+
+def known_summary(value: Any) -> dict[str, Any]:
+    """A summary without the keys that this build does not know. InputError where it is malformed."""
+    artifacts = items(mapping(value).get("artifacts"), lambda artifact: pick(artifact, ARTIFACT_KEYS))
+    return pick(value, SUMMARY_KEYS) | {"artifacts": list(artifacts)}
 
 
 def _own(artifact: ArtifactSummary) -> dict[Digest, int]:

@@ -40,4 +40,6 @@ def _decoded(line: LogLineHeader) -> LogLine:
     try:
         return LogLine.decode(line.raw)
     except InputError as error:
-        raise IntegrityError(f"line {line.seq} of the log cannot be read: {error.message}") from error
+        raise IntegrityError(
+            f"line {line.seq} of the log cannot be read: {error.message}", error.hint
+        ) from error

@@ -5,6 +5,7 @@ Readers: `new` knows nothing, `seen` looked before the attack. Each case edits t
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import IntegrityError
+from onnxreg.schema.core.errors import ForkError, IntegrityError
 
 State = dict[str, Any]
 Change = Callable[[State], object]
@@ -252,3 +253,85 @@ def test_what_an_older_build_remembered_is_still_read(world: World) -> None:
     known = heads.known(tree.id, MODEL)
     assert known is not None and known.has_state
     assert canonical.encode(known.to_json())
+
+
+GARBLED: dict[str, tuple[str, Change]] = {
+    **{name: (MODEL, change) for name, change in SUMMARIES.items()},
+    "another digest of an artifact": (MODEL, lambda state: artifact(state).update(digest=OTHER)),
+    "another size of an artifact": (MODEL, lambda state: artifact(state).update(size=1)),
+    **{
+        name: (LONG, LONG_STATES[name])
+        for name in ("a sealed version is yanked", "a blob is taken down", "a sealed version is pinned")
+    },
+}
+
+
+@pytest.mark.parametrize("events", [0, 1, 70])
+@pytest.mark.parametrize("case", GARBLED)
+def test_what_was_garbled_at_first_sight_is_forgotten(world: World, case: str, events: int) -> None:
+    """No line that the newcomer saw contradicts it; the whole log and the manifests prove the honest state later."""
+    name, change = GARBLED[case]
+    tree = Tree(world.tree)
+    honest = tree.index(name).read_bytes()
+    tree.edit_state(name, change)
+    look(world, name)
+    tree.overwrite(tree.index(name), honest)
+    grow(world, name, events)
+    look(world, name)
+    known = CheckpointStore().known(tree.id, name)
+    assert known is not None
+    assert known.index == Digest.of(tree.index(name).read_bytes()).hex
+    tree.edit_state(name, change)
+    with pytest.raises(IntegrityError):
+        look(world, name)
+
+
+@pytest.mark.parametrize("name", [MODEL, LONG])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state["summaries"]["1.1.0"].update(manifest=OTHER),
+        lambda state: state["summaries"]["1.1.0"].update(size=1),
+        lambda state: state["summaries"].update({"1.1.0": state["summaries"]["1.0.0"]}),
+        lambda state: state["summaries"].update({"1.1.0": []}),
+        lambda state: state["summaries"].update({"9.0.0": state["summaries"]["1.0.0"]}),
+    ],
+)
+def test_a_summary_of_another_manifest_is_not_remembered(world: World, name: str, change: Change) -> None:
+    tree = Tree(world.tree)
+    honest = tree.index(name).read_bytes()
+    tree.edit_state(name, change)
+    with pytest.raises(IntegrityError):
+        look(world, name)
+    assert CheckpointStore().known(tree.id, name) is None
+    tree.overwrite(tree.index(name), honest)
+    look(world, name)
+
+
+def test_what_was_garbled_hides_no_fork(world: World) -> None:
+    """Another log is refused, however well its own lines prove its state."""
+    tree = Tree(world.tree)
+    tree.edit_state(MODEL, SUMMARIES["a version has another task"])
+    look(world)
+    lines = tree.lines(MODEL)
+    tree.remake(MODEL, [*lines[:-1], {"event": {**lines[-1]["event"], "nonce": "0" * 32}}])
+    with pytest.raises(ForkError):
+        look(world)
+
+
+@pytest.mark.parametrize("where", ["state", "entry", "summary"])
+def test_keys_of_a_newer_build_are_no_broken_signature(world: World, where: str, own_user: Path) -> None:
+    """A reader who demands signed lines replays the whole log, and compares what both builds know."""
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").write_text(
+        world.trust("[[require]]", 'models = ["acme/*"]', "lines = true", "versions = true")
+    )
+
+    def change(state: State) -> None:
+        {"state": state, "entry": entry(state), "summary": artifact(state)}[where]["later"] = [1]
+
+    Tree(world.tree).edit_state(MODEL, change)
+    look(world)
+    Tree(world.tree).edit_state(MODEL, NEWEST["emptied"])
+    with pytest.raises(IntegrityError):
+        look(world)
