@@ -294,7 +294,7 @@ def test_a_manifest_of_another_model_is_refused(
     evil = registry.add(make_draft(name="evil/name"))
     with registry.store.push() as push:
         ledger = Ledger.empty(registry.id, "acme/pii", lambda digest: evil.data)
-        ledger.summaries = {"1.0.0": {"manifest": str(evil.digest)}}
+        ledger.summaries = {"1.0.0": {"manifest": str(evil.digest), "size": len(evil.data)}}
         event = {"name": "acme/pii", "time": "2026-01-01T00:00:00Z", "nonce": "0" * 32}
         ledger.append(Publish(**event, version=Version(1, 0, 0), manifest=evil.digest, size=len(evil.data)))
         push.publish("acme/pii", ledger.encode(), None)
