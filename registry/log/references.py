@@ -42,7 +42,7 @@ def documents(ledger: Ledger) -> Iterator[Reference]:
     if ledger.catalog is not None:
         yield Reference(ledger.catalog, None, f"{name} catalog")
     buried = set(ledger.tombstones)
-    yield from (blob for blob in listed_blobs(ledger) if blob.digest not in buried)
+    yield from listed_blobs(ledger)
     for version, entry in ledger.entries.items():
         if entry.manifest not in buried:
             yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
@@ -68,12 +68,16 @@ def evidences(ledger: Ledger) -> Iterator[Digest]:
 
 
 def listed_blobs(ledger: Ledger) -> Iterator[Reference]:
-    """The blobs of optional events of unknown kinds. IntegrityError if a later build wrote a kind that is not optional."""
+    """The blobs of optional events of unknown kinds, unless a purge names them.
+
+    IntegrityError if a later build wrote a kind that is not optional.
+    """
     for line in ledger.skim():
         event = read_line(line.raw, ledger.name).event if line.kind not in KINDS else None
         if isinstance(event, UnknownEvent):
-            for blob in event.blobs:
-                yield Reference(blob.digest, blob.size, f"{ledger.name} {event.kind}")
+            for digest, size in event.blobs:
+                if digest not in ledger.tombstones:
+                    yield Reference(digest, size, f"{ledger.name} {event.kind}")
 
 
 def present_versions(ledger: Ledger) -> Iterator[tuple[Version, VersionEntry]]:
