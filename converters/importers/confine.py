@@ -64,7 +64,10 @@ class Child:
         precision: str | None,
         members: Mapping[Path, str] | None = None,
     ) -> "Outcome":
-        """`adopt.adopt`, there. InputError also where a file takes too much memory or time."""
+        """`adopt.adopt`, there. InputError also if a file takes too much memory or time; HostError if it cannot be read.
+
+        RuntimeError with the traceback of an error there that nobody expects.
+        """
         named = {str(file): member for file, member in (members or {}).items()}
         request = {"files": list(map(str, files)), "name": name, "format": format, "precision": precision}
         return self._ask({**request, "members": named}, workspace)
@@ -85,6 +88,8 @@ class Child:
             if "error" in value:
                 error = value["error"]
                 raise _FAMILIES[error["family"]](self._about(error["message"]), error["hint"])
+            if "bug" in value:
+                raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]
             self._deadline = time.monotonic() + SECONDS + self._size / BYTES_PER_SECOND
         status = self._process.wait()

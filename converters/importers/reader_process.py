@@ -2,18 +2,20 @@
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES are those of all files so far
 {"draft": ...}                     the outcome (`draftjson.encode`), or
-{"error": {family, message, hint}}
+{"error": {family, message, hint}}, or
+{"bug": TRACEBACK}                 of an error that nobody expects
 """
 
 import gc
 import json
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from onnxreg.schema.core.errors import InputError, RegError, first_line, missing_extra
+from onnxreg.schema.core.errors import DISK, HostError, InputError, RegError, missing_extra
 
 DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -59,8 +61,11 @@ def main() -> None:
         _tell(pipe, error)
     except (MemoryError, RecursionError) as error:
         _tell(pipe, InputError(f"reading needs more memory than there is: {type(error).__name__}"))
-    except Exception as error:  # noqa: BLE001
-        _tell(pipe, InputError(f"reading failed: {type(error).__name__}: {first_line(error)}"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        _tell(pipe, HostError(f"reading failed: {reason}", DISK))
+    except Exception:  # noqa: BLE001
+        pipe.send({"bug": traceback.format_exc()})
     os._exit(0)
 
 

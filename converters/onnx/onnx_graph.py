@@ -10,7 +10,7 @@ from onnxreg.converters.onnx.expansion import check_expansion, subgraphs
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value, find_schema
 from onnxreg.converters.onnx.open_notice import opening
 from onnxreg.converters.onnx.weightless import without_weights
-from onnxreg.schema.core.errors import InputError, first_line, missing_extra
+from onnxreg.schema.core.errors import InputError, first_line, missing_extra, unreadable
 
 
 def load_onnx(path: Path) -> Any:
@@ -27,7 +27,7 @@ def load_onnx(path: Path) -> Any:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path.name} cannot be read: {error.strerror}") from error
+        raise unreadable(path.name, error) from error
     if data.startswith(b"version https://git-lfs"):
         raise InputError(
             f"{path.name} is a Git LFS pointer, not a model", "fetch the file itself: git lfs pull"

@@ -86,6 +86,8 @@ GOOD_COPY = (
 )
 """The hint where a blob is damaged."""
 
+DISK = "check the file, its permissions and its disk"
+"""The hint if the system does not read a file."""
 
 SERVED = "this registry"
 """What a server calls the registry that it shows, whose place is nobody's business."""
@@ -123,6 +125,14 @@ def why(error: object) -> str:
     """What a library or the system says went wrong, in one line; errors have numbers and names that tell people nothing."""
     said = " ".join(str(getattr(error, "strerror", None) or error).split())
     return said[:300] or type(error).__name__
+
+
+def unreadable(name: str, error: OSError) -> RegError:
+    """The error of a file that the system does not read: a missing one or a directory is the request's fault, the rest the machine's."""
+    message = f"{name} cannot be read: {why(error)}"
+    if isinstance(error, FileNotFoundError | IsADirectoryError):
+        return InputError(message)
+    return HostError(message, DISK)
 
 
 def first_line(error: BaseException, limit: int = 200) -> str:

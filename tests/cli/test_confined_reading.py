@@ -63,6 +63,28 @@ def test_a_reader_that_dies_is_an_error(tmp_path: Path) -> None:
             child.add([tmp_path / "model.onnx"], tmp_path, name="m", format=None, precision=None)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.onnx", "model.onnx cannot be read: Input/output error"),
+        (f"{'x' * 300}.onnx", "reading failed: File name too long"),
+    ],
+)
+def test_a_disk_that_fails_is_no_fault_of_the_file(reg: Reg, tmp_path: Path, name: str, message: str) -> None:
+    if len(name) < 256:
+        Path(name).unlink(missing_ok=True)
+        Path(name).symlink_to("/proc/self/mem")
+    done = reg("--registry", "r", "add", name, "model.onnx", "--name", "acme/m", "--json")
+    assert done.status == 9, done.err
+    assert message in done.error["message"]
+    assert str(tmp_path) not in done.err and "/proc" not in done.err
+
+
+def test_a_bug_in_the_reader_is_a_bug_here(tmp_path: Path) -> None:
+    with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'name'"):
+        child._ask({}, tmp_path)
+
+
 def test_nothing_of_the_reader_is_left() -> None:
     with Child() as child:
         pid = child._process.pid

@@ -12,7 +12,7 @@ from onnxreg.converters.onnx.elements import ELEMENTS
 from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, Constant, OperatorUse, Value
 from onnxreg.converters.onnx.open_notice import opening
 from onnxreg.converters.onnx.ort.ort_bindings import register_bindings
-from onnxreg.schema.core.errors import InputError, missing_extra
+from onnxreg.schema.core.errors import InputError, missing_extra, unreadable
 
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
@@ -55,7 +55,7 @@ def load_ort(path: Path) -> Any:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise InputError(f"{path.name} cannot be read: {error.strerror}") from error
+        raise unreadable(path.name, error) from error
     if not InferenceSession.InferenceSessionBufferHasIdentifier(data, 0):
         raise ValueError("no ORTM identifier")
     return InferenceSession.GetRootAs(data)
