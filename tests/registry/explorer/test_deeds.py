@@ -25,6 +25,7 @@ from onnxreg.registry.store.memory import memory_remote
 from onnxreg.registry.store.object_store import ObjectRegistry
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.plan import TransferRequest
+from onnxreg.registry.trust.state_check import check_state
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.descriptor import Descriptor
 from onnxreg.schema.core.digest import Digest
@@ -33,19 +34,21 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.checkpoint import Checkpoint, ObservedIndex, compare
 from onnxreg.schema.log.events import Publish
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, Verdict
 
 NAME = "a"
 DEEDS = 4
-VERSIONS = {"1.0.0": "apache-2.0", "1.0.1": "apache-2.0", "2.0.0": "mit"}
-"""Version and license: two with the same manifest, one with another manifest of the same bytes."""
+VERSIONS = {"1.0.0": "apache-2.0", "1.0.1": "apache-2.0", "2.0.0": "mit", "3.0.0": "mit"}
+"""Version and license: two with the same manifest, two with other manifests of the same bytes."""
+REFUSING = "3.0.0"
+"""Its manifest refuses the bytes."""
 
 
 @cache
 def manifest(version: str) -> bytes:
-    draft = Draft(
-        NAME, Path(), (DraftArtifact("onnx", "float32", "model.onnx"),), fields={"license": VERSIONS[version]}
-    )
+    verdict = Verdict("refused") if version == REFUSING else NOT_EVALUATED
+    artifacts = (DraftArtifact("onnx", "float32", "model.onnx", verdict=verdict),)
+    draft = Draft(NAME, Path(), artifacts, fields={"license": VERSIONS[version]})
     file = Descriptor("application/octet-stream", Digest.of(SHARED), len(SHARED))
     return draft.manifest({"model.onnx": file}).encode()
 
@@ -143,6 +146,8 @@ class History:
             assert replay(ledger.lines(), ledger.registry, NAME, ledger.fetch).encode() == data, done
             compare(None, seen, lambda number: [])
             known = compare(before, seen, lambda number: [])
+            for reader in (None, before):
+                check_state(reader, seen, ledger.fetch, lambda number: [])
         except IntegrityError as error:
             raise AssertionError(f"after {done} a reader is told: {error.message}") from error
         assert isinstance(known, Checkpoint)
