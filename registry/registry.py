@@ -29,7 +29,7 @@ from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.hash_stream import measure
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
 from onnxreg.registry.support import environment
-from onnxreg.registry.support.disk import MACHINE, host_errors, replace_file
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors, replace_file
 from onnxreg.registry.support.home import default_root
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.copy import Progress, TransferResult
@@ -131,7 +131,7 @@ class Registry:
         """A fresh directory on the registry's own disk, removed at the end, or by a later command after a
         kill.
         """
-        with host_errors(f"writing to {self.store.root}", MACHINE), self.store.staging() as directory:
+        with host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS), self.store.staging() as directory:
             yield directory
 
     def add(

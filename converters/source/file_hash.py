@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.file_state import SETTLED, FileState
+from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS, FileState
 
 _known: dict[FileState, Digest] = {}
 
@@ -20,7 +20,7 @@ def digest_file(path: Path) -> Digest:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
             return _known[before]
-        settled = before.is_settled(time.time_ns(), SETTLED)
+        settled = before.is_settled(time.time_ns(), SETTLED_NANOSECONDS)
         digest = Digest(hashlib.file_digest(file, "sha256").hexdigest())
         if settled and before == FileState.of(os.fstat(file.fileno())):
             _known[before] = digest

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.registry.store.directory.safe_open import read_bounded
-from onnxreg.registry.store.protocol import MAX_DOCUMENT
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.descriptor import Descriptor, Pieces
 from onnxreg.schema.core.digest import Digest
@@ -84,7 +84,7 @@ def _to_json(file: Descriptor) -> list[Any]:
 
 def _read(path: Path) -> dict[str, KnownFile]:
     try:
-        return dict(_decode(line) for line in read_bounded(path, MAX_DOCUMENT).splitlines())
+        return dict(_decode(line) for line in read_bounded(path, MAX_DOCUMENT_BYTES).splitlines())
     except (OSError, RegError, ValueError, TypeError):
         return {}
 

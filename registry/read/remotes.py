@@ -92,7 +92,7 @@ class Remotes:
         """Read the file under a lock, yield it, and write it back at the end."""
         from onnxreg.registry.store.directory.scratch import exclusive
 
-        self.registry.refuse_strangers()
+        self.registry.check_not_foreign()
         self.registry.make_scratch()
         with exclusive(self.registry.root / "local" / "locks" / "remotes.lock"):
             remotes = Remotes.load(self.registry)

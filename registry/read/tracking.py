@@ -48,7 +48,7 @@ class TrackingCopies:
         """True if there is a local registry that can keep the tracking copy."""
         with suppress(InputError, OSError):
             if not self._home.is_there:
-                self._home.refuse_strangers()
+                self._home.check_not_foreign()
             return self._home.root.exists()
         return False
 

@@ -20,7 +20,7 @@ from onnxreg.registry.server.tree_files import open_beneath
 from onnxreg.registry.store.blobs import steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey, blob_path, index_path, keys_of
-from onnxreg.registry.store.protocol import MAX_DOCUMENT, IndexFile, MissingBlobError
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.checked_source import CheckedReader
 from onnxreg.registry.trust.rollback import CheckpointStore
@@ -107,8 +107,8 @@ class ServedRegistry(DirectoryRegistry):
             return None
         with file:
             status = os.fstat(file.fileno())
-            if status.st_size > MAX_DOCUMENT:
-                raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT} bytes")
+            if status.st_size > MAX_DOCUMENT_BYTES:
+                raise IntegrityError(f"the index of {name} is larger than {MAX_DOCUMENT_BYTES} bytes")
             data = file.read()
         index = IndexFile(data, Digest.of(data).hex)
         self._files.put(index.token, index, len(data))

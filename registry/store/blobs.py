@@ -15,7 +15,7 @@ MAX_BLOB = 64 * 2**20
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_BLOB) -> bytes:
-    """A blob's bytes. NotFoundError where it is absent, IntegrityError where it is not what its name says."""
+    """Read a blob. NotFoundError if it is absent, IntegrityError if its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -31,10 +31,10 @@ def steady(
     read: Callable[[IndexFile | None], Value],
     first: IndexFile | None = None,
 ) -> Value:
-    """Read a model's index file and blobs that it names; anew where one is missing and the index has moved on.
+    """Read a model's index file and blobs that it names; start again if one is missing and the index has changed.
 
     A collector may free what a newer index file no longer refers to (a catalog that a sealing replaced, the manifest of
-    a dropped version) while somebody still reads by the one before. `first` is an index file that was read already: it is not asked for again.
+    a dropped version) while somebody still reads by the one before. `first` is an index file that was read already.
     """
     index = first or remote.read_index(name)
     while True:
@@ -47,16 +47,16 @@ def steady(
 
 
 def fetcher(*sources: BlobReader) -> Callable[[Digest], bytes]:
-    """Read a blob from the first of several places that has a good one, those on this machine first; each is read once."""
+    """Make a function that reads a blob from the first reader that has a good one, local ones first, and caches it."""
     from onnxreg.registry.store.directory.directory import DirectoryRegistry
 
     sources = tuple(sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry)))
-    known: dict[Digest, bytes] = {}
+    cache: dict[Digest, bytes] = {}
 
     def fetch(digest: Digest) -> bytes:
-        if digest not in known:
-            known[digest] = _first(digest)
-        return known[digest]
+        if digest not in cache:
+            cache[digest] = _first(digest)
+        return cache[digest]
 
     def _first(digest: Digest) -> bytes:
         failed: list[RegError] = []

@@ -1,4 +1,4 @@
-"""A stream whose end is not reached where its bytes are not the ones that were promised."""
+"""A stream that verifies the digest of its bytes before it reports the end."""
 
 import hashlib
 import io
@@ -12,9 +12,9 @@ from onnxreg.schema.core.digest import Digest
 
 
 class CheckedStream(io.RawIOBase):
-    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError where they are others.
+    """The source's bytes, hashed as they pass. Reading at the end raises IntegrityError if the digest differs.
 
-    `pieces` are their parts as somebody said: not checked.
+    `pieces` are their stated parts, which are not checked here.
     """
 
     def __init__(self, source: BinaryIO, expected: Digest, pieces: Sequence[Piece] = ()) -> None:
@@ -38,8 +38,8 @@ class CheckedStream(io.RawIOBase):
             count = len(data)
             buffer[:count] = data
         if not count:
-            found = Digest(self._hasher.hexdigest())
-            hash_stream.check(found, self._expected, f"blob {self._expected}")
+            actual = Digest(self._hasher.hexdigest())
+            hash_stream.check(actual, self._expected, f"blob {self._expected}")
         self._hasher.update(memoryview(buffer)[:count])
         self.size += count
         return count

@@ -1,6 +1,6 @@
 """The contract of a backend, as tests: subclass, provide a `remote` fixture, and pytest runs the suite.
 
-class TestMine(RemoteContract):
+class TestMine(StoreContract):
     @pytest.fixture
     def remote(self): return MyRemote(...)
 """
@@ -28,7 +28,7 @@ def put(
 
 
 class StoreContract:
-    """What `storage.Remote` promises."""
+    """The promises of `protocol.RegistryStore`."""
 
     def test_has_an_id_of_32_hex_digits(self, remote: RegistryStore) -> None:
         assert len(remote.registry_id) == 32
@@ -59,12 +59,12 @@ class StoreContract:
             assert stream.read() == b"content"
 
     def test_wrong_bytes_are_refused_and_not_kept(self, remote: RegistryStore) -> None:
-        wanted = Digest.of(b"good")
+        expected = Digest.of(b"good")
         with remote.push() as push:
             with pytest.raises(IntegrityError):
-                push.put(BytesIO(b"evil"), wanted)
+                push.put(BytesIO(b"evil"), expected)
             push.publish("m", b"{}\n", None)
-        assert remote.has([wanted, Digest.of(b"evil")]) == set()
+        assert remote.has([expected, Digest.of(b"evil")]) == set()
 
     def test_a_blob_that_is_there_may_be_put_again(self, remote: RegistryStore) -> None:
         put(remote, b"same")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
@@ -33,11 +33,11 @@ PROTOCOLS = {
     "smb": False,
     "ssh": False,
 }
-"""Whether an object is there as a whole or not at all; where not, it is written elsewhere and renamed."""
+"""Schemes whose writes are atomic; with the others, objects are written under another name and renamed."""
 OPTION = "single_writer"
-SPOOL = 2 * 2**20
+SPOOL_BYTES = 2 * 2**20
 """An object on its way up is kept in memory up to this many bytes, on disk above."""
-WORKERS = 8
+MAX_WORKERS = 8
 
 
 class FileStore:
@@ -56,7 +56,7 @@ class FileStore:
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         with self._asking(f"reading {key}"):
             try:
                 data: bytes = self._files.cat_file(self._path(key))
@@ -74,13 +74,13 @@ class FileStore:
         return stream
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        wanted = list(keys)
-        with self._asking("looking for objects"), ThreadPoolExecutor(WORKERS) as pool:
-            found = list(pool.map(self._files.isfile, map(self._path, wanted)))
-        return {key for key, there in zip(wanted, found, strict=True) if there}
+        key_list = list(keys)
+        with self._asking("looking for objects"), ThreadPoolExecutor(MAX_WORKERS) as pool:
+            present = list(pool.map(self._files.isfile, map(self._path, key_list)))
+        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        with SpooledTemporaryFile(SPOOL) as spool:
+        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             hash_stream.pump(source, spool)
             with self._writing(f"writing {key}"):
                 if self._files.isfile(self._path(key)):
@@ -90,10 +90,10 @@ class FileStore:
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._writing(f"writing {key}"):
-            found = self.get(key)
-            if (found[1] if found else None) != expected:
+            current = self.get(key)
+            if (current[1] if current else None) != expected:
                 return False
-            with SpooledTemporaryFile(SPOOL) as spool:
+            with SpooledTemporaryFile(SPOOL_BYTES) as spool:
                 spool.write(data)
                 self._put(key, cast(BinaryIO, spool))
         return True
@@ -103,8 +103,8 @@ class FileStore:
         path = self._path(key)
         target = path if self._whole else self._path(f"local/tmp/{os.urandom(8).hex()}")
         source.seek(0)
-        for place in {path, target} if not self._whole else ():
-            self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+        for file_path in {path, target} if not self._whole else ():
+            self._files.makedirs(file_path.rpartition("/")[0], exist_ok=True)
         with self._files.open(target, "wb") as sink:
             hash_stream.pump(source, sink)
         if not self._whole:
@@ -123,11 +123,11 @@ class FileStore:
         with self._asking(f"listing {prefix or 'the registry'}"):
             self._files.invalidate_cache()
             try:
-                found = self._files.find(directory, detail=True)
+                files = self._files.find(directory, detail=True)
             except FileNotFoundError:
-                found = {}
+                files = {}
         start = len(self._files._strip_protocol(self._root)) + 1
-        keys = {path[start:]: int(info["size"]) for path, info in found.items()}
+        keys = {path[start:]: int(info["size"]) for path, info in files.items()}
         return iter(sorted((key, size) for key, size in keys.items() if key.startswith(prefix)))
 
     @contextmanager
@@ -143,7 +143,7 @@ class FileStore:
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
-        """Drivers raise what they like: all of it becomes one family."""
+        """Turn every error of a driver into one family of errors."""
         try:
             yield
         except RegError:
@@ -156,7 +156,7 @@ class FileStore:
 
 
 def check_url(url: str) -> bool:
-    """Whether the URL promises a single writer. InputError where it holds a password or an unknown option."""
+    """True if the URL promises a single writer. InputError if it holds a password or an unknown option."""
     parts = urlsplit(url)
     if parts.password is not None:
         raise InputError(
@@ -169,26 +169,26 @@ def check_url(url: str) -> bool:
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> ObjectRegistry:
-    """The registry at the URL of a file system; `create` makes one where there is nothing."""
+    """The registry at the URL of a file system; `create` makes one if there is nothing."""
     single_writer = check_url(url)
-    place, scheme = url.partition("?")[0], urlsplit(url).scheme
+    address, scheme = url.partition("?")[0], urlsplit(url).scheme
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError:
         raise missing_extra("fsspec", "fsspec", f"a registry at {scheme}://") from None
     try:
-        files, root = url_to_fs(place, use_listings_cache=False)
+        files, root = url_to_fs(address, use_listings_cache=False)
     except ImportError as error:
         raise HostError(f"{scheme}:// needs a driver that is not installed", str(error)) from None
     except Exception as error:
         raise RemoteError(
-            f"{place} cannot be opened: {error}", "check the URL and your credentials"
+            f"{address} cannot be opened: {error}", "check the URL and your credentials"
         ) from error
-    return opened(FileStore(files, root, place, PROTOCOLS[scheme], single_writer), create, mirror_of)
+    return opened(FileStore(files, root, address, PROTOCOLS[scheme], single_writer), create, mirror_of)
 
 
 def opened(store: FileStore, create: bool, mirror_of: str | None = None) -> ObjectRegistry:
-    """The registry in a store; `create` makes one where there is nothing."""
+    """The registry in a store; `create` makes one if there is nothing."""
     if create and store.get("registry.json") is None:
         if next(store.list(""), None) is not None:
             raise InputError(

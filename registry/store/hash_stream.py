@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxreg.registry.store.protocol import CHUNK, Hasher
-from onnxreg.schema.core.descriptor import PIECE, Descriptor, Pieces, piece_size
+from onnxreg.registry.store.protocol import CHUNK_BYTES, Hasher
+from onnxreg.schema.core.descriptor import PIECE_BYTES, Descriptor, Pieces, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GOOD_COPY, IntegrityError
 
@@ -44,8 +44,8 @@ class PieceHasher:
 
 
 def piece_hasher(size: int) -> PieceHasher | None:
-    """What hashes a file of so many bytes by its pieces, where it is large enough to have any."""
-    return PieceHasher(piece_size(size)) if size > PIECE else None
+    """A hasher of a file's pieces, if a file of this size has pieces."""
+    return PieceHasher(piece_size(size)) if size > PIECE_BYTES else None
 
 
 def describe(digest: Digest, size: int, hasher: PieceHasher | None) -> Descriptor:
@@ -72,8 +72,8 @@ def pump(
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: nowhere), hashing them as they pass.
 
-    `tick` is told the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
-    size. Memory: one block of 1 MiB, none where the source hands out its own. The sink is given whole blocks, which begin
+    `tick` receives the bytes moved since the last call; a `hasher` has seen the bytes before these. Returns digest and
+    size. Memory: one block of 1 MiB, none if the source hands out its own. The sink receives whole blocks, which begin
     at a page of memory, and then the rest.
     """
     hasher = hasher or hashlib.sha256()
@@ -92,10 +92,10 @@ def _blocks(source: BinaryIO) -> Iterator[memoryview]:
     """The bytes of a stream; each block is there until the next one is asked for."""
     take = getattr(source, "take", None)
     if take is not None:
-        yield from iter(lambda: take(CHUNK), b"")
+        yield from iter(lambda: take(CHUNK_BYTES), b"")
         return
-    view, count = memoryview(mmap.mmap(-1, CHUNK)), CHUNK
-    while count == CHUNK and (count := _fill(view, source)):
+    view, count = memoryview(mmap.mmap(-1, CHUNK_BYTES)), CHUNK_BYTES
+    while count == CHUNK_BYTES and (count := _fill(view, source)):
         yield view[:count]
 
 
@@ -116,10 +116,10 @@ def _fill(view: memoryview, source: BinaryIO) -> int:
     return end
 
 
-def check(found: Digest, expected: Digest, what: str) -> None:
-    """IntegrityError where some bytes are not the ones that their name says."""
-    if found != expected:
+def check(actual: Digest, expected: Digest, label: str) -> None:
+    """Compare the digest of some bytes with the expected one. IntegrityError if they differ."""
+    if actual != expected:
         raise IntegrityError(
-            f"{what} is damaged: its bytes have the digest {found.short}..., not {expected.short}...",
+            f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
             GOOD_COPY,
         )

@@ -24,37 +24,37 @@ def new_identity(registry_id: str | None = None, **more: Any) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-def other_registry(url: str, found: str, known: str) -> IntegrityError:
-    """The error where another registry is at a URL than was there before."""
+def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
+    """The error for a URL that now holds another registry than before."""
     return IntegrityError(
-        f"{url} holds another registry than before: id {found[:12]}..., was {known[:12]}...",
-        f"find out who changed it; if that is meant: reg trust reset {known}",
+        f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}...",
+        f"find out who changed it; if that is meant: reg trust reset {known_id}",
     )
 
 
-def read_identity(data: bytes, where: str) -> dict[str, Any]:
-    """A decoded `registry.json`. HostError for a layout this build cannot read, IntegrityError for garbage."""
+def read_identity(data: bytes, url: str) -> dict[str, Any]:
+    """Decode `registry.json`. HostError for a layout that this build cannot read, IntegrityError for garbage."""
     try:
         value: dict[str, Any] = json.loads(data)
         layout, reader, identity = value["layout"], value["min_reader"], value["id"]
         writer = value.get("min_writer", LAYOUT_VERSION)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(
-            f"registry.json of {where} is damaged", "restore it from a mirror or a backup"
+            f"registry.json of {url} is damaged", "restore it from a mirror or a backup"
         ) from None
     whole = isinstance(reader, int) and isinstance(writer, int)
-    named = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
-    if layout != "onnxreg" or not whole or not named:
-        raise IntegrityError(f"registry.json of {where} does not describe an onnxreg registry")
+    has_id = isinstance(identity, str) and REGISTRY_ID.fullmatch(identity) is not None
+    if layout != "onnxreg" or not whole or not has_id:
+        raise IntegrityError(f"registry.json of {url} does not describe an onnxreg registry")
     if reader > LAYOUT_VERSION:
         raise HostError(
-            f"{where} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
+            f"{url} has layout {str(reader)[:20]}, this onnxreg reads up to {LAYOUT_VERSION}",
             UPGRADE,
         )
     return value
 
 
-def check_writer(identity: dict[str, Any], where: str) -> None:
-    """HostError where only newer builds may write to the registry."""
+def check_writer(identity: dict[str, Any], url: str) -> None:
+    """HostError if only newer builds may write to the registry."""
     if identity.get("min_writer", LAYOUT_VERSION) > LAYOUT_VERSION:
-        raise HostError(f"{where} is written by a newer onnxreg only", UPGRADE)
+        raise HostError(f"{url} is written by a newer onnxreg only", UPGRADE)

@@ -1,11 +1,11 @@
 """The tree of files that a registry is; every backend keeps the same.
 
 registry.json               which registry this is
-blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` where a collector had condemned the plain key
+blobs/sha256/ab/<64 hex>    every byte, by digest; `<64 hex>.<generation>` if a collector had condemned the plain key
 index/<name>.jsonl          the one mutable file of a model
 policy.jsonl                the registry's own log of policies
 gc/intents/<note>           a push under way
-gc/condemned/<note>         what a collector is about to delete
+gc/condemned/<note>         keys that a collector is about to delete
 """
 
 import re
@@ -19,7 +19,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, is_name
 
 LAYOUT_VERSION = 1
 GENERATIONS = 8
-"""How many keys a blob may have; a reader that does not find the plain key tries these."""
+"""The number of keys that a blob may have; a reader that does not find the plain key tries the others."""
 
 Kind = Literal["intents", "condemned"]
 """The notes that pushers and collectors leave for each other."""
@@ -30,7 +30,7 @@ NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class BlobKey:
-    """One place of a blob in the tree. Generation 0 is the plain one."""
+    """One key of a blob in the tree. Generation 0 is the plain one."""
 
     digest: Digest
     generation: int = 0
@@ -41,17 +41,17 @@ class BlobKey:
 
     @classmethod
     def of_path(cls, path: str) -> "BlobKey | None":
-        """The key that lies there; None where no blob has that path."""
+        """The key with this path; None if no blob has that path."""
         digest, _, generation = path.rpartition("/")[2].partition(".")
-        known = generation in ("", *map(str, range(1, GENERATIONS)))
-        if not known or not re.fullmatch(r"[0-9a-f]{64}", digest):
+        is_generation = generation in ("", *map(str, range(1, GENERATIONS)))
+        if not is_generation or not re.fullmatch(r"[0-9a-f]{64}", digest):
             return None
         key = cls(Digest(digest), int(generation or 0))
         return key if key.path == path else None
 
 
 def blob_path(digest: Digest) -> str:
-    """Where a blob lies in the tree, as a rule."""
+    """The path of a blob's plain key."""
     return f"blobs/sha256/{digest.hex[:2]}/{digest.hex}"
 
 
@@ -61,7 +61,7 @@ def keys_of(digest: Digest) -> list[BlobKey]:
 
 
 def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
-    """The first key of a blob that nobody condemned. LostRaceError where all of them are, by collectors under way."""
+    """The first key of a blob that is not condemned. LostRaceError if collectors have condemned all of them."""
     for key in keys_of(digest):
         if key not in condemned:
             return key
@@ -72,16 +72,16 @@ def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
 
 
 def note_path(kind: Kind, note: str) -> str:
-    """Where a note lies in the tree."""
+    """The path of a note in the tree."""
     return f"gc/{kind}/{note}"
 
 
 def index_path(name: str) -> str:
-    """Where a model's index file lies in the tree; the registry's log of policies is read and swapped as one too."""
+    """The path of a model's index file; the registry's log of policies is read and swapped like one."""
     return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
 def model_of(path: str) -> str | None:
-    """The model whose index file lies there; None where no model's does."""
+    """The model whose index file has this path; None if it is not the path of an index file."""
     name = path.removeprefix("index/").removesuffix(".jsonl")
     return name if is_name(name) and path == index_path(name) else None

@@ -10,30 +10,30 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
-    """Decode the manifest of a model. IntegrityError where it is none, another model's, or of an unknown version."""
-    what = f"manifest {digest.short}... of {name}"
+    """Decode the manifest of a model. IntegrityError if it is not a manifest, of another model, or of an unknown version."""
+    label = f"manifest {digest.short}... of {name}"
     try:
-        manifest = dispatch.read_manifest(data, what)
+        manifest = dispatch.read_manifest(data, label)
     except InputError as error:
         raise IntegrityError(error.message, error.hint) from error
     if not isinstance(manifest, Manifest) or manifest.name != name:
-        other = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
+        actual_name = manifest.name if isinstance(manifest, Manifest) else "no model: it has format version 1"
         raise IntegrityError(
-            f"{what} is the manifest of {other}", "the registry was tampered with or damaged"
+            f"{label} is the manifest of {actual_name}", "the registry was tampered with or damaged"
         )
     return manifest
 
 
-def check_summary(held: Any, data: bytes, digest: Digest, name: str) -> None:
-    """IntegrityError where an index file's summary of a version says other things than its manifest, whose bytes are given.
+def check_summary(summary: Any, data: bytes, digest: Digest, name: str) -> None:
+    """Compare the summary in an index file with the manifest's bytes. IntegrityError if they differ.
 
     Keys of the summary that this build does not know are not compared.
     """
     try:
-        known = known_summary(held)
+        expected = known_summary(summary)
     except InputError:
-        known = None
-    if known != summarize(read_manifest(data, digest, name), digest, len(data)):
+        expected = None
+    if expected != summarize(read_manifest(data, digest, name), digest, len(data)):
         raise IntegrityError(
             f"the index of {name} says other things of manifest {digest.short}... than the manifest itself",
             "the index file was tampered with or damaged: run `reg verify` where it lies",

@@ -1,11 +1,11 @@
-"""A registry in memory: the reference of what an object store does, and the fake in other tests."""
+"""A registry in memory: the reference implementation of an object store, and the fake in other tests."""
 
 import threading
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import BinaryIO
 
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
@@ -13,14 +13,14 @@ _shared: dict[str, ObjectRegistry | None] = {}
 
 
 class MemoryStore:
-    """Objects by key. Lives as long as the object."""
+    """Objects by key, which live as long as this Python object."""
 
     def __init__(self, url: str = "memory:") -> None:
         self.url = url
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         data = self.objects.get(key)
         return None if data is None else (data, Digest.of(data).hex)
 
@@ -36,8 +36,8 @@ class MemoryStore:
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._lock:
-            found = self.get(key)
-            if (found[1] if found else None) != expected:
+            current = self.get(key)
+            if (current[1] if current else None) != expected:
                 return False
             self.objects[key] = data
             return True
@@ -47,8 +47,8 @@ class MemoryStore:
             self.objects.pop(key, None)
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        found = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
-        return iter(sorted(found.items()))
+        sizes = {key: len(data) for key, data in self.objects.copy().items() if key.startswith(prefix)}
+        return iter(sorted(sizes.items()))
 
 
 def memory_remote(

@@ -25,54 +25,54 @@ from onnxreg.registry.store.protocol import Hasher, IncomingBlob, IndexFile, Mis
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 
-SPOOL = 2 * 2**20
-"""A blob on its way up whose digest is not known is kept in memory up to this many bytes, on disk above."""
+SPOOL_BYTES = 2 * 2**20
+"""An uploaded blob of unknown digest is buffered in memory up to this many bytes, on disk above."""
 
 
-Known = tuple[bytes, str]
+StoredObject = tuple[bytes, str]
 """A small object's bytes and its token."""
 
 
 class ObjectStore(Protocol):
-    """What an object store can do. Each call is one atomic step for each key, and strongly consistent."""
+    """A store of objects. Each call is one atomic step for each key, and strongly consistent."""
 
     @property
     def url(self) -> str:
-        """How people name the place; holds no secret."""
+        """The URL as people write it; without secrets."""
         ...
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
-        """A small object and the token that a swap must bring to replace it; None where it is absent.
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+        """A small object and the token that a swap must bring to replace it; None if it is absent.
 
-        `known` is what an earlier call gave: it may be given again, unsent, where the object is the same still.
+        `known` is an earlier result: it may be returned again, without a transfer, if the object has not changed.
         """
         ...
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """A stream over an object from an offset on; None where it is absent."""
+        """A stream over an object from an offset on; None if it is absent."""
         ...
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Which of these objects exist."""
+        """Return the keys of those objects that exist."""
         ...
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        """Write an object that is not there yet; False, and nothing written, where it is.
+        """Write a new object; False, and nothing is written, if it exists.
 
-        The source is read to its end before anything is visible, and what reading raises is raised: then nothing is
-        written. Of one that is seekable the bytes are known to be right, and may be read more than once.
+        The source is read to its end before anything is visible, and errors of reading are raised: then nothing is
+        written. The bytes of a seekable source are known to be right, and may be read more than once.
         """
         ...
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace an object by a small one if its token is the expected one (None: absent); False where it is not.
+        """Replace an object by a small one if its token is the expected one (None: absent); False if it is not.
 
-        A lost response is told from a lost race: this returns True exactly where our bytes were written.
+        A lost response is not a lost race: this returns True if and only if our bytes were written.
         """
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, those that are gone already too. When this returns, no delete is under way any more."""
+        """Delete objects; missing ones are ignored. When this returns, no delete is under way any more."""
         ...
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -86,10 +86,10 @@ def open_first(
     opened: Callable[[str], BinaryIO | None],
     present: Callable[[list[str]], Collection[str]],
 ) -> BinaryIO:
-    """A blob's bytes from its plain key, else from the first other one that is `present`. MissingBlobError where none is."""
-    plain, *others = [key.path for key in keys_of(digest)]
+    """Open a blob under its plain key, else under the first other key that is `present`. MissingBlobError if none is."""
+    plain, *later_paths = [key.path for key in keys_of(digest)]
     stream = opened(plain)
-    for path in sorted(present(others)) if stream is None else ():
+    for path in sorted(present(later_paths)) if stream is None else ():
         stream = stream or opened(path)
     if stream is None:
         raise MissingBlobError(digest, url)
@@ -97,9 +97,9 @@ def open_first(
 
 
 class ObjectRegistry:
-    """The registry in an object store. Use `create` to make one where there is none.
+    """The registry in an object store; `create` makes one.
 
-    `known_id` is its id where that is known: it is taken on trust, and index files are held against it.
+    `known_id` is its id if that is known: it is trusted until an index file is read, which is checked against it.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -130,17 +130,17 @@ class ObjectRegistry:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        found = self.store.get("registry.json")
-        if found is None:
+        stored = self.store.get("registry.json")
+        if stored is None:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
-        identity = read_identity(found[0], self.url)
+        identity = read_identity(stored[0], self.url)
         if self._known_id not in (None, identity["id"]):
             raise other_registry(self.url, identity["id"], str(self._known_id))
         return identity
 
     def blob_url(self, digest: Digest) -> str:
-        place = self.url.partition("?")[0]
-        return f"{place.rstrip('/')}/{BlobKey(digest).path}"
+        base_url = self.url.partition("?")[0]
+        return f"{base_url.rstrip('/')}/{BlobKey(digest).path}"
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         plain = {BlobKey(digest).path: digest for digest in digests}
@@ -149,7 +149,7 @@ class ObjectRegistry:
         return {plain[path] for path in present} | {key.digest for key in self._elsewhere(absent)}
 
     def _elsewhere(self, digests: Iterable[Digest]) -> list[BlobKey]:
-        """Where else than under their plain keys blobs lie."""
+        """The keys of blobs other than their plain keys."""
         keys = {key.path: key for digest in digests for key in keys_of(digest)[1:]}
         return sorted(keys[path] for path in self.store.has(keys)) if keys else []
 
@@ -164,8 +164,8 @@ class ObjectRegistry:
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         before = (known.data, known.token) if known else None
-        found = self.store.get(index_path(name), before)
-        return known if found is before else IndexFile(*found) if found else None
+        stored = self.store.get(index_path(name), before)
+        return known if stored is before else IndexFile(*stored) if stored else None
 
     def names(self) -> Iterator[str]:
         names = (model_of(path) for path, _ in self.store.list("index/"))
@@ -186,8 +186,8 @@ class ObjectRegistry:
     def notes(self, kind: Kind) -> dict[str, bytes]:
         prefix = note_path(kind, "")
         names = [path.removeprefix(prefix) for path, _ in self.store.list(prefix)]
-        found = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
-        return {name: value[0] for name, value in found if value is not None}
+        contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
+        return {name: value[0] for name, value in contents if value is not None}
 
     def remove_note(self, kind: Kind, note: str) -> None:
         self.store.delete([note_path(kind, note)])
@@ -196,11 +196,11 @@ class ObjectRegistry:
         return None
 
     def confirm(self, name: str) -> None:
-        """What an object store answered is durable."""
+        """Do nothing: an object store answers when the write is durable."""
 
     @contextmanager
     def push(self) -> Iterator["ObjectPush"]:
-        """What is written or deleted goes to the registry that is meant: no id is taken on trust here."""
+        """Begin a push. The registry's id is read first, never trusted: writes must reach the right registry."""
         check_writer(self._identity, self.url)
         yield ObjectPush(self.store)
 
@@ -239,7 +239,7 @@ class ObjectPush:
         self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
         """The bytes are known before anything is sent."""
-        with SpooledTemporaryFile(SPOOL) as spool:
+        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             digest, size = hash_stream.pump(source, spool, hasher=hasher)
             if expected is not None:
                 hash_stream.check(digest, expected, f"blob {expected}")

@@ -19,7 +19,7 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, `gs://`, ...) or path.
 
-    `create` makes one where there is none, which may be a mirror of that with this id. `known_id` is the id that was
+    `create` makes one if there is none, which may be a mirror of that with this id. `known_id` is the id that was
     there before: a place that asks for it in a request may take it on trust until it reads an index file.
     """
     scheme = _scheme(url)
@@ -60,7 +60,7 @@ def _open_path(path: Path, create: bool, mirror_of: str | None) -> RegistryStore
 
 
 def _check_secret(url: str) -> None:
-    """InputError where a URL holds a password or token: it would be written to disk and shown. It is not repeated."""
+    """InputError if a URL holds a password or token: it would be written to disk and shown. It is not repeated."""
     parts = urlsplit(url)
     if len(parts.scheme) > 1 and (parts.password is not None or _SECRET.search(parts.query)):
         raise InputError(
@@ -70,7 +70,7 @@ def _check_secret(url: str) -> None:
 
 
 def check_scheme(url: str) -> None:
-    """InputError where no backend reads such a URL; HostError where its library is not installed."""
+    """InputError if no backend reads such a URL; HostError if its library is not installed."""
     scheme = _scheme(url)
     if scheme == "s3":
         from onnxreg.registry.store.s3.s3_client import S3Url
@@ -93,62 +93,62 @@ def check_scheme(url: str) -> None:
         from onnxreg.registry.store import fsspec_store
 
         if scheme not in fsspec_store.PROTOCOLS:
-            known = "s3, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
-            raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {known}")
+            schemes = "s3, https, hf, file, " + ", ".join(sorted(fsspec_store.PROTOCOLS))
+            raise InputError(f"no backend for {scheme}:", f"name a path or a URL of one of {schemes}")
         fsspec_store.check_url(url)
 
 
 @contextmanager
 def _needs_extra(extra: str, purpose: str) -> Iterator[None]:
-    """Where the library of a backend is not installed: a HostError that names the extra."""
+    """Turn the ImportError of a backend's library into a HostError that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise missing_extra((error.name or "").partition(".")[0], extra, purpose) from None
 
 
-def path_of(place: str) -> Path | None:
-    """The path that a `file://` URL or a path names; None where a URL names another kind of place."""
-    is_path = _scheme(place) == "file" or len(_scheme(place)) <= 1
-    return _path(place) if is_path else None
+def path_of(address: str) -> Path | None:
+    """The path that a `file://` URL or a path names; None if a URL names another kind of place."""
+    is_path = _scheme(address) == "file" or len(_scheme(address)) <= 1
+    return _path(address) if is_path else None
 
 
-def _path(place: str) -> Path:
-    parts = urlsplit(place)
+def _path(address: str) -> Path:
+    parts = urlsplit(address)
     if parts.scheme != "file":
         try:
-            return Path(place).expanduser()
+            return Path(address).expanduser()
         except RuntimeError as error:
-            raise InputError(f"{place}: {error}", "write the directory out in full") from error
+            raise InputError(f"{address}: {error}", "write the directory out in full") from error
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InputError(f"{place} names the host {parts.netloc!r}", "write file:///absolute/path")
+        raise InputError(f"{address} names the host {parts.netloc!r}", "write file:///absolute/path")
     return Path(unquote(parts.path))
 
 
-def _scheme(place: str) -> str:
+def _scheme(address: str) -> str:
     """The scheme of a URL, "" for a path. InputError for what is neither."""
-    if "\0" in place:
+    if "\0" in address:
         raise InputError(
-            f"not a path or URL: {place[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
+            f"not a path or URL: {address[:80]!r}", "write a path, s3://bucket/prefix or hf://org/repo"
         )
     try:
-        return urlsplit(place).scheme
+        return urlsplit(address).scheme
     except ValueError as error:
         raise InputError(
-            f"not a URL: {place[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
+            f"not a URL: {address[:80]!r}: {why(error)}", "write a path, s3://bucket/prefix or hf://org/repo"
         ) from error
 
 
-def absolute(place: str) -> str:
-    """Paths are kept absolute, so that a remote means the same from every working directory; a URL has one spelling."""
-    if len(_scheme(place)) > 1:
-        _check_secret(place)
-        return _one_spelling(place)
-    return os.path.abspath(_path(place))  # noqa: PTH100
+def absolute(address: str) -> str:
+    """Make a path absolute, so that a remote means the same from every working directory; normalize a URL."""
+    if len(_scheme(address)) > 1:
+        _check_secret(address)
+        return _one_spelling(address)
+    return os.path.abspath(_path(address))  # noqa: PTH100
 
 
 def _one_spelling(url: str) -> str:
-    """The URL as it is always written: what a place is known by must not depend on a slash at its end."""
+    """The normalized URL: a trailing slash does not matter."""
     if _scheme(url) != "s3":
         return url
     from onnxreg.registry.store.s3.s3_client import S3Url

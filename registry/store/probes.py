@@ -1,6 +1,6 @@
-"""Whether a place compares and swaps, as a registry needs it, tried out on an object that is gone afterwards.
+"""Probes of compare-and-swap: try on a scratch object if a store keeps the promises that a registry needs.
 
-Each probe yields what went wrong, in words; nothing where the promise is kept.
+Each probe yields the faults in words; nothing if the promise is kept.
 """
 
 import secrets
@@ -13,7 +13,7 @@ RACERS, ROUNDS = 8, 8
 
 
 class Swapper(Protocol):
-    """The part of `ObjectStore` that compare-and-swap stands on."""
+    """The part of `ObjectStore` that compare-and-swap needs."""
 
     def get(self, key: str) -> tuple[bytes, str] | None: ...
 
@@ -25,7 +25,7 @@ class Swapper(Protocol):
 
 
 def probe_swap(store: Swapper, key: str) -> Iterator[str]:
-    """Create-only writes and compare-and-swap, alone and by eight at once. The key is absent before and after."""
+    """Probe create-only writes and compare-and-swap, alone and by eight at once. The key is absent before and after."""
     try:
         yield from probe_conditions(store, key)
         yield from race_create(store, key)
@@ -37,13 +37,13 @@ def probe_swap(store: Swapper, key: str) -> Iterator[str]:
 
 
 def probe_conditions(store: Swapper, key: str) -> Iterator[str]:
-    """Create-only writes and compare-and-swap by one writer. The key is absent before, and there afterwards."""
+    """Probe create-only writes and compare-and-swap by one writer. The key is absent before, and present afterwards."""
     token = yield from probe_create(store, key)
     yield from probe_exchange(store, key, token)
 
 
 def probe_create(store: Swapper, key: str) -> Generator[str, None, str | None]:
-    """Create-only writes. Returns the token of what is there then."""
+    """Probe create-only writes. Returns the token of the object."""
     if not store.create(key, BytesIO(b"first")):
         yield "an object that is not there cannot be created"
     if store.create(key, BytesIO(b"second")) or store.swap(key, b"second", None):
@@ -55,40 +55,40 @@ def probe_create(store: Swapper, key: str) -> Generator[str, None, str | None]:
 
 
 def probe_exchange(store: Swapper, key: str, token: str | None) -> Iterator[str]:
-    """Compare-and-swap of what is there, and has this token."""
+    """Probe compare-and-swap of the object that has this token."""
     if not store.swap(key, b"third", token):
         yield "a swap with the right token is refused"
     if store.swap(key, b"fourth", token):
         yield "a swap with a stale token is done"
-    found = store.get(key)
-    if found is None or found[0] != b"third":
+    stored = store.get(key)
+    if stored is None or stored[0] != b"third":
         yield "what was swapped in is not what is read"
 
 
 def race_create(store: Swapper, key: str) -> Iterator[str]:
     """Eight writers create it at once."""
-    yield from _raced(store, key, "creating", lambda: None)
+    yield from _race(store, key, "creating", lambda: None)
 
 
 def race_swap(store: Swapper, key: str) -> Iterator[str]:
-    """Eight writers swap at once what is there."""
-    yield from _raced(store, key, "swapping", lambda: (store.get(key) or (b"", ""))[1])
+    """Eight writers swap the object at once."""
+    yield from _race(store, key, "swapping", lambda: (store.get(key) or (b"", ""))[1])
 
 
-def _raced(store: Swapper, key: str, what: str, expected: Callable[[], str | None]) -> Iterator[str]:
-    """Several writers at once, several times: exactly one wins, and its bytes are what is read."""
+def _race(store: Swapper, key: str, activity: str, expected: Callable[[], str | None]) -> Iterator[str]:
+    """Several writers at once, several times: exactly one wins, and its bytes are read afterwards."""
     for _ in range(ROUNDS):
         token = expected()
         if token is None:
             store.delete([key])
         tries = [secrets.token_bytes(16) for _ in range(RACERS)]
         with ThreadPoolExecutor(RACERS) as pool:
-            done = list(pool.map(lambda data, token=token: store.swap(key, data, token), tries))
-        won = [data for data, success in zip(tries, done, strict=True) if success]
-        found = store.get(key)
+            results = list(pool.map(lambda data, token=token: store.swap(key, data, token), tries))
+        won = [data for data, success in zip(tries, results, strict=True) if success]
+        stored = store.get(key)
         if len(won) != 1:
-            yield f"{len(won)} of {RACERS} writers {what} at once succeeded, instead of one"
+            yield f"{len(won)} of {RACERS} writers {activity} at once succeeded, instead of one"
             return
-        if found is None or found[0] != won[0]:
-            yield f"of {RACERS} writers {what} at once, another one's bytes are there than the winner's"
+        if stored is None or stored[0] != won[0]:
+            yield f"of {RACERS} writers {activity} at once, another one's bytes are there than the winner's"
             return

@@ -1,4 +1,4 @@
-"""What a place that holds a registry must be able to do, as protocols; `layout` is the tree of files that each keeps."""
+"""Protocols of a store: reading, pushing, notes and collecting. `layout` is the tree of files that each store keeps."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -9,8 +9,8 @@ from onnxreg.registry.store.layout import BlobKey, Kind
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import EXTENT, NotFoundError, RemoteError
 
-CHUNK = 1024 * 1024
-MAX_DOCUMENT = 64 * 2**20
+CHUNK_BYTES = 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 2**20
 """An index file, or another document that is read at once, with more bytes than this is refused."""
 
 
@@ -24,23 +24,23 @@ class IndexFile(NamedTuple):
 class MissingBlobError(NotFoundError):
     """A blob that some document named is not there: lost, or freed since the document was read."""
 
-    def __init__(self, digest: Digest, where: str) -> None:
-        super().__init__(f"blob {digest} is not in {where}", EXTENT)
+    def __init__(self, digest: Digest, location: str) -> None:
+        super().__init__(f"blob {digest} is not in {location}", EXTENT)
 
 
 class UnlistedError(RemoteError):
-    """A place does not tell which files it has: only what is asked for by name is to be had there."""
+    """A store cannot list its files; it serves only files that are requested by name."""
 
 
 class TreeFile(NamedTuple):
-    """A file of the tree: its path there and its size in bytes, None where it is no regular file."""
+    """A file of the tree: its path and its size in bytes, None if it is not a regular file."""
 
     path: str
     size: int | None
 
 
 class Hasher(Protocol):
-    """What `hashlib.sha256()` gives, as far as it is used here."""
+    """The part of a `hashlib.sha256()` object that is used here."""
 
     def update(self, data: memoryview, /) -> None: ...
 
@@ -56,14 +56,14 @@ class Piece(NamedTuple):
 
 
 class BlobReader(Protocol):
-    """Reads blobs. Bytes are handed out as they lie there: whoever reads them checks the digest."""
+    """Read blobs. Bytes are returned as they are stored: the caller checks the digest."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Which of these blobs are present. One answer for all of them, not one request each."""
+        """Return those of these blobs that are present: one answer for all of them, not one request each."""
         ...
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """A stream over the blob's bytes from an offset on; the caller closes it. MissingBlobError where it is absent."""
+        """Open a stream over the blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
         ...
 
 
@@ -72,32 +72,32 @@ class IndexReader(Protocol):
 
     @property
     def registry_id(self) -> str:
-        """32 hex digits, random, made once. NotFoundError where there is no registry."""
+        """32 hex digits, random, made once. NotFoundError if there is no registry."""
         ...
 
     @property
     def is_mirror(self) -> bool:
-        """Whether it is a verbatim copy of the registry with its id: no event is made in it."""
+        """True if it is a verbatim copy of the registry with its id: no event is made in it."""
         ...
 
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
-        """A model's index file as it is now; None where the model is unknown.
+        """A model's index file as it is now; None if the model is unknown.
 
-        One that was read before is `known`: where it is the same still, a place may say so instead of sending it.
+        `known` is the file as read before: if it has not changed, a store may return it instead of sending it again.
         """
         ...
 
     def names(self) -> Iterator[str]:
-        """Every model's name, sorted. Lists the tree: never on the way to one model. UnlistedError where none can."""
+        """List every model's name, sorted. Never called on the way to one model. UnlistedError if the store cannot list."""
         ...
 
 
 @runtime_checkable
 class RefreshableReader(Protocol):
-    """A place whose `read_index` may be behind: there are caches in between, or it reads at a commit that is pinned."""
+    """A store whose `read_index` may be stale: there are caches in between, or it reads at a pinned commit."""
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """As `read_index`, as it is there now."""
+        """Read a model's index file as it is now, past caches and pins."""
         ...
 
 
@@ -106,16 +106,16 @@ class RegistryReader(BlobReader, IndexReader, Protocol):
 
     @property
     def url(self) -> str:
-        """How people name the place; holds no secret."""
+        """The URL or path as people write it; without secrets."""
         ...
 
     def blob_url(self, digest: Digest) -> str:
-        """Where a client that knows nothing of registries fetches the blob."""
+        """The URL from which any HTTP client can fetch the blob."""
         ...
 
 
 class IncomingBlob(Protocol):
-    """A blob that lies elsewhere, for a push to fetch."""
+    """A blob in another store, for a push to fetch."""
 
     @property
     def digest(self) -> Digest: ...
@@ -126,16 +126,16 @@ class IncomingBlob(Protocol):
         ...
 
     def open(self, start: int) -> BinaryIO:
-        """A stream over its bytes from an offset on; the caller closes it. IntegrityError where there are too many."""
+        """Open a stream over its bytes from an offset; the caller closes it. IntegrityError if there are too many."""
         ...
 
     @property
     def path(self) -> Path | None:
-        """The file that it is on this machine, which nobody changes; None where it lies elsewhere."""
+        """The blob's file on this machine, which nobody changes; None if it is elsewhere."""
         ...
 
     def pieces(self) -> Sequence[Piece]:
-        """Its parts, in order, where their digests are known: so that a bad one is found. Else none."""
+        """The parts of the blob, in order, so that a bad part can be found; empty if their digests are not known."""
         ...
 
 
@@ -152,7 +152,7 @@ class Push(Protocol):
 
     @property
     def last_step(self) -> str:
-        """What `publish` does, in the words of a progress line: `committing`."""
+        """The name of the `publish` step in a progress line, such as `committing`."""
         ...
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
@@ -160,31 +160,34 @@ class Push(Protocol):
         ...
 
     def distrust(self, keys: Collection[BlobKey]) -> None:
-        """What lies under these keys is damaged: it does not count as present, and `put` replaces it."""
+        """Treat the blobs under these keys as damaged: they do not count as present, and `put` replaces them."""
         ...
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Which of these blobs the push need not bring: put before, or present under the key it would write to."""
+        """Return the blobs that the push need not bring: put before, or present under the key that it would write to."""
         ...
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store the stream's bytes, hashing them as they pass; returns digest and size in bytes.
 
-        May be called from several threads, and again with bytes that are there already. IntegrityError where the
+        May be called from several threads, and again with bytes that are there already. IntegrityError if the
         bytes are not the expected ones; then nothing of them stays.
         """
         ...
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """As `put`, for a file that the caller gives away: it may be moved, and is gone or unchanged afterwards.
+        """Store a file that the caller gives up: it may be moved, and is gone or unchanged afterwards. See `put`.
 
-        A `hasher` that the caller wants something else from sees the bytes as they pass.
+        A given `hasher` receives the bytes as they pass.
         """
         ...
 
     def fetch(self, blob: IncomingBlob) -> int:
-        """Store a blob from elsewhere; returns its size in bytes. As `put`, but what a push that was cut off had fetched
-        of it need not be fetched again, and of bytes that were garbled on their way only the bad ones may be."""
+        """Store a blob from another store; returns its size in bytes. See `put`.
+
+        A push that was cut off may go on with the bytes that it had fetched, and damaged bytes may be fetched
+        again part by part.
+        """
         ...
 
     def flush(self) -> None:
@@ -194,7 +197,7 @@ class Push(Protocol):
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make every blob put so far durable, then replace the model's index file.
 
-        `expected` is the token of the index file that was read (None: there was none). LostRaceError where it is
+        `expected` is the token of the index file that was read (None: there was none). LostRaceError if it is
         another by now: then the index is as the winner left it, and `publish` may be called again with new bytes.
         When this returns, all of it survives a power cut.
         """
@@ -205,7 +208,7 @@ class NoteStore(Protocol):
     """Small files by which pushers and collectors see each other; see `docs/format.md`."""
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        """Leave a note, visible to whoever reads notes after this returned."""
+        """Leave a note, visible to every reader of notes after this returns."""
         ...
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
@@ -213,11 +216,11 @@ class NoteStore(Protocol):
         ...
 
     def remove_note(self, kind: Kind, note: str) -> None:
-        """Take a note away; nothing happens where it is gone."""
+        """Remove a note; nothing happens if it is gone."""
         ...
 
     def is_alive(self, note: str) -> bool | None:
-        """Whether the process that left a note still runs. None where the place cannot tell; False is certain."""
+        """True if the process that left a note still runs; None if the store cannot know. False is certain."""
         ...
 
 
@@ -225,19 +228,19 @@ class CollectableStore(Protocol):
     """A place whose files can be listed and blobs deleted. For the collector and for verify alone."""
 
     def files(self) -> Iterator[TreeFile]:
-        """Every file of the tree, but for what is this machine's own (`local/`). UnlistedError where none can."""
+        """List every file of the tree except `local/`, which belongs to this machine. UnlistedError if it cannot list."""
         ...
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        """A stream over the blob that lies under exactly this key. MissingBlobError where there is none."""
+        """Open a stream over the blob under exactly this key. MissingBlobError if there is none."""
         ...
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
-        """Delete blobs; a key that is gone already is as good. When this returns, no delete is under way any more."""
+        """Delete blobs; missing keys are ignored. When this returns, no delete is under way any more."""
         ...
 
     def discard(self, paths: Iterable[str]) -> None:
-        """Delete files that are no part of the registry; one that is gone already is as good. For the doctor alone."""
+        """Delete files that do not belong to the registry; missing files are ignored. For the doctor only."""
         ...
 
 
@@ -245,7 +248,7 @@ class RegistryStore(RegistryReader, NoteStore, CollectableStore, Protocol):
     """A registry, here or elsewhere."""
 
     def confirm(self, name: str) -> None:
-        """What the index of a model says now survives a power cut when this returns, whoever wrote it."""
+        """Make the present index of a model durable, also if another process wrote it."""
         ...
 
     def push(self) -> AbstractContextManager[Push]:

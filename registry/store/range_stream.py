@@ -1,7 +1,7 @@
 """A stream over an object that is fetched range by range, a few of them ahead and at once.
 
-A range that fails is fetched again by whoever fetches it; those that arrived stay. So a broken connection costs one
-range, and memory is bounded by `BLOCK` for each stream and `AHEAD` blocks for all streams of a store together.
+A range that fails is fetched again by its fetcher; those that arrived stay. So a broken connection costs one
+range, and memory is bounded by `RANGE_BYTES` for each stream and `MAX_BLOCKS_AHEAD` blocks for all streams of a store together.
 """
 
 import io
@@ -16,15 +16,15 @@ from typing import Any
 
 from onnxreg.registry.support.cancellation import submit
 
-BLOCK = 4 * 2**20
+RANGE_BYTES = 4 * 2**20
 """Bytes of a range."""
-AHEAD = 6
-"""So many blocks are kept by all streams of one store together, beside the one that each of them hands out."""
-DEPTH = 3
-"""So many of them by one stream."""
+MAX_BLOCKS_AHEAD = 6
+"""Blocks that all streams of one store keep together, in addition to the one that each of them hands out."""
+MAX_BLOCKS_PER_STREAM = 3
+"""Blocks that one stream keeps ahead."""
 
 Fetch = Callable[[int, memoryview], None]
-"""Fills memory with the object's bytes from an offset on; raises RegError where it cannot."""
+"""Fills memory with the object's bytes from an offset on; raises RegError if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,31 @@ class Block:
     size: int
 
 
-NOTHING = Block(memoryview(b""), 0)
+EMPTY_BLOCK = Block(memoryview(b""), 0)
 
 
 class ReadAhead:
     """The threads and the memory that the streams of one store share."""
 
     def __init__(self) -> None:
-        self._slots = threading.Semaphore(AHEAD)
+        self._slots = threading.Semaphore(MAX_BLOCKS_AHEAD)
         self._free: list[memoryview] = []
 
     def memory(self) -> memoryview:
-        """Memory for one range; it has been written to already where there is such, since fresh pages cost time."""
+        """Memory for one range; used pages first, since fresh pages cost time."""
         try:
             return self._free.pop()
         except IndexError:
-            return memoryview(mmap.mmap(-1, BLOCK))
+            return memoryview(mmap.mmap(-1, RANGE_BYTES))
 
     def give_back(self, memory: memoryview) -> None:
         """Let another range have the memory, to which nobody writes any more."""
-        if len(self._free) < AHEAD:
+        if len(self._free) < MAX_BLOCKS_AHEAD:
             self._free.append(memory)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
+        return ThreadPoolExecutor(MAX_BLOCKS_AHEAD, thread_name_prefix="read-ahead")
 
     def fetch(self, fetch: Fetch, start: int, size: int) -> Block:
         memory = self.memory()
@@ -67,7 +67,7 @@ class ReadAhead:
         return Block(memory, size)
 
     def begin(self, fetch: Fetch, start: int, size: int) -> "Future[Block] | None":
-        """Start fetching a range; None where there may be no more of them now. `end` allows the next one."""
+        """Start fetching a range; None if there may be no more of them now. `end` allows the next one."""
         if not self._slots.acquire(blocking=False):
             return None
         return submit(self._pool, self.fetch, fetch, start, size)
@@ -98,7 +98,7 @@ class RangedReader(io.RawIOBase):
         return len(piece)
 
     def take(self, limit: int) -> memoryview:
-        """The next bytes, at most so many, where they lie: until the next call they stay. None at the end."""
+        """The next bytes, at most `limit`, without a copy: valid until the next call. Empty at the end."""
         if self._at == self._block.size:
             self._advance()
         piece = self._block.memory[self._at : min(self._at + limit, self._block.size)]
@@ -108,9 +108,9 @@ class RangedReader(io.RawIOBase):
 
     def _advance(self) -> None:
         """Make the next range the present block; none is left at the end."""
-        if self._block is not NOTHING:
+        if self._block is not EMPTY_BLOCK:
             self._ahead.give_back(self._block.memory)
-        self._block, self._at = NOTHING, 0
+        self._block, self._at = EMPTY_BLOCK, 0
         if self._coming:
             try:
                 self._block = self._coming.popleft().result()
@@ -122,10 +122,10 @@ class RangedReader(io.RawIOBase):
 
     def _next(self) -> int:
         """Bytes of the next range."""
-        return min(BLOCK, self._size - self._asked)
+        return min(RANGE_BYTES, self._size - self._asked)
 
     def _look_ahead(self) -> None:
-        while self._asked < self._size and len(self._coming) < DEPTH:
+        while self._asked < self._size and len(self._coming) < MAX_BLOCKS_PER_STREAM:
             coming = self._ahead.begin(self._fetch, self._asked, self._next())
             if coming is None:
                 return

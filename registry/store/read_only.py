@@ -7,10 +7,10 @@ from onnxreg.schema.core.errors import RemoteError
 
 
 class ReadOnlyStore:
-    """The writing half of an `ObjectStore`, refused. `what` the place is; `instead` is the hint."""
+    """The writing half of an `ObjectStore`, refused. `description` names the place; `instead` is the hint."""
 
     url: str
-    what: str
+    description: str
     instead: str
 
     def create(self, key: str, source: BinaryIO) -> bool:
@@ -24,4 +24,4 @@ class ReadOnlyStore:
 
     def refuse(self, doing: str) -> NoReturn:
         """RemoteError. `doing` completes 'while ...'."""
-        raise RemoteError(f"{doing} at {self.url}: {self.what} is only read", self.instead)
+        raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)

@@ -1,4 +1,4 @@
-"""A store that is written only once it is proven that it compares and swaps.
+"""A store that refuses writes until a probe has proven compare-and-swap.
 
 Some servers accept a condition and ignore it, and two writers would lose each other's work without a word. So before
 the first write a scratch object is created twice and swapped with a stale token. The verdict may be kept elsewhere.
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.object_store import Known, ObjectRegistry, ObjectStore
+from onnxreg.registry.store.object_store import ObjectRegistry, ObjectStore, StoredObject
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError, RemoteError
 
 
 class CasProof(Protocol):
-    """Where the verdict on a store is kept."""
+    """The record of a proven store."""
 
     def is_known(self) -> bool:
-        """Whether the store was proven before."""
+        """True if the store was proven before."""
         ...
 
     def keep(self) -> None:
-        """It is proven now."""
+        """Record that the store is proven."""
         ...
 
 
@@ -33,7 +33,7 @@ class CasProof(Protocol):
 class RecordedCasProof:
     """The verdict on the place of a registry, in `local/proven/` of the registry that writes to it.
 
-    A copy of that registry has its id, and may lie on another server.
+    A copy of that registry has the same id, and may be on another server.
     """
 
     registry: DirectoryRegistry
@@ -65,13 +65,13 @@ class CasGuardedStore:
         return self.store.url
 
     def remember(self, proof: CasProof) -> None:
-        """Keep the verdict there, and rely on the one that is kept there."""
+        """Use this record from now on: write the verdict to it, and trust a verdict in it."""
         with self._lock:
             if self._proven:
                 proof.keep()
             self._proof = proof
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(key, known)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
@@ -96,7 +96,7 @@ class CasGuardedStore:
         return self.store.list(prefix)
 
     def _prove(self) -> None:
-        """RemoteError where the store ignores conditions."""
+        """RemoteError if the store ignores conditions."""
         with self._lock:
             if not self._proven and not (self._proof and self._proof.is_known()):
                 self._probe()

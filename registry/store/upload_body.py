@@ -1,4 +1,4 @@
-"""The body of a request, which tells how many of its bytes are sent.
+"""A request body that reports how many of its bytes were sent.
 
 A client may read a body more than once: to sign it, and again for every try. So nothing counts before `begin`, which the
 client is made to call when it starts to send; going back takes back what counted.
@@ -12,15 +12,15 @@ from onnxreg.registry.support.cancellation import check_stop
 
 Sent = Callable[[int], None]
 
-BLOCK = 2**18
+BLOCK_BYTES = 2**18
 """Bytes."""
 
 
 def hand_over(source: Any) -> Sent:
-    """What wants to know how many bytes of a stream moved: whoever asks tells it, and reading the stream no longer does."""
-    found = getattr(source, "hand_over", None)
-    told: Sent = found() if found else lambda count: None
-    return told
+    """Take over the progress reports of a stream: the caller reports the bytes moved, the stream no longer does."""
+    method = getattr(source, "hand_over", None)
+    on_sent: Sent = method() if method else lambda count: None
+    return on_sent
 
 
 class Borrowed(io.RawIOBase):
@@ -43,16 +43,16 @@ class Borrowed(io.RawIOBase):
 
 
 class UploadBody(Borrowed):
-    """A file, and whom to tell. Closing it leaves the file open."""
+    """A file whose reads are reported to `on_sent`. Closing it leaves the file open."""
 
-    def __init__(self, file: BinaryIO, sent: Sent) -> None:
+    def __init__(self, file: BinaryIO, on_sent: Sent) -> None:
         super().__init__(file)
-        self._sent = sent
+        self._sent = on_sent
         self._sending = False
         self._counted = 0
 
     def begin(self) -> None:
-        """What is read from now on is sent."""
+        """Count from now on: bytes that are read are sent."""
         self._sending = True
 
     def read(self, size: int = -1, /) -> bytes:
@@ -64,15 +64,15 @@ class UploadBody(Borrowed):
         return data
 
     def rewind(self) -> int:
-        """Go to the beginning; how many bytes there are."""
+        """Go to the beginning; returns the size in bytes."""
         size = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         return size
 
     def blocks(self) -> Iterator[bytes]:
-        """What is sent, from here on, in blocks larger than a client would ask for."""
+        """Yield the bytes to send from here on, in blocks larger than a client would ask for."""
         self.begin()
-        while data := self.read(BLOCK):
+        while data := self.read(BLOCK_BYTES):
             yield data
 
     def seek(self, offset: int, whence: int = 0, /) -> int:

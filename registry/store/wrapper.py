@@ -1,4 +1,4 @@
-"""A place in front of another: caches, what is checked on the way, what is counted."""
+"""The base of readers that wrap another reader to cache, check or count."""
 
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -8,7 +8,7 @@ from onnxreg.schema.core.digest import Digest
 
 
 class ReaderWrapper:
-    """A registry to read from, in front of another: what it does not do in its own way, that one does."""
+    """A registry reader that forwards every call to `source`; subclasses override some."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source = source
@@ -41,13 +41,13 @@ class ReaderWrapper:
         return self.source.blob_url(digest)
 
 
-def layers(place: RegistryReader) -> Iterator[RegistryReader]:
-    """A place, and each that is behind it."""
-    yield place
-    if isinstance(place, ReaderWrapper):
-        yield from layers(place.source)
+def layers(reader: RegistryReader) -> Iterator[RegistryReader]:
+    """Yield a reader, then each reader that it wraps."""
+    yield reader
+    if isinstance(reader, ReaderWrapper):
+        yield from layers(reader.source)
 
 
-def innermost(place: RegistryReader) -> RegistryReader:
-    """The registry that a place reads from, without what is wrapped around it."""
-    return list(layers(place))[-1]
+def innermost(reader: RegistryReader) -> RegistryReader:
+    """Return the registry behind all wrappers of a reader."""
+    return list(layers(reader))[-1]

@@ -1,4 +1,4 @@
-"""Files that a user asks for: checked before the work, and there when they are whole."""
+"""Output files that a user names: checked before the work, and visible only when they are complete."""
 
 import secrets
 from collections.abc import Iterator
@@ -11,25 +11,25 @@ from onnxreg.schema.core.errors import InputError
 
 
 def check_outfile(target: Path) -> None:
-    """InputError where no file may be written there; an earlier file is no hindrance."""
-    place = target.resolve()
-    if place.exists() and not place.is_file():
+    """Check that a file may be written there, new or over an old one. InputError if not."""
+    path = target.resolve()
+    if path.exists() and not path.is_file():
         raise InputError(f"{target} is not a file", "name a file, new or old")
-    if not place.parent.is_dir():
+    if not path.parent.is_dir():
         raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
-    if any((above / "registry.json").exists() for above in place.parents):
+    if any((above / "registry.json").exists() for above in path.parents):
         raise InputError(f"{target} lies inside a registry", "name a file outside of it")
 
 
 @contextmanager
 def outfile(target: Path) -> Iterator[BinaryIO]:
-    """A file to write; at the end it stands whole in the place of an earlier one, after an error nothing does."""
-    place, disk = target.resolve(), Disk()
-    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    """Open a file to write; at the end it replaces an earlier one atomically, after an error nothing changes."""
+    path, disk = target.resolve(), Disk()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with host_errors(f"writing {target}"):
         try:
-            with disk.create(aside) as file:
+            with disk.create(temporary) as file:
                 yield file
-            disk.write_all([(aside, place)], place.parent)
+            disk.write_all([(temporary, path)], path.parent)
         finally:
-            disk.unlink(aside)
+            disk.unlink(temporary)

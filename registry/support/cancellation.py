@@ -1,8 +1,8 @@
-"""Ending what other threads do: Ctrl-C, or the failure of one of them, stops the others at once.
+"""Cooperative cancellation of threads: Ctrl-C, or the failure of one of them, stops the others at once.
 
-A piece of parallel work has one event. Threads that are started with `submit` inherit it. What waits there for another
-thread or before another try waits with `outcome` or `sleep`, and what moves bytes calls `check_stop` between them: all of
-these end as soon as the event is set. A thread that waits for a server does not hear of it.
+A piece of parallel work has one event. Threads that are started with `submit` inherit it. Code that waits
+for another thread calls `result_of`, code that waits before a retry calls `sleep`, and code that moves bytes calls
+`check_stop`: all of these end as soon as the event is set. A thread that waits for a server does not notice it.
 """
 
 import threading
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from onnxreg.schema.core.errors import RegError
 
-LOOK = 0.1
-"""Seconds between two looks at the event."""
+POLL_SECONDS = 0.1
+"""The time between two checks of the event."""
 
 Result = TypeVar("Result")
 _event: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
@@ -28,8 +28,8 @@ class CancelledError(RegError):
 
 
 @contextmanager
-def ended_by(event: threading.Event | None) -> Iterator[None]:
-    """What waits within ends when the event is set; with None, nothing ends it."""
+def cancel_scope(event: threading.Event | None) -> Iterator[None]:
+    """Cancel waits inside this context when the event is set; with None, nothing cancels them."""
     token = _event.set(event)
     try:
         yield
@@ -42,21 +42,21 @@ def submit(pool: Executor, work: Callable[..., Result], *arguments: Any) -> "Fut
     return pool.submit(copy_context().run, work, *arguments)
 
 
-def outcome(future: "Future[Result]") -> Result:
-    """A future's result. StoppedError where the work ends before."""
-    while not wait([future], LOOK).done:
+def result_of(future: "Future[Result]") -> Result:
+    """Wait for a future's result. CancelledError if the work ends before."""
+    while not wait([future], POLL_SECONDS).done:
         check_stop()
     return future.result()
 
 
 def check_stop() -> None:
-    """StoppedError where the work has ended."""
+    """CancelledError if the work has ended."""
     event = _event.get()
     if event is not None and event.is_set():
         raise CancelledError("stopped")
 
 
 def sleep(seconds: float) -> None:
-    """Wait. StoppedError where the work ends before."""
+    """Wait. CancelledError if the work ends before."""
     if (_event.get() or threading.Event()).wait(seconds):
         raise CancelledError("stopped")

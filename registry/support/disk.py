@@ -10,21 +10,21 @@ from typing import Any, BinaryIO
 
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 
-MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Errors that are the machine's whoever made the call."""
+MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+"""Errors of the machine, whatever the call."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 
 
 @contextmanager
-def host_errors(what: str, only: frozenset[int] | None = None) -> Iterator[None]:
+def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
     """Turn an OSError (only one with these numbers, where given) into a HostError that says what failed."""
     try:
         yield
     except OSError as error:
         if only is not None and error.errno not in only:
             raise
-        raise HostError(f"{what} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
+        raise HostError(f"{operation} failed: {os.strerror(error.errno or 0)}", _hint(error)) from error
 
 
 def _hint(error: OSError) -> str:
@@ -42,27 +42,27 @@ def _hint(error: OSError) -> str:
 
 
 def refuse_directory(path: Path) -> None:
-    """InputError for a directory where the user was to name a file."""
+    """InputError if the path is a directory, not a file."""
     if path.is_dir():
         raise InputError(f"{path} is a directory", "name a file")
 
 
 def check_given(path: Path) -> None:
-    """NotFoundError where a file that the user named is not there, InputError where it is a directory."""
+    """Check a file that the user named. NotFoundError if it does not exist, InputError if it is a directory."""
     if not path.exists():
         raise NotFoundError(f"there is no file {path}", "check the path")
     refuse_directory(path)
 
 
 def read_given(path: Path) -> bytes:
-    """A file that the user named. NotFoundError where there is none, InputError for a directory, HostError where it cannot be read."""
+    """Read a file that the user named. See `check_given`; HostError if it cannot be read."""
     check_given(path)
     with host_errors(f"reading {path}"):
         return path.read_bytes()
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Write a small file of the user's own, whole or not at all; its directory is made. It need not survive a power cut."""
+    """Replace a small file atomically; its directory is made. It need not survive a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
@@ -76,23 +76,23 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2)."""
-MANY = 32
+SYNCFS_THRESHOLD = 32
 """From so many files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 
 
 class Disk:
-    """The calls that reach the file system. A test may stand another one in its place and cut the power."""
+    """The calls that reach the file system. Tests replace it to simulate a power cut."""
 
     def create(self, path: Path) -> BinaryIO:
-        """A new file for writing; FileExistsError where there is one."""
+        """A new file for writing; FileExistsError if there is one."""
         return path.open("xb")
 
     def extend(self, path: Path) -> BinaryIO:
-        """A file for reading and writing anywhere, made where there is none."""
+        """Open a file for reading and writing at any offset; it is made if there is none."""
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
     def reserve(self, file: BinaryIO, size: int) -> None:
-        """Take the space for a file of so many bytes, which keeps its size; where that is not known, nothing happens."""
+        """Reserve the space of a file without changing its size; nothing happens if the system cannot."""
         libc = _libc()
         if libc is None or not hasattr(libc, "fallocate64"):
             return
@@ -105,7 +105,7 @@ class Disk:
                 raise OSError(number, os.strerror(number))
 
     def mkdir(self, path: Path) -> None:
-        """A directory in one that exists; nothing happens where it is there."""
+        """A directory in one that exists; nothing happens if it is there."""
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path) -> None:
@@ -143,19 +143,19 @@ class Disk:
             self.sync_file(path)
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of many files of one file system durable: all at once where there are many (Linux: syncfs)."""
-        if len(paths) < MANY or not _sync_file_system(paths[0]):
+        """Make the bytes of many files of one file system durable: all at once if there are many (Linux: syncfs)."""
+        if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
         """Make the names in many directories of one file system durable, in this order or all at once."""
-        if len(paths) < MANY or not _sync_file_system(paths[0]):
+        if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
 
     def sync_all(self, path: Path) -> None:
-        """Make everything durable that any process wrote to the file system that a path lies on."""
+        """Make everything durable that any process wrote to the file system of a path."""
         if not _sync_file_system(path) and hasattr(os, "sync"):
             os.sync()
 
@@ -164,7 +164,7 @@ class Disk:
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file's name; nothing happens where there is none."""
+        """Remove a file's name; nothing happens if there is none."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
@@ -208,7 +208,7 @@ def _libc() -> Any:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the whole file system that a file lies on, as syncfs(2) does since Linux 5.8, errors included."""
+    """Sync the whole file system of a file, as syncfs(2) does since Linux 5.8, errors included."""
     import ctypes
 
     libc = _libc()

@@ -1,4 +1,4 @@
-"""Where the default registry lives, and beside it what is the user's own: keys, trust, known heads."""
+"""The directories of the default registry and of the user's keys, trust file and checkpoints."""
 
 import os
 import sys
@@ -32,8 +32,8 @@ def state_directory() -> Path:
 
 
 def _named(variable: str) -> Path | None:
-    named = environment.read(variable)
-    return Path(named).expanduser() if named else None
+    value = environment.read(variable)
+    return Path(value).expanduser() if value else None
 
 
 def _own(kind: str, variable: str, below_home: str) -> Path:

@@ -238,7 +238,7 @@ def run_parallel(
     pool = ThreadPoolExecutor(workers)
     futures: list[Future[Result]] = []
     try:
-        with cancellation.ended_by(stop):
+        with cancellation.cancel_scope(stop):
             for item in items:
                 futures.append(cancellation.submit(pool, work, item))
         wait(futures, return_when=FIRST_EXCEPTION)

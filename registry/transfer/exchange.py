@@ -21,7 +21,7 @@ from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.manifests import read_manifest
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.support.disk import MACHINE, host_errors
+from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
 from onnxreg.registry.transfer import push_record
 from onnxreg.registry.transfer.bulk_push import check_models, push_many
 from onnxreg.registry.transfer.copy import Progress, TransferResult, copy
@@ -109,7 +109,7 @@ class Exchange:
         channels: Collection[str],
     ) -> TransferResult:
         if not self.store.is_there:
-            self.store.refuse_strangers()
+            self.store.check_not_foreign()
         remotes = Remotes.load(self.store)
         remote = remotes.reach(source)
         check_distinct(remote, self.store)
@@ -160,7 +160,10 @@ class Exchange:
                     tracking.keep(name, index)
                 return state, ledger
 
-            with host_errors(f"remembering {name} in {self.store.root}", MACHINE), tracking.doubted(name):
+            with (
+                host_errors(f"remembering {name} in {self.store.root}", MACHINE_ERRNOS),
+                tracking.doubted(name),
+            ):
                 state, ledger = steady(tracked, name, read)
                 tracking.keep_log(ledger, relied_on(ledger))
             return state

@@ -45,7 +45,7 @@ class Tables:
 class Delta:
     """One difference. `path` names the items (`labels[O]`), `place` does not (`labels[]`), `names` are these names.
 
-    `old` is None where added, `new` is None where removed; for reordered they are the whole lists. `within` are the two
+    `old` is None if added, `new` is None if removed; for reordered they are the whole lists. `within` are the two
     items of a named list that it was found in, the innermost ones; None at the top.
     """
 
@@ -100,8 +100,8 @@ def _compare(old: Any, new: Any, tables: Tables, at: _Spot) -> Iterator[Delta]:
         for key in sorted(before.keys() | after.keys()):
             yield from _compare(before.get(key, _ABSENT), after.get(key, _ABSENT), tables, at.key(key))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _compare(one, other, tables, at.item(str(index)))
+        for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from _compare(old_item, new_item, tables, at.item(str(index)))
     else:
         yield from _leaf(old, new, at)
 
@@ -116,8 +116,8 @@ def _leaf(old: Any, new: Any, at: _Spot) -> Iterator[Delta]:
 
 
 def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterator[Delta]:
-    how = tables.lists[at.place]
-    pairs, removed, added = match(old, new, how.namers)
+    named_item = tables.lists[at.place]
+    pairs, removed, added = match(old, new, named_item.namers)
     for name, i in removed:
         yield at.item(name).delta("removed", old[i], None)
     for name, j in added:
@@ -125,7 +125,7 @@ def _named(old: list[Any], new: list[Any], tables: Tables, at: _Spot) -> Iterato
     for name, i, j in pairs:
         yield from _compare(old[i], new[j], tables, replace(at.item(name), within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
-    if order != sorted(order) or (how.positions and any(i != j for _, i, j in pairs)):
+    if order != sorted(order) or (named_item.positions and any(i != j for _, i, j in pairs)):
         yield at.delta("reordered", old, new)
 
 
@@ -144,21 +144,21 @@ def match(old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]) -> Ma
     for namer in namers:
         after = {name: j for j, name in _names(new, right, namer).items()}
         before = _names(old, left, namer).items()
-        found = [(name, i, after[name]) for i, name in before if name in after]
-        left -= {i for _, i, _ in found}
-        right -= {j for _, _, j in found}
-        pairs += found
+        matches = [(name, i, after[name]) for i, name in before if name in after]
+        left -= {i for _, i, _ in matches}
+        right -= {j for _, _, j in matches}
+        pairs += matches
     return pairs, [(old_names[i], i) for i in sorted(left)], [(new_names[j], j) for j in sorted(right)]
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
     """The name of the item at each position; the second of a name is called `name#2`."""
-    seen: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     names = {}
     for position in sorted(positions):
         name = namer(items[position], position)
-        seen[name] += 1
-        names[position] = name if seen[name] == 1 else f"{name}#{seen[name]}"
+        counts[name] += 1
+        names[position] = name if counts[name] == 1 else f"{name}#{counts[name]}"
     return names
 
 

@@ -98,12 +98,12 @@ def _members(changes: Sequence[Change], old: Manifest, new: Manifest) -> dict[st
     """The kinds of changes by member, in the order of names: those of its entry in the family, of its artifacts, and of routes
     from or to it."""
     owners = _owners(old, new)
-    found: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for change in changes:
         for member in _touched(change, owners):
-            if change.kind not in found.setdefault(member, []):
-                found[member].append(change.kind)
-    return {member: found[member] for member in sorted(found)}
+            if change.kind not in kinds.setdefault(member, []):
+                kinds[member].append(change.kind)
+    return {member: kinds[member] for member in sorted(kinds)}
 
 
 def _touched(change: Change, owners: Mapping[str, set[str]]) -> set[str]:
@@ -118,12 +118,12 @@ def _owners(old: Manifest, new: Manifest) -> dict[str, set[str]]:
     """The member of each artifact, by what the artifact is called in the changes' paths; two, where it went to another."""
     pairs, removed, added = _matched(old, new)
     before, after = (_members_by_path(side) for side in (old, new))
-    found: dict[str, set[str]] = {}
+    members: dict[str, set[str]] = {}
     for name, i in [*((name, i) for name, i, _ in pairs), *removed]:
-        found.setdefault(name, set()).add(before[old.artifacts[i].path])
+        members.setdefault(name, set()).add(before[old.artifacts[i].path])
     for name, j in [*((name, j) for name, _, j in pairs), *added]:
-        found.setdefault(name, set()).add(after[new.artifacts[j].path])
-    return found
+        members.setdefault(name, set()).add(after[new.artifacts[j].path])
+    return members
 
 
 def _members_by_path(side: Manifest) -> dict[str, str]:
@@ -138,8 +138,8 @@ def _tables(old: Manifest, new: Manifest) -> Tables:
     before, after = _members_by_path(old), _members_by_path(new)
     owners = {path: name for path, name in (before | after).items() if before.get(path, name) == name}
     by_path, _, by_format = TABLES.lists["artifacts"].namers
-    named = NamedItem((by_path, partial(by_member, owners), by_format))
-    return replace(TABLES, lists={**TABLES.lists, "artifacts": named})
+    artifact_items = NamedItem((by_path, partial(by_member, owners), by_format))
+    return replace(TABLES, lists={**TABLES.lists, "artifacts": artifact_items})
 
 
 def _matched(old: Manifest, new: Manifest) -> Matched:
@@ -170,16 +170,16 @@ def _change(delta: Delta) -> Change:
 def _message(delta: Delta, rule: DiffRule) -> str:
     """`input renamed in onnx/float32/model.onnx: "ids" -> "input_ids"`"""
     inside = delta.place.startswith("artifacts[]") and delta.place != "artifacts[]"
-    what = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
+    kind = rule.kind(delta).replace("-", " ") + (f" in {_clip(delta.names[0])}" if inside else "")
     if delta.op == "reordered":
         index = next(i for i, pair in enumerate(zip(delta.old, delta.new, strict=False)) if not same(*pair))
-        return f"{what}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
+        return f"{kind}: [{index}] {_show(delta.old[index])} -> {_show(delta.new[index])}"
     if delta.place.endswith("[]") and delta.op != "changed":
-        return f"{what}: {_clip(delta.names[-1])}"
-    where = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
+        return f"{kind}: {_clip(delta.names[-1])}"
+    path = delta.path.removeprefix(f"artifacts[{delta.names[0]}].") if inside else delta.path
     if delta.op == "changed":
-        return f"{what}: {_clip(where)} {_show(delta.old)} -> {_show(delta.new)}"
-    return f"{what}: {_clip(where)} {_show(delta.old if delta.op == 'removed' else delta.new)}"
+        return f"{kind}: {_clip(path)} {_show(delta.old)} -> {_show(delta.new)}"
+    return f"{kind}: {_clip(path)} {_show(delta.old if delta.op == 'removed' else delta.new)}"
 
 
 def _show(value: Any) -> str:
@@ -193,8 +193,8 @@ def _show(value: Any) -> str:
 
 def _clip(text: str) -> str:
     """Short, and without what could rewrite a terminal."""
-    shown = text if text.isprintable() else ascii(text)
-    return shown if len(shown) <= 100 else f"{shown[:97]}..."
+    printable = text if text.isprintable() else ascii(text)
+    return printable if len(printable) <= 100 else f"{printable[:97]}..."
 
 
 def _summary(changes: Sequence[Change], counts: Counter[Severity]) -> str:

@@ -10,19 +10,19 @@ from typing import Any
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.tolerance import differences, near
+from onnxreg.schema.core.tolerance import differences, is_near
 from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 EVIDENCE = ("config", "golden", "report")
 """Roles of the JSON files that hold measured numbers."""
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
-BAD = frozenset({MISSING, EXTRA, DIFFERS})
+FAILED_STATES = frozenset({MISSING, EXTRA, DIFFERS})
 BYTES = ("digest", "size", "pieces")
 """What follows from a file's bytes."""
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
-"""The bytes of a file as recorded and as rebuilt; None where the recorded ones are not at hand."""
+"""The bytes of a file as recorded and as rebuilt; None if the recorded ones are not at hand."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,14 @@ class RebuiltFile:
 
     def to_json(self) -> dict[str, Any]:
         digests = {"recorded": self.recorded, "rebuilt": self.rebuilt}
-        told = {key: None if digest is None else str(digest) for key, digest in digests.items()}
-        return {"path": self.path, "role": self.role, "state": self.state, **told, "where": list(self.where)}
+        digest_texts = {key: None if digest is None else str(digest) for key, digest in digests.items()}
+        return {
+            "path": self.path,
+            "role": self.role,
+            "state": self.state,
+            **digest_texts,
+            "where": list(self.where),
+        }
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class RebuildComparison:
 
     @property
     def bad_files(self) -> tuple[RebuiltFile, ...]:
-        return tuple(file for file in self.files if file.state in BAD)
+        return tuple(file for file in self.files if file.state in FAILED_STATES)
 
     @property
     def matches(self) -> bool:
@@ -74,19 +80,19 @@ class RebuildComparison:
 
     def to_json(self) -> dict[str, Any]:
         facts = {"tools": self.tools, "checks": self.checks, "fields": self.fields}
-        told = {name: [fact.to_json() for fact in found] for name, found in facts.items()}
-        return {"matches": self.matches, "files": [file.to_json() for file in self.files], **told}
+        fact_documents = {name: [fact.to_json() for fact in items] for name, items in facts.items()}
+        return {"matches": self.matches, "files": [file.to_json() for file in self.files], **fact_documents}
 
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
     """Hold a rebuilt version against the recorded one."""
-    tools = [dict(each.recipe.tools) if each.recipe else {} for each in (recorded, rebuilt)]
+    tools = [dict(manifest.recipe.tools) if manifest.recipe else {} for manifest in (recorded, rebuilt)]
     changed = (
         Fact(name, tools[0].get(name), tools[1].get(name))
         for name in sorted(tools[0].keys() | tools[1].keys())
         if tools[0].get(name) != tools[1].get(name)
     )
-    fields = (Fact(*found) for found in differences(_rest(recorded), _rest(rebuilt)))
+    fields = (Fact(*difference) for difference in differences(_rest(recorded), _rest(rebuilt)))
     return RebuildComparison(
         tuple(_files(recorded, rebuilt, contents)),
         tuple(changed),
@@ -96,7 +102,9 @@ def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Rebuil
 
 
 def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterator[RebuiltFile]:
-    before, after = ({entry.path: entry for entry in each.all_files()} for each in (recorded, rebuilt))
+    before, after = (
+        {entry.path: entry for entry in manifest.all_files()} for manifest in (recorded, rebuilt)
+    )
     loose = {artifact.path for artifact in recorded.artifacts if not artifact.reproducible}
     for path in dict.fromkeys([*before, *after]):
         old, new = before.get(path), after.get(path)
@@ -106,21 +114,21 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
         elif new is None:
             yield RebuiltFile(path, old.role, MISSING, old.digest, None)
         else:
-            yield _held(old, new, path in loose, contents)
+            yield _compare_file(old, new, path in loose, contents)
 
 
-def _held(old: FileEntry, new: FileEntry, loose: bool, contents: Contents) -> RebuiltFile:
+def _compare_file(old: FileEntry, new: FileEntry, loose: bool, contents: Contents) -> RebuiltFile:
     """A file that is there in both."""
-    if where := tuple(name for name, _, _ in differences(_about(old), _about(new))):
+    if differing := tuple(name for name, _, _ in differences(_about(old), _about(new))):
         state = DIFFERS
     elif old.digest == new.digest:
         state = "same"
     elif loose:
         state = "not promised"
     else:
-        where = _where(old, contents)
-        state = DIFFERS if where else "within tolerance"
-    return RebuiltFile(old.path, old.role, state, old.digest, new.digest, where)
+        differing = _differing_parts(old, contents)
+        state = DIFFERS if differing else "within tolerance"
+    return RebuiltFile(old.path, old.role, state, old.digest, new.digest, differing)
 
 
 def _about(entry: FileEntry) -> dict[str, Any]:
@@ -128,15 +136,15 @@ def _about(entry: FileEntry) -> dict[str, Any]:
     return {key: value for key, value in entry.to_json().items() if key not in BYTES}
 
 
-def _where(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
+def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
     """Where two files that differ do so by more than the tolerance: everywhere, unless they hold measured numbers."""
     if entry.role not in EVIDENCE:
         return ("bytes",)
-    found = contents(entry.path)
-    if found is None:
+    pair = contents(entry.path)
+    if pair is None:
         return ("the recorded file is not here to compare numbers",)
     try:
-        old, new = (canonical.decode(data, entry.path) for data in found)
+        old, new = (canonical.decode(data, entry.path) for data in pair)
     except InputError:
         return ("bytes",)
     return tuple(name for name, _, _ in differences(old, new, "recall" if entry.role == "report" else ""))
@@ -145,25 +153,29 @@ def _where(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 def _checks(recorded: Manifest, rebuilt: Manifest) -> Iterator[Fact]:
     """Checks whose verdict is another, or whose value is beyond the tolerance of its metric."""
     before, after = (
-        {(_key(item), check.name, check.metric): check for item in each.artifacts for check in item.checks}
-        for each in (recorded, rebuilt)
+        {
+            (_key(item), check.name, check.metric): check
+            for item in manifest.artifacts
+            for check in item.checks
+        }
+        for manifest in (recorded, rebuilt)
     )
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
-        if old is None or new is None or not _is_near(old, new):
-            told = [None if each is None else each.to_json() for each in (old, new)]
-            yield Fact(" ".join(key), *told)
+        if old is None or new is None or not _is_same_check(old, new):
+            documents = [None if check is None else check.to_json() for check in (old, new)]
+            yield Fact(" ".join(key), *documents)
 
 
-def _is_near(old: Check, new: Check) -> bool:
-    """Whether two checks say the same: value and interval within tolerance, all else exactly."""
-    rest, other = (
-        {key: value for key, value in each.to_json().items() if key not in ("value", "interval")}
-        for each in (old, new)
+def _is_same_check(old: Check, new: Check) -> bool:
+    """True if two checks say the same: value and interval within tolerance, all else exactly."""
+    rest, other_rest = (
+        {key: value for key, value in check.to_json().items() if key not in ("value", "interval")}
+        for check in (old, new)
     )
     values = zip((old.value, *(old.interval or ())), (new.value, *(new.interval or ())), strict=False)
     both = (old.interval is None) is (new.interval is None)
-    return rest == other and both and all(near(old.metric, *pair) for pair in values)
+    return rest == other_rest and both and all(is_near(old.metric, *pair) for pair in values)
 
 
 def _key(artifact: Artifact) -> str:
@@ -175,13 +187,13 @@ def _rest(manifest: Manifest) -> dict[str, Any]:
     value = manifest.to_json()
     paths = {artifact.digest: artifact.path for artifact in manifest.artifacts}
     artifacts = {}
-    for artifact, told in zip(manifest.artifacts, value.pop("artifacts"), strict=True):
+    for artifact, document in zip(manifest.artifacts, value.pop("artifacts"), strict=True):
         for key in (*BYTES, "files", "checks"):
-            told.pop(key, None)
+            document.pop(key, None)
         for key in ("artifact", "report"):
-            told.get("certification", {}).get("evidence", {}).pop(key, None)
-        told["parent"] = None if artifact.parent is None else paths[artifact.parent]
-        artifacts[_key(artifact)] = told
+            document.get("certification", {}).get("evidence", {}).pop(key, None)
+        document["parent"] = None if artifact.parent is None else paths[artifact.parent]
+        artifacts[_key(artifact)] = document
     value.pop("files", None)
     if "recipe" in value:
         value["recipe"].pop("tools")

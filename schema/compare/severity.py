@@ -87,7 +87,7 @@ class DiffRule:
 
     def severity(self, delta: Delta) -> Severity:
         """An empty value that appears or goes says nothing, whatever the field."""
-        empty = delta.op in ("added", "removed") and _nothing(delta.old) and _nothing(delta.new)
+        empty = delta.op in ("added", "removed") and _is_nothing(delta.old) and _is_nothing(delta.new)
         verdict: Severity | Judge = "cosmetic" if empty else getattr(self, delta.op)
         return verdict if isinstance(verdict, str) else verdict(delta)
 
@@ -115,20 +115,20 @@ SEMANTICS = {
 """What is said of two files by what their semantic digests share."""
 
 
-def _nothing(value: Any) -> bool:
+def _is_nothing(value: Any) -> bool:
     return value is None or value == [] or value == {}
 
 
 def _rises(worse: Severity) -> Judge:
     """A number that is worse when it grows; one that was not known, or no longer is, says nothing."""
-    return lambda delta: worse if _known(delta) and delta.new > delta.old else "notable"
+    return lambda delta: worse if _is_known(delta) and delta.new > delta.old else "notable"
 
 
 def _falls(worse: Severity) -> Judge:
-    return lambda delta: worse if _known(delta) and delta.new < delta.old else "notable"
+    return lambda delta: worse if _is_known(delta) and delta.new < delta.old else "notable"
 
 
-def _known(delta: Delta) -> bool:
+def _is_known(delta: Delta) -> bool:
     return delta.old is not None and delta.new is not None
 
 
@@ -155,7 +155,7 @@ def _measure(delta: Delta) -> Severity:
     """
     if _other_suite(delta):
         return "notable"
-    if not _known(delta):
+    if not _is_known(delta):
         return "degrading" if delta.new is None else "notable"
     if _QUALITY_LOST.search(delta.names[-1]):
         return "degrading" if delta.new > delta.old else "notable"
@@ -171,10 +171,10 @@ def _other_suite(delta: Delta) -> str:
 
 def _semantics(delta: Delta) -> str:
     """What two artifacts have in common, by their semantic digests; "" where one of these is not known."""
-    known = [artifact.get("semantic") for artifact in delta.within or ()]
-    if len(known) != 2 or not all(isinstance(side, dict) for side in known):
+    semantics = [artifact.get("semantic") for artifact in delta.within or ()]
+    if len(semantics) != 2 or not all(isinstance(side, dict) for side in semantics):
         return ""
-    shared = {half for half in ("graph", "weights") if same(known[0].get(half), known[1].get(half))}
+    shared = {half for half in ("graph", "weights") if same(semantics[0].get(half), semantics[1].get(half))}
     return SEMANTICS[frozenset(shared)]
 
 
@@ -209,8 +209,8 @@ def _rerouted(delta: Delta) -> Severity:
     return "degrading" if delta.new is None else "breaking"
 
 
-def _companion(tokenizer: Severity, others: Severity = "notable") -> Judge:
-    return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else others
+def _companion(tokenizer: Severity, default: Severity = "notable") -> Judge:
+    return lambda delta: tokenizer if delta.names[0].partition(":")[0] == "tokenizer" else default
 
 
 def _companion_gone(delta: Delta) -> Severity:
@@ -346,11 +346,11 @@ FIELD = DiffRule("field", reordered="notable")
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 
 
-def rule_for(place: str) -> DiffRule:
+def rule_for(location: str) -> DiffRule:
     """The rule for a place, in the notation of `changes.Delta.place`."""
-    if place in RULES:
-        return RULES[place]
+    if location in RULES:
+        return RULES[location]
     for branch in _BRANCHES:
-        if place == branch or place.startswith((f"{branch}.", f"{branch}[")):
+        if location == branch or location.startswith((f"{branch}.", f"{branch}[")):
             return RULES[f"{branch}*"]
     return FIELD

@@ -30,7 +30,7 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def limited(steps: int) -> Iterator[Budget]:
-    """Let what is asked within take so many steps."""
+    """Limit the questions inside this context to this many steps."""
     budget = Budget(steps)
     token = _budget.set(budget)
     try:

@@ -1,4 +1,4 @@
-"""JSON: one canonical encoder (RFC 8785) and one strict decoder. What one of them refuses, so does the other."""
+"""JSON: one canonical encoder (RFC 8785) and one strict decoder. Both refuse the same values."""
 
 import json
 import math
@@ -12,68 +12,68 @@ MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53 - 1
 BYTES_PER_VALUE = 16
-"""A text may hold one value for this many bytes: no document of ours is as dense as a list of a million zeros."""
+"""A document may have one value for this many bytes: none of ours is as dense as a list of a million zeros."""
 
 Json = Any
-"""What JSON can say; the documents above give it a shape."""
+"""A JSON value; the documents above give it a shape."""
 
 _MAYBE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def encode(value: Any, what: str = "document") -> bytes:
+def encode(value: Any, label: str = "document") -> bytes:
     """The RFC 8785 bytes of a JSON value.
 
-    Raises InputError naming `what` for anything that `decode` would refuse: NaN and infinities, whole numbers beyond
-    2**53 - 1, lone surrogates, keys that are no text, types that JSON does not have, more than `MAX_DEPTH` levels.
+    Raises InputError naming `label` for anything that `decode` would refuse: NaN and infinities, whole numbers beyond
+    2**53 - 1, lone surrogates, keys that are not strings, types that JSON does not have, more than `MAX_DEPTH` levels.
     """
     import rfc8785
 
-    _check_tree(value, what)
+    _check_tree(value, label)
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise InputError(f"{what} cannot be written as canonical JSON: {error}") from error
+        raise InputError(f"{label} cannot be written as canonical JSON: {error}") from error
 
 
-def decode(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> Any:
-    """Parse JSON as RFC 8785 expects it, or raise InputError naming `what`.
+def decode(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> Any:
+    """Parse JSON as RFC 8785 expects it, or raise InputError naming `label`.
 
     Refused beyond malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone
     surrogates, more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
     """
-    check_size(data, what, max_bytes)
+    check_size(data, label, max_bytes)
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
-        _check_tree(value, what)
+        _check_tree(value, label)
         if _MAYBE_SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} holds a lone surrogate") from error
+        raise InputError(f"{label} holds a lone surrogate") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{what} is not UTF-8 at byte {error.start}") from error
+        raise InputError(f"{label} is not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
-        raise InputError(f"{what} is nested deeper than {MAX_DEPTH} levels") from error
+        raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:
-        raise InputError(f"{what} is not valid JSON: {error}") from error
+        raise InputError(f"{label} is not valid JSON: {error}") from error
     return value
 
 
-def check_size(data: bytes, what: str = "document", max_bytes: int = MAX_BYTES) -> None:
-    """InputError naming `what` for more than `decode` reads; who writes a document for others asks before."""
+def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_BYTES) -> None:
+    """InputError, naming `label`, for a document larger than `decode` reads; writers check before they write."""
     if len(data) > max_bytes:
-        raise InputError(f"{what} is too large: {len(data)} bytes, at most {max_bytes} are read")
+        raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")
     if data.count(b",") > max_bytes // BYTES_PER_VALUE:
-        raise InputError(f"{what} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
+        raise InputError(f"{label} holds too many values, at most {max_bytes // BYTES_PER_VALUE} are read")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
+            if key in keys:
                 raise ValueError(f"duplicate key {key[:80]!r}")
-            seen.add(key)
+            keys.add(key)
     return result
 
 
@@ -81,7 +81,7 @@ def _constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def _check_tree(value: Any, what: str) -> None:
+def _check_tree(value: Any, label: str) -> None:
     """Walk the value level by level: depth, and numbers that would not come back as they are written."""
     level = [value]
     for _ in range(MAX_DEPTH):
@@ -92,16 +92,18 @@ def _check_tree(value: Any, what: str) -> None:
             elif isinstance(item, list | tuple):
                 below.extend(item)
             elif isinstance(item, int | float) and (reason := _beyond(item)):
-                raise InputError(f"{what} holds a {reason}{_at(value, item)}")
+                raise InputError(f"{label} holds a {reason}{_at(value, item)}")
         if not below:
             return
         level = below
-    raise InputError(f"{what} is nested deeper than {MAX_DEPTH} levels")
+    raise InputError(f"{label} is nested deeper than {MAX_DEPTH} levels")
 
 
 def _beyond(number: float) -> str:
-    """What is wrong with a number, or nothing: a float that is whole and below 1e21 is written without a point (ECMA-262), so
-    it is held to the same limit."""
+    """The fault of a number, or "".
+
+    A whole float below 1e21 is written without a point (ECMA-262), so the same limit applies to it.
+    """
     if isinstance(number, float) and not math.isfinite(number):
         return f"number out of range: {number}"
     whole = isinstance(number, int) or (abs(number) < 1e21 and number.is_integer())
@@ -111,17 +113,17 @@ def _beyond(number: float) -> str:
     return ""
 
 
-def _at(value: Any, wanted: float) -> str:
-    """` at limits.parity.int8`, where a number stands in a value; nothing where that is all there is."""
+def _at(value: Any, number: float) -> str:
+    """The path of a number in a value, such as ` at limits.parity.int8`; "" if the number is the whole value."""
     level: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     while level:
-        if found := next((path for path, item in level if item is wanted), None):
-            keys, path = [], found
+        if match := next((path for path, item in level if item is number), None):
+            keys, path = [], match
             while path:
                 path, key = path
                 keys.append(ascii(key).strip("'")[:80])
             return f" at {'.'.join(reversed(keys))[:200]}"
-        level = [((path, key), item) for path, each in level for key, item in _items(each)]
+        level = [((path, key), item) for path, container in level for key, item in _items(container)]
     return ""
 
 

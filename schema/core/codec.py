@@ -1,4 +1,4 @@
-"""Reading plain values out of decoded JSON, strictly and without pydantic. What does not fit is an InputError."""
+"""Strict reading of plain values from decoded JSON, without pydantic. A value of another type is an InputError."""
 
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ def items(value: Any, read: Callable[[Any], Value]) -> tuple[Value, ...]:
 
 
 def optional(value: Any, read: Callable[[Any], Value]) -> Value | None:
-    """None where the key is absent or null."""
+    """Read a value; None if the key is absent or null."""
     return None if value is None else read(value)
 
 
@@ -40,13 +40,13 @@ def pick(value: Any, keys: Collection[str]) -> dict[str, Any]:
     return {key: item for key, item in mapping(value).items() if key in keys}
 
 
-def check_keys(value: dict[str, Any], required: set[str], optional: set[str], what: str) -> None:
-    """InputError, naming what it is, unless an object has all required keys, and no others than the optional ones."""
+def check_keys(value: dict[str, Any], required: set[str], optional: set[str], label: str) -> None:
+    """Check the keys of an object. InputError, naming `label`, if a required key is missing or a key is unknown."""
     missing, unknown = required - value.keys(), value.keys() - required - optional
     if missing or unknown:
         words = [f"lacks {', '.join(sorted(missing))}"] if missing else []
         words += [f"has unknown {', '.join(sorted(unknown))[:200]}"] if unknown else []
-        raise InputError(f"{what} {' and '.join(words)}")
+        raise InputError(f"{label} {' and '.join(words)}")
 
 
 def text(value: Any) -> str:
@@ -79,10 +79,10 @@ def number(value: Any) -> float:
 
 def sorted_paths(value: Any) -> tuple[str, ...]:
     """Paths in ascending order, each once, and at least one."""
-    found = items(value, path)
-    if not found or list(found) != sorted(set(found)):
+    paths = items(value, path)
+    if not paths or list(paths) != sorted(set(paths)):
         raise InputError("not a sorted list of different paths")
-    return found
+    return paths
 
 
 def path(value: Any) -> str:

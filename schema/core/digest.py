@@ -31,8 +31,10 @@ class Digest:
     def parse(cls, text: object) -> "Digest":
         """Read `sha256:<hex>`; any other algorithm or spelling is an InputError."""
         if not isinstance(text, str) or not text.startswith("sha256:"):
-            shown = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
-            raise InputError(f"not a digest: {shown}", "expected sha256:<64 lower-case hex digits>")
+            value_text = (
+                repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
+            )
+            raise InputError(f"not a digest: {value_text}", "expected sha256:<64 lower-case hex digits>")
         return cls(text[7:])
 
     @classmethod

@@ -50,7 +50,7 @@ def _no_flag(value: Any) -> Any:
 
 
 First = Annotated[Literal[1], BeforeValidator(_no_flag)]
-"""The format version 1; `true`, which Python holds for equal to it, is none."""
+"""The format version 1; `true`, which equals 1 in Python, is refused."""
 
 Text = Annotated[str, Field(max_length=4096)]
 
@@ -94,20 +94,20 @@ class Document(BaseModel):
         return canonical.encode(self.to_json(), type(self).__name__)
 
     @classmethod
-    def from_json(cls, value: Any, what: str = "document") -> Self:
+    def from_json(cls, value: Any, label: str = "document") -> Self:
         """Validate a decoded JSON value; an InputError names the path of the first offending field."""
-        return cls._validate(canonical.encode(value, what), what)
+        return cls._validate(canonical.encode(value, label), label)
 
     @classmethod
-    def decode(cls, data: bytes, what: str = "document") -> Self:
+    def decode(cls, data: bytes, label: str = "document") -> Self:
         """Validate JSON bytes; an InputError names the path of the first offending field."""
-        canonical.decode(data, what)
-        return cls._validate(data, what)
+        canonical.decode(data, label)
+        return cls._validate(data, label)
 
     @classmethod
-    def _validate(cls, data: bytes, what: str) -> Self:
+    def _validate(cls, data: bytes, label: str) -> Self:
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
             written = json.loads(data) if cls.model_config.get("extra") == "forbid" else None
-            raise invalid(error, what, cls, written) from error
+            raise invalid(error, label, cls, written) from error

@@ -1,4 +1,4 @@
-"""One exception family for each thing the reader can do next; the command line maps a family to an exit code."""
+"""One exception family for each next step of the user; the command line maps a family to an exit code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class RegError(Exception):
 
     family = "internal"
     drawing: tuple[str, ...] = ()
-    """Lines that show the place in what was written, for people."""
+    """Lines that show the place of the mistake in the input."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -29,19 +29,19 @@ class InputError(RegError):
 
 
 class NotFoundError(RegError):
-    """What was asked for by its own name is not there: a model, version, artifact or remote, or a file."""
+    """A named thing does not exist: a model, version, artifact or remote, or a file."""
 
     family = "not-found"
 
 
 class IntegrityError(RegError):
-    """Bytes or history are not what their digest says."""
+    """Bytes or history do not match their digest."""
 
     family = "integrity"
 
 
 class ConflictError(RegError):
-    """Somebody else's change stands in the way: a version that exists with another digest, a moved channel."""
+    """Somebody else's change conflicts: a version that exists with another digest, a moved channel."""
 
     family = "conflict"
 
@@ -79,22 +79,22 @@ class ForkError(IntegrityError):
 
 
 EXTENT = "run `reg verify`, or `reg verify --remote PLACE` for a registry elsewhere, to see the extent"
-"""The hint where something in a registry is damaged, be it the user's own or another one."""
+"""The hint for damage in a registry, the user's own or another one."""
 
 GOOD_COPY = (
     "fetch a good copy: reg verify --repair --from OTHER, with --remote PLACE for a registry elsewhere"
 )
-"""The hint where a blob is damaged."""
+"""The hint for a damaged blob."""
 
 DISK = "check the file, its permissions and its disk"
 """The hint if the system does not read a file."""
 
 SERVED = "this registry"
-"""What a server calls the registry that it shows, whose place is nobody's business."""
+"""The name of a served registry in messages of the server, which does not reveal its location."""
 
 
 def at(hint: str, url: str) -> str:
-    """A hint that names the place that it is about, where it has one."""
+    """Put the registry's URL into a hint, if it has one."""
     from shlex import quote
 
     return hint if url == SERVED else hint.replace("PLACE", quote(url))
@@ -111,20 +111,20 @@ def placed(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def about(what: str) -> Iterator[None]:
-    """An InputError from inside says first what it is about, unless that is ""."""
+def about(label: str) -> Iterator[None]:
+    """Prefix the message of an InputError with a label, unless that is ""."""
     try:
         yield
     except InputError as error:
-        if not what:
+        if not label:
             raise
-        raise InputError(f"{what}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.hint) from error
 
 
 def why(error: object) -> str:
-    """What a library or the system says went wrong, in one line; errors have numbers and names that tell people nothing."""
-    said = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return said[:300] or type(error).__name__
+    """The message of a library's or the system's error in one line, without error numbers."""
+    message = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return message[:300] or type(error).__name__
 
 
 def unreadable(name: str, error: OSError) -> RegError:
@@ -136,7 +136,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def first_line(error: BaseException, limit: int = 200) -> str:
-    """The beginning of what a library says went wrong: its first line, or the name of the error where it says nothing."""
+    """The first line of a library's error message, or the error's name if there is none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]
 
 

@@ -1,13 +1,13 @@
-"""What a file system says of a file, by which it is known again as long as nobody changes it."""
+"""The state of a file in its file system, which identifies its content as long as nobody changes it."""
 
 import os
 from dataclasses import astuple, dataclass
 from os import stat_result
 from typing import Any
 
-SETTLED = 3 * 10**9
+SETTLED_NANOSECONDS = 3 * 10**9
 """Nanoseconds after its last change from which on the next one surely has another time, on any file system."""
-WRITTEN_BACK = 60 * 10**9
+WRITTEN_BACK_NANOSECONDS = 60 * 10**9
 """Nanoseconds after which that is so of writes through a memory map too: Linux writes them back after 35 seconds
 (vm.dirty_expire_centisecs, vm.dirty_writeback_centisecs), and notices the next one."""
 
@@ -16,7 +16,7 @@ WRITTEN_BACK = 60 * 10**9
 class FileState:
     """Device, inode, size in bytes, and the times of the last change of its bytes and of its inode, in nanoseconds.
 
-    Nobody can set back the time of the inode, where the file system keeps one.
+    Nobody can set back the time of the inode, if the file system keeps one.
     """
 
     device: int
@@ -31,18 +31,18 @@ class FileState:
 
     @classmethod
     def from_json(cls, value: Any) -> "FileState":
-        """ValueError or TypeError where it is none."""
+        """Read a state from JSON. ValueError or TypeError if it is malformed."""
         return cls(*map(int, value))
 
     def to_json(self) -> list[str]:
         """In decimal digits: not every reader of JSON keeps integers of this size."""
         return list(map(str, astuple(self)))
 
-    def is_settled(self, now: int, after: int = WRITTEN_BACK) -> bool:
-        """Whether another state will follow any later change; git calls an entry that is not so racily clean.
+    def is_settled(self, now: int, after: int = WRITTEN_BACK_NANOSECONDS) -> bool:
+        """True if another state will follow any later change; git calls an entry that is not so racily clean.
 
-        `now` is the time in nanoseconds when the state was read. Never where times are whole seconds: such file systems
+        `now` is the time in nanoseconds when the state was read. Never if times are whole seconds: such file systems
         (FAT, sshfs) show the time of the bytes as that of the inode, and Windows that when the file was made.
         """
-        kept = os.name == "posix" and self.changed % 10**9 != 0
-        return kept and now - max(self.modified, self.changed) > after
+        has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
+        return has_fine_times and now - max(self.modified, self.changed) > after

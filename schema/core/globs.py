@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A function that tells whether a whole text fits the pattern; cases count."""
+    """Compile a pattern to a function that is True if a whole text fits; it is case-sensitive."""
     beginning = pattern.rstrip("*")
     if pattern != beginning and not {"*", "?"} & {*beginning}:
         return lambda text: text.startswith(beginning)
@@ -31,9 +31,9 @@ def _bits(pattern: str) -> tuple[list[str], int]:
 
 
 def _automaton(steps: list[str], loops: int) -> Callable[[str], bool]:
-    anything = sum(1 << place for place, step in enumerate(steps) if step == "?")
+    anything = sum(1 << index for index, step in enumerate(steps) if step == "?")
     moves = {
-        step: anything | sum(1 << place for place, other in enumerate(steps) if other == step)
+        step: anything | sum(1 << index for index, candidate in enumerate(steps) if candidate == step)
         for step in {*steps} - {"?"}
     }
     final = 1 << len(steps)

@@ -15,5 +15,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def measure(value: float | None) -> str:
-    """Three significant digits; nothing where there is no value."""
+    """Three significant digits; nothing if there is no value."""
     return "" if value is None else f"{value:.3g}"

@@ -22,13 +22,13 @@ _REFUSALS = {
 _LONG_PART = re.compile(rb"[^/]{256}")
 
 PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
-"""What a regular expression of JSON Schema can say of `check_path`."""
+"""The part of `check_path` that a regular expression of JSON Schema can express."""
 
 
 def check_path(path: str) -> str:
-    """Return a path unchanged, or raise ValueError with the reason it may not stand in a manifest.
+    """Return a path unchanged, or raise ValueError with the reason that a manifest must not have it.
 
-    Allowed is what POSIX, Windows and object stores all hold apart: relative, at most 32 parts with `/` between
+    Allowed are paths that POSIX, Windows and object stores all distinguish: relative, at most 32 parts with `/` between
     them, at most 1,024 bytes and 255 in a part, no empty, `.` or `..` part, no control, invisible or reserved
     character, no device name and no short name (`OPENME~1.JSO`) of Windows, no trailing dot or blank.
     """
@@ -58,16 +58,16 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """One more. ValueError where it collides with another, or one is a directory on the way to the other."""
+        """Add a path. ValueError if it collides with another, or if one of them is a directory above the other."""
         key = _folded(path)
         if key in self._files:
-            found = self._files[key]
+            existing = self._files[key]
             raise ValueError(
                 f"two files are called {path[:80]!r}"
-                if found == path
-                else f"paths collide: {found[:80]!r} and {path[:80]!r}"
+                if existing == path
+                else f"paths collide: {existing[:80]!r} and {path[:80]!r}"
             )
-        above = [key[:place] for place, character in enumerate(key) if character == "/"]
+        above = [key[:index] for index, character in enumerate(key) if character == "/"]
         file = path if key in self._directories else next(filter(None, map(self._files.get, above)), None)
         if file is not None:
             raise ValueError(f"path is both a file and a directory: {file[:80]!r}")
@@ -76,7 +76,7 @@ class DistinctPaths:
 
 
 def check_distinct(paths: Iterable[str]) -> None:
-    """Raise ValueError where two paths collide; see `DistinctPaths`."""
+    """Raise ValueError if two paths collide; see `DistinctPaths`."""
     DistinctPaths(paths)
 
 

@@ -1,4 +1,4 @@
-"""What people get told of a value that is not valid: where it stands and what is wrong, of pydantic's first error."""
+"""Messages about invalid values: the place and the fault of pydantic's first error, in words for people."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from pydantic_core import ErrorDetails
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest, suggest
 
-UNKNOWN = "extra_forbidden"
-"""What pydantic calls a key that a strict document does not have."""
+UNKNOWN_KEY = "extra_forbidden"
+"""Pydantic's error type for an unknown key of a strict document."""
 
 Place = Sequence[int | str]
 """Keys, and positions from 0, from the top of a document."""
 
-TOLD = {
-    UNKNOWN: "there is no such key",
+MESSAGE_TEMPLATES = {
+    UNKNOWN_KEY: "there is no such key",
     "missing": "it is missing",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "it is no whole number"),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "it is no number"),
@@ -38,78 +38,82 @@ TOLD = {
 
 
 class InvalidValueError(InputError):
-    """A document that is not valid. `what` is how people call it, `place` where in it something is wrong, and `told` what."""
+    """A document that is not valid. `label` names it, `location` is the path of the fault, `detail` says what is wrong."""
 
-    def __init__(self, what: str, place: Place, told: str, hint: str = "") -> None:
-        super().__init__(f"{what} is not valid{told}", hint)
-        self.place = place
-        self._told = told
+    def __init__(self, label: str, location: Place, detail: str, hint: str = "") -> None:
+        super().__init__(f"{label} is not valid{detail}", hint)
+        self.place = location
+        self._detail = detail
 
-    def at_line(self, what: str, line: int) -> "InvalidValueError":
+    def at_line(self, label: str, line: int) -> "InvalidValueError":
         """The same with the line of the file that it was read from."""
-        return InvalidValueError(f"{what}, line {line},", self.place, self._told, self.hint)
+        return InvalidValueError(f"{label}, line {line},", self.place, self._detail, self.hint)
 
 
 def invalid(
-    error: ValidationError, what: str, model: type[BaseModel], written: Any = None
+    error: ValidationError, label: str, model: type[BaseModel], written: Any = None
 ) -> InvalidValueError:
-    """The first of the errors, printable and short whatever the document holds.
+    """Turn the first error into an InvalidValueError, printable and short whatever the document holds.
 
     Args:
-        written: the decoded document, where people wrote it: they count from 1 and know the parts that have a name.
+        written: the decoded document, if people wrote it: they count from 1 and know parts by name.
     """
-    found = first(error)
-    place = found["loc"]
-    path = dotted(place) if written is None else called(place, written)
-    shown = path if path.isprintable() else repr(path)
-    at = f" at {shown[:200]}" if path else ""
+    problem = first(error)
+    location = problem["loc"]
+    path = dotted(location) if written is None else called(location, written)
+    path_text = path if path.isprintable() else repr(path)
+    at = f" at {path_text[:200]}" if path else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    hint = _near_key(str(place[-1]), model) if found["type"] == UNKNOWN else ""
-    return InvalidValueError(what, place, f"{at}: {words(found)}{more}", hint)
+    hint = _near_key(str(location[-1]), model) if problem["type"] == UNKNOWN_KEY else ""
+    return InvalidValueError(label, location, f"{at}: {words(problem)}{more}", hint)
 
 
-def refusal(error: ValidationError, what: str, known: Iterable[str]) -> InputError:
-    """The first error of one of several named parameters, with what there is instead of one that is unknown.
+def refusal(error: ValidationError, label: str, known_names: Iterable[str]) -> InputError:
+    """Turn the first error of a named parameter into an InputError; for an unknown name with the known ones.
 
     Args:
         what: such as `pass OrtFormat: parameter`.
         known: the names that there are.
     """
-    found, names = first(error), list(known)
-    place = [*found["loc"][:1], *(part for part in found["loc"][1:2] if isinstance(part, int))]
-    where = called(place, None)[:80]
-    if found["type"] == UNKNOWN:
-        hint = suggest(where, names) if names else "it takes none"
-        return InputError(f"{what} {where}: there is none", hint)
-    told = [words(each) for each in error.errors(include_url=False) if each["loc"][:1] == found["loc"][:1]]
-    return InputError(f"{f'{what} {where}'.rstrip()}: {' or '.join(dict.fromkeys(told))}")
+    problem, names = first(error), list(known_names)
+    location = [*problem["loc"][:1], *(part for part in problem["loc"][1:2] if isinstance(part, int))]
+    name = called(location, None)[:80]
+    if problem["type"] == UNKNOWN_KEY:
+        hint = suggest(name, names) if names else "it takes none"
+        return InputError(f"{label} {name}: there is none", hint)
+    reasons = [
+        words(item) for item in error.errors(include_url=False) if item["loc"][:1] == problem["loc"][:1]
+    ]
+    return InputError(f"{f'{label} {name}'.rstrip()}: {' or '.join(dict.fromkeys(reasons))}")
 
 
 def first(error: ValidationError) -> ErrorDetails:
-    """An unknown key comes first: what is missing is what it was meant to be."""
-    found = error.errors(include_url=False)
-    return next((each for each in found if each["type"] == UNKNOWN), found[0])
+    """The error to report first: an unknown key, since a missing key is often its correct spelling."""
+    problems = error.errors(include_url=False)
+    return next((problem for problem in problems if problem["type"] == UNKNOWN_KEY), problems[0])
 
 
-def words(found: ErrorDetails) -> str:
-    """What is wrong. YAML takes some texts for numbers, which their writer does not see."""
-    told = TOLD.get(found["type"], found["msg"].removeprefix("Value error, "))
-    said = told.format_map(found.get("ctx") or {}) if found["type"] in TOLD else told
-    given = found["input"]
-    if found["type"] == "string_type" and isinstance(given, int | float):
-        return f"{said}: write it in quotes"
-    return said
+def words(problem: ErrorDetails) -> str:
+    """Describe an error. YAML reads some texts as numbers, which is not obvious to their writer."""
+    template = MESSAGE_TEMPLATES.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    message = (
+        template.format_map(problem.get("ctx") or {}) if problem["type"] in MESSAGE_TEMPLATES else template
+    )
+    value = problem["input"]
+    if problem["type"] == "string_type" and isinstance(value, int | float):
+        return f"{message}: write it in quotes"
+    return message
 
 
-def dotted(place: Place) -> str:
+def dotted(location: Place) -> str:
     """`artifacts.0.size`"""
-    return ".".join(map(str, place))
+    return ".".join(map(str, location))
 
 
-def called(place: Place, written: Any) -> str:
+def called(location: Place, written: Any) -> str:
     """`steps[int8].params`; a part without a name is counted from 1: `steps[#2].params`"""
     path, value = "", written
-    for part in place:
+    for part in location:
         value = _inside(value, part)
         if isinstance(part, int):
             name = value.get("name") if isinstance(value, dict) else None
@@ -127,8 +131,8 @@ def _inside(value: Any, part: int | str) -> Any:
 
 
 def _near_key(key: str, model: type[BaseModel]) -> str:
-    """The key of the model, or of a part of it, that is most alike."""
+    """A hint with the most similar key of the model, or of a part of it."""
     schema = model.model_json_schema()
     parts = [schema, *schema.get("$defs", {}).values()]
-    near = nearest(key, {name for part in parts for name in part.get("properties", ())} - {key}, 0.7)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    candidates = nearest(key, {name for part in parts for name in part.get("properties", ())} - {key}, 0.7)
+    return f"did you mean {' or '.join(candidates)}?" if candidates else ""

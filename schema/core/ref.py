@@ -7,7 +7,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 
 POLICY_LOG = ".policy"
-"""Stands where a model's name does for the registry's own log of policies. No model is called that."""
+"""The name of the registry's own log of policies, used like a model's name. No model can have it."""
 REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
 
 _PART = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
@@ -35,7 +35,7 @@ def check_name(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is a model name."""
+    """True if a text is a model name."""
     try:
         return check_name(text) == text
     except InputError:
@@ -76,7 +76,7 @@ class Ref:
 
     @property
     def is_bare(self) -> bool:
-        """Whether it names no version, so that the newest is meant."""
+        """True if it names no version, so that the newest is meant."""
         return self.tag is None and self.digest is None
 
     @classmethod

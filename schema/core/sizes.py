@@ -16,7 +16,7 @@ UNITS = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-LARGEST = 2**53 - 1
+MAX_SIZE_BYTES = 2**53 - 1
 """The largest whole number that every language's floating point has exactly."""
 
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)")
@@ -29,12 +29,12 @@ def parse_size(text: str) -> int:
         raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
     whole, part, unit = match[1], match[2] or "", match[3]
     if unit and unit not in UNITS:
-        meant = next((known for known in UNITS if known.lower() == unit.lower()), None)
-        hint = f"write {meant}" if meant else f"units are {', '.join(UNITS)}"
+        spelling = next((name for name in UNITS if name.lower() == unit.lower()), None)
+        hint = f"write {spelling}" if spelling else f"units are {', '.join(UNITS)}"
         raise InputError(f"{unit[:40]} is no unit of size", hint)
     scale: int = 10 ** len(part)
     count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), scale)
-    if rest or count > LARGEST:
+    if rest or count > MAX_SIZE_BYTES:
         raise InputError(f"{text[:40]} is no whole number of bytes below 2^53")
     return count
 
@@ -43,6 +43,6 @@ def size(value: Any) -> int:
     """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
     if isinstance(value, str):
         return parse_size(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_SIZE_BYTES:
         raise InputError(f"not a size: {str(value)[:40]!r}", "write 30MB, 28.5MiB or a number of bytes")
     return int(value)

@@ -1,26 +1,28 @@
-"""What somebody may have meant who wrote a name that is not known. Light: only a mistake imports difflib."""
+"""Suggestions for unknown names. Light: difflib is imported only after a mistake."""
 
 from collections.abc import Iterable
 
-ALIKE = 0.6
-"""The least likeness, of 1."""
+MIN_LIKENESS = 0.6
+"""The least similarity, from 0 to 1."""
 
 
-def nearest(name: str, known: Iterable[str], least: float = ALIKE, most: int = 3) -> list[str]:
-    """The known names that are most alike, the best first; capitals do not count."""
+def nearest(name: str, names: Iterable[str], least: float = MIN_LIKENESS, most: int = 3) -> list[str]:
+    """The most similar names, the best first; case does not matter."""
     from difflib import get_close_matches
 
     folded: dict[str, list[str]] = {}
-    for each in known:
-        folded.setdefault(each.lower(), []).append(each)
-    found = get_close_matches(name.lower(), folded, most, least)
-    return [each for near in found for each in folded[near]][:most]
+    for candidate in names:
+        folded.setdefault(candidate.lower(), []).append(candidate)
+    matches = get_close_matches(name.lower(), folded, most, least)
+    return [candidate for match in matches for candidate in folded[match]][:most]
 
 
-def suggest(name: str, known: Iterable[str], otherwise: str | None = None, least: float = ALIKE) -> str:
-    """A hint: the names that are alike; where there are none, what else to do, by default to take one of all."""
-    names = list(known)
-    near = nearest(name, names, least)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+def suggest(
+    name: str, candidates: Iterable[str], otherwise: str | None = None, least: float = MIN_LIKENESS
+) -> str:
+    """A hint: similar names; if there are none, `otherwise`, by default the list of all names."""
+    names = list(candidates)
+    alike = nearest(name, names, least)
+    if alike:
+        return f"did you mean {' or '.join(alike)}?"
     return otherwise or f"one of: {', '.join(names)}"

@@ -1,49 +1,49 @@
-"""Whether measured numbers are the same for all that counts, on machines that add in another order."""
+"""Comparison of measured numbers within a tolerance, for machines that add in another order."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-RATE = 0.002
+RATE_TOLERANCE = 0.002
 """Rates (recall, agreement, cosine) may differ by this: less than half of the recall that certification allows to lose."""
-DISTANCE = 0.1
-"""Distances (the largest difference of logits and the like) may differ by this share, or by `RATE`."""
-MEASURED = frozenset({"atol", "least", "min_row_cosine", "quant_recall_delta"})
-"""Keys whose numbers are measured wherever they stand."""
-DISTANCES = frozenset({"atol", "least"})
-TOLD = frozenset({"reasons"})
-"""Sentences that repeat numbers; what they are about is compared itself."""
+DISTANCE_SHARE = 0.1
+"""Distances (the largest difference of logits and the like) may differ by this share, or by `RATE_TOLERANCE`."""
+MEASURED_KEYS = frozenset({"atol", "least", "min_row_cosine", "quant_recall_delta"})
+"""Keys whose numbers are measured, at any depth."""
+DISTANCE_KEYS = frozenset({"atol", "least"})
+SKIPPED_KEYS = frozenset({"reasons"})
+"""Sentences that repeat numbers, which are compared themselves."""
 
 Difference = tuple[str, Any, Any]
-"""Where, and the two values; None where there is none."""
+"""A path, and the two values; None for a missing one."""
 
 
-def near(metric: str, old: float | None, new: float | None) -> bool:
-    """Whether two values of a metric are the same within tolerance."""
+def is_near(metric: str, old: float | None, new: float | None) -> bool:
+    """True if two values of a metric are the same within tolerance."""
     if old is None or new is None:
         return old is new
-    share = DISTANCE * abs(old) if "diff" in metric or metric in DISTANCES else 0.0
-    return abs(old - new) <= max(RATE, share)
+    share = DISTANCE_SHARE * abs(old) if "diff" in metric or metric in DISTANCE_KEYS else 0.0
+    return abs(old - new) <= max(RATE_TOLERANCE, share)
 
 
 def differences(old: Any, new: Any, metric: str = "", at: str = "") -> Iterator[Difference]:
-    """Where two JSON values differ: numbers that are measured by more than a tolerance, everything else at all.
+    """Yield the differences of two JSON values: measured numbers only beyond a tolerance, other values always.
 
-    With a `metric` every number that is not whole in both is measured by it; without, those under the keys `MEASURED`. The
-    `data` of a tensor is held against its own `atol` and `rtol` (docs/golden.md), where it has them.
+    With a `metric` every number that is not whole in both is measured by it; without, those under the keys `MEASURED_KEYS`. The
+    `data` of a tensor is compared by its own `atol` and `rtol` (docs/golden.md), if it has them.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         if {"data", "atol", "rtol"} <= old.keys() & new.keys():
             yield from _tensors(old, new, at)
             return
         for name in dict.fromkeys([*old, *new]):
-            if name not in TOLD:
-                inner = name if name in MEASURED else metric
+            if name not in SKIPPED_KEYS:
+                inner = name if name in MEASURED_KEYS else metric
                 yield from differences(old.get(name), new.get(name), inner, f"{at}.{name}" if at else name)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
             yield from differences(*pair, metric, f"{at}[{number}]")
     elif metric and _are_numbers(old, new) and float in (type(old), type(new)):
-        if not near(metric, old, new):
+        if not is_near(metric, old, new):
             yield at, old, new
     elif old != new or type(old) is not type(new):
         yield at, old, new

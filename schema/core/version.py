@@ -52,7 +52,7 @@ class Version:
 
     @classmethod
     def is_version(cls, text: str) -> bool:
-        """Whether a tag is a version (never moves) and not a channel (may move)."""
+        """True if a tag is a version (never moves) and not a channel (may move)."""
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod

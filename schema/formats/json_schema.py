@@ -53,9 +53,11 @@ def text(name: str) -> str:
 
 def stale() -> list[str]:
     """The names whose committed file does not hold `text(name)`, and the files that belong to no document."""
-    found = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
+    committed = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
     return sorted(
-        name for name in MODELS.keys() | found.keys() if name not in MODELS or found.get(name) != text(name)
+        name
+        for name in MODELS.keys() | committed.keys()
+        if name not in MODELS or committed.get(name) != text(name)
     )
 
 

@@ -57,16 +57,16 @@ def of_artifact(artifact: Artifact) -> Json:
 
 def quantization(artifact: Artifact) -> Iterator[tuple[str, object]]:
     """What was asked of a quantization and what was got, as facts for properties; none where there was none."""
-    found = artifact.quantization
-    if found is not None:
-        yield "quantization:requested", found.requested
-        yield from ((f"quantization:{key}", value) for key, value in found.measured.to_json().items())
+    record = artifact.quantization
+    if record is not None:
+        yield "quantization:requested", record.requested
+        yield from ((f"quantization:{key}", value) for key, value in record.measured.to_json().items())
 
 
 def properties(facts: Iterable[tuple[str, object]]) -> Json:
     """`{"properties": [...]}`, named `onnxreg:<key>`; facts that are None are left out, and no facts are no key."""
-    told = [{"name": f"onnxreg:{key}", "value": text(value)} for key, value in facts if value is not None]
-    return {"properties": told} if told else {}
+    entries = [{"name": f"onnxreg:{key}", "value": text(value)} for key, value in facts if value is not None]
+    return {"properties": entries} if entries else {}
 
 
 def text(value: object) -> str:
@@ -97,20 +97,20 @@ def _kind(check: Check) -> tuple[str, str]:
 def _about(check: Check) -> Iterator[tuple[str, object]]:
     kind, slice_ = _kind(check)
     name = f"check:{kind}/{slice_}" if slice_ else f"check:{kind}"
-    said = {
+    facts = {
         "verdict": check.verdict,
         "limit": check.limit,
         "samples": check.samples,
         "dataset": check.dataset,
     }
-    return ((f"{name}:{key}", value) for key, value in said.items())
+    return ((f"{name}:{key}", value) for key, value in facts.items())
 
 
 def _measured_on(artifact: Artifact) -> Iterator[Digest]:
     """The data sets of its checks and verdict, each once."""
     evidence = artifact.certification.evidence
-    found = [check.dataset for check in artifact.checks] + [evidence.suite if evidence else None]
-    return iter(dict.fromkeys(digest for digest in found if digest is not None))
+    digests = [check.dataset for check in artifact.checks] + [evidence.suite if evidence else None]
+    return iter(dict.fromkeys(digest for digest in digests if digest is not None))
 
 
 def _dataset(digest: Digest) -> Json:

@@ -87,7 +87,7 @@ class PackageManifest(Document):
 
     @property
     def newer(self) -> bool:
-        """Whether a newer minor wrote it, which may have added keys."""
+        """True if a newer minor wrote it, which may have added keys."""
         return int(self.schema_version.partition(".")[2]) > MINOR
 
 
@@ -100,13 +100,13 @@ class PackageExtension(Document):
 
 
 def written_by_us(manifest: PackageManifest) -> PackageExtension | None:
-    """What a package of ours says of itself; None in one of another tool. InputError where that is malformed."""
-    told = manifest.additional_metadata
-    ours = told.get(NAMESPACE) if isinstance(told, dict) else None
+    """What a package of ours says of itself; None in one of another tool. InputError if that is malformed."""
+    metadata = manifest.additional_metadata
+    extension = metadata.get(NAMESPACE) if isinstance(metadata, dict) else None
     return (
         None
-        if ours is None
-        else PackageExtension.from_json(ours, f"{MANIFEST}, additional_metadata.{NAMESPACE}")
+        if extension is None
+        else PackageExtension.from_json(extension, f"{MANIFEST}, additional_metadata.{NAMESPACE}")
     )
 
 
@@ -132,18 +132,18 @@ def read_package(data: bytes) -> PackageManifest:
     return manifest
 
 
-def read_component(data: bytes, what: str, newer: bool) -> Component:
+def read_component(data: bytes, label: str, newer: bool) -> Component:
     """Read a `component.json`. InputError for a key that the schema does not have, unless the package is `newer`."""
-    component = Component.decode(data, what)
-    check_component(component, what, newer)
+    component = Component.decode(data, label)
+    check_component(component, label, newer)
     return component
 
 
-def check_component(component: Component, what: str, newer: bool) -> None:
+def check_component(component: Component, label: str, newer: bool) -> None:
     """InputError for a key that neither a component nor a variant has."""
-    _check_keys(component, what, newer)
+    _check_keys(component, label, newer)
     for name, variant in component.variants.items():
-        _check_keys(variant, f"{what}, variant {name[:80]!r}", newer)
+        _check_keys(variant, f"{label}, variant {name[:80]!r}", newer)
 
 
 def asset_directory(digest: Digest) -> str:
@@ -152,7 +152,7 @@ def asset_directory(digest: Digest) -> str:
 
 
 def asset_of(name: str) -> Digest | None:
-    """The shared asset whose directory has this name below `shared_assets`; None where it is none."""
+    """The shared asset whose directory has this name below `shared_assets`; None if it is none."""
     try:
         return Digest(name.removeprefix("sha256-")) if name.startswith("sha256-") else None
     except InputError:
@@ -160,21 +160,21 @@ def asset_of(name: str) -> Digest | None:
 
 
 def _check_version(value: Any) -> None:
-    found = _version(value.get("schema_version")) if isinstance(value, dict) else None
-    parts = _VERSION.fullmatch(found) if isinstance(found, str) else None
+    version = _version(value.get("schema_version")) if isinstance(value, dict) else None
+    parts = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if parts is None:
         raise InputError(f"{MANIFEST} has no schema_version", 'a model package says "schema_version": "1.0"')
     if int(parts[1]) != MAJOR:
         raise InputError(
-            f"{MANIFEST} has schema_version {found}; this build reads {MAJOR}.x",
+            f"{MANIFEST} has schema_version {version}; this build reads {MAJOR}.x",
             "upgrade onnxreg to read a newer schema: pip install --upgrade onnxreg",
         )
 
 
-def _check_keys(document: Document, what: str, newer: bool) -> None:
+def _check_keys(document: Document, label: str, newer: bool) -> None:
     unknown = sorted(document.__pydantic_extra__ or ())
     if unknown and not newer:
         raise InputError(
-            f"{what} has the unknown key {unknown[0][:80]!r}",
+            f"{label} has the unknown key {unknown[0][:80]!r}",
             "ONNX Runtime refuses it too; make the package again with the tool that wrote it",
         )

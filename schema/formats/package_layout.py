@@ -105,7 +105,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     execution provider that it names.
 
     Files that all artifacts share, and external data that several do, are shared assets. Variants are in the order of the
-    artifacts, by which ONNX Runtime chooses among equals. InputError where no artifact is a model that it loads.
+    artifacts, by which ONNX Runtime chooses among equals. InputError if no artifact is a model that it loads.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:
@@ -134,14 +134,14 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 def _manifest(
     name: str, digest: Digest, version: str, component: str, files: Mapping[str, Digest]
 ) -> dict[str, Any]:
-    listed = {path: str(files[path]) for path in sorted(files)}
+    file_digests = {path: str(files[path]) for path in sorted(files)}
     return {
         "schema_version": f"{MAJOR}.{MINOR}",
         "package_name": name,
         "package_version": version,
         "layout": "portable",
         "components": {component: COMPONENT_DIRECTORY},
-        "additional_metadata": {NAMESPACE: {"name": name, "manifest": str(digest), "files": listed}},
+        "additional_metadata": {NAMESPACE: {"name": name, "manifest": str(digest), "files": file_digests}},
     }
 
 
@@ -157,14 +157,18 @@ def _weights(artifact: Artifact) -> Files:
 
 
 def _add_build(layout: _Layout, artifact: Artifact, folder: str | None, companions: str | None) -> None:
-    own = {
+    own_files = {
         entry.path: entry for entry in artifact.all_files() if folder is None or entry.role != "external-data"
     }
     runtime: dict[str, Any] = {"model_file": artifact.path}
     if folder is not None:
         runtime["session_options"] = {WEIGHTS_FOLDER: folder}
     info = {RUNTIME: runtime} | ({NAMESPACE: {"companions": companions}} if companions else {})
-    told = {"format": artifact.format, "precision": artifact.precision, "directory": str(_digest(own))}
+    metadata = {
+        "format": artifact.format,
+        "precision": artifact.precision,
+        "directory": str(_digest(own_files)),
+    }
     name = _free(_name(artifact), layout.variants)
     variants: dict[str, str] = {}
     for ep in _providers(artifact):
@@ -174,21 +178,21 @@ def _add_build(layout: _Layout, artifact: Artifact, folder: str | None, companio
             "variant_directory": name,
             "ep": ep,
             "executor_info": info,
-            "additional_metadata": {NAMESPACE: told},
+            "additional_metadata": {NAMESPACE: metadata},
         }
-    layout.place(f"{COMPONENT_DIRECTORY}/{name}", own)
-    layout.builds.append(PackageBuild(artifact, name, variants, _digest(own)))
+    layout.place(f"{COMPONENT_DIRECTORY}/{name}", own_files)
+    layout.builds.append(PackageBuild(artifact, name, variants, _digest(own_files)))
 
 
 def _name(artifact: Artifact) -> str:
     """`onnx-float32`; `onnx-int8` where the format says the precision already."""
-    said = artifact.format.endswith(f"-{artifact.precision}")
-    return artifact.format if said else f"{artifact.format}-{artifact.precision}"
+    has_precision = artifact.format.endswith(f"-{artifact.precision}")
+    return artifact.format if has_precision else f"{artifact.format}-{artifact.precision}"
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
+def _free(name: str, names: Iterable[str]) -> str:
     """The name, with a number behind it where it is taken."""
-    used = set(taken)
+    used = set(names)
     return next(choice for choice in _numbered(name) if choice not in used)
 
 
@@ -202,10 +206,10 @@ def _numbered(name: str) -> Iterator[str]:
 
 def _providers(artifact: Artifact) -> list[str]:
     """Those it runs on, as resolve has it: the CPU and what it names; of the format `webgpu` only what it names."""
-    named = [provider(name) for name in artifact.metadata.execution_providers]
-    every = (named or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *named]
-    known = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS]
-    return known or [CPU]
+    preferred = [provider(name) for name in artifact.metadata.execution_providers]
+    every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
+    supported = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS]
+    return supported or [CPU]
 
 
 def _digest(files: Files) -> Digest:

@@ -95,8 +95,8 @@ def _version(subject: BomSubject) -> Json:
 
 
 def _license(text: str) -> Json:
-    known = SPDX.get(text.lower())
-    return {"name": text} if known is None else {"id": known}
+    spdx_id = SPDX.get(text.lower())
+    return {"name": text} if spdx_id is None else {"id": spdx_id}
 
 
 def _source(source: Source) -> Json:

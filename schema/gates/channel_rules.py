@@ -78,14 +78,14 @@ class Candidate:
         return [artifact for artifact in self.manifest.artifacts if artifact.format == form]
 
     def later(self, artifact: Artifact) -> list[Evaluation]:
-        return [each for each in self.evaluations if each.artifact == artifact.digest]
+        return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def judged(self, rule: Rule) -> list[Artifact]:
         """The artifacts whose evidence a rule is about: those of the formats that it wants certified, or else of all
         formats those whose loss was measured."""
-        wanted = [artifact for form in rule.certified for artifact in self.of_format(form)]
+        required = [artifact for form in rule.certified for artifact in self.of_format(form)]
         measured = [artifact for artifact in self.manifest.artifacts if _losses(artifact)]
-        return wanted or measured
+        return required or measured
 
 
 Demand = Callable[[Rule, Candidate], Iterator[tuple[bool, str]]]
@@ -100,7 +100,7 @@ def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
             yield False, f"there is no {form}"
         for artifact in artifacts:
             later = candidate.later(artifact)
-            states = [each.state for each in later]
+            states = [evaluation.state for evaluation in later]
             stated = artifact.certification.state
             detail = f"{artifact.path} is {stated}"
             if states:
@@ -123,7 +123,7 @@ def _suites(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
         yield False, "nothing was evaluated"
     for artifact in artifacts:
         evidence = artifact.certification.evidence
-        verdicts = [(each.suite, each.state) for each in candidate.later(artifact)]
+        verdicts = [(evaluation.suite, evaluation.state) for evaluation in candidate.later(artifact)]
         if evidence is not None and evidence.suite is not None:
             verdicts.append((evidence.suite, artifact.certification.state))
         for suite in map(Digest.parse, rule.suites):
@@ -152,14 +152,14 @@ def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, s
     if not artifacts:
         yield False, "no loss of recall was measured"
     for artifact in artifacts:
-        stated = [_reached(rule, *each) for each in _losses(artifact)] or [None]
-        what = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
+        stated = [_reached(rule, *evaluation) for evaluation in _losses(artifact)] or [None]
+        quantity = "the upper end of the interval of its loss" if rule.loss_interval else "its loss"
         for reached in stated:
-            said = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
-            yield reached is not None and reached <= limit, f"{artifact.path}: {what} {said}"
-        for each in candidate.later(artifact):
-            reached = _reached(rule, each.loss, each.interval)
-            later = each.loss if reached is None else reached
+            verdict = "is not known" if reached is None else f"is {reached:g}, at most {limit:g} is wanted"
+            yield reached is not None and reached <= limit, f"{artifact.path}: {quantity} {verdict}"
+        for evaluation in candidate.later(artifact):
+            reached = _reached(rule, evaluation.loss, evaluation.interval)
+            later = evaluation.loss if reached is None else reached
             if later is not None:
                 detail = f"{artifact.path}: a later evaluation found a loss of {later:g}, at most {limit:g} is wanted"
                 yield later <= limit, detail
@@ -184,8 +184,8 @@ def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in artifacts:
         evidence = artifact.certification.evidence
-        said = evidence.synthetic if evidence else None
-        yield said is False, f"{artifact.path}: its suite is {words[said]}"
+        is_synthetic = evidence.synthetic if evidence else None
+        yield is_synthetic is False, f"{artifact.path}: its suite is {words[is_synthetic]}"
 
 
 def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
@@ -197,19 +197,24 @@ def _max_size(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _licenses(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    found = candidate.manifest.license
-    yield found in rule.licenses, f"it is {found or 'not stated'}, wanted {' or '.join(rule.licenses)}"
+    license_name = candidate.manifest.license
+    yield (
+        license_name in rule.licenses,
+        f"it is {license_name or 'not stated'}, wanted {' or '.join(rule.licenses)}",
+    )
 
 
 def _devices(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    held = candidate.held
-    here = [
-        Requirement("not-held", lambda a, _: "" if held is None or a.path in held else "is not held here")
+    held_paths = candidate.held
+    held_requirement = [
+        Requirement(
+            "not-held", lambda a, _: "" if held_paths is None or a.path in held_paths else "is not held here"
+        )
     ]
     summary = candidate.summary
     stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(rule.devices, stages):
-        judgement = judge(summary, [*member, *here, *device.requirements(candidate.operators)])
+        judgement = judge(summary, [*member, *held_requirement, *device.requirements(candidate.operators)])
         name = device.name or f"ONNX Runtime {device.ort}"
         if judgement.best is None:
             yield False, f"{name} gets nothing{part}"
@@ -221,8 +226,8 @@ def _breaking(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
     if candidate.before is None:
         yield True, "the channel held nothing before"
         return
-    found = diff(candidate.before, candidate.manifest)
-    kinds = sorted({change.kind for change in found.changes if change.severity == "breaking"})
+    comparison = diff(candidate.before, candidate.manifest)
+    kinds = sorted({change.kind for change in comparison.changes if change.severity == "breaking"})
     yield not kinds, f"breaking changes: {', '.join(kinds)}" if kinds else "an app can go on unchanged"
 
 

@@ -66,45 +66,47 @@ class EvaluationDocument(Document):
         return self
 
 
-def read_evaluation(data: bytes, what: str = "report") -> tuple[str, Evaluation]:
-    """Read either document; its media type, and what it says. InputError where it is neither, or does not say about
+def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation]:
+    """Read either document; its media type, and what it says. InputError if it is neither, or does not say about
     which bytes it is."""
     hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
     try:
-        value = canonical.decode(data, what)
+        value = canonical.decode(data, label)
     except InputError as error:
         raise InputError(error.message, error.hint or hint) from error
     if isinstance(value, dict) and value.get("format") == "onnxreg-evaluation":
-        return EVALUATION, _general(EvaluationDocument.decode(data, what))
+        return EVALUATION, _general(EvaluationDocument.decode(data, label))
     try:
         return RECALL_DELTA, _recall_delta(mapping(value))
     except InputError as error:
-        raise InputError(f"{what} is no evaluation: {error.message}", error.hint or hint) from error
+        raise InputError(f"{label} is no evaluation: {error.message}", error.hint or hint) from error
 
 
-def _general(found: EvaluationDocument) -> Evaluation:
-    loss = next((check for check in found.checks if check.name == LOSS), None)
+def _general(document: EvaluationDocument) -> Evaluation:
+    loss = next((check for check in document.checks if check.name == LOSS), None)
     value, interval = (loss.value, loss.interval) if loss else (None, None)
-    suite = None if found.claimed else found.suite
-    return Evaluation(found.artifact, found.parent, suite, found.state, value, interval, found.synthetic)
+    suite = None if document.claimed else document.suite
+    return Evaluation(
+        document.artifact, document.parent, suite, document.state, value, interval, document.synthetic
+    )
 
 
-def _recall_delta(found: dict[str, Any]) -> Evaluation:
-    state = text(required(found, "state"))
+def _recall_delta(fields: dict[str, Any]) -> Evaluation:
+    state = text(required(fields, "state"))
     if state not in STATES:
         raise InputError(f"its state is {state[:40]!r}")
-    artifact = mapping(required(found, "artifact"))
-    interval = optional(found.get("quant_recall_delta_interval"), lambda value: items(value, number))
+    artifact = mapping(required(fields, "artifact"))
+    interval = optional(fields.get("quant_recall_delta_interval"), lambda value: items(value, number))
     if interval is not None and (len(interval) != 2 or interval[0] > interval[1]):
         raise InputError("its interval is none")
     return Evaluation(
         Digest.parse(required(artifact, "int8_model_digest")),
-        optional(found.get("source_digest"), Digest.parse),
-        Digest.parse(required(found, "suite_digest")),
+        optional(fields.get("source_digest"), Digest.parse),
+        Digest.parse(required(fields, "suite_digest")),
         state,
-        optional(found.get("quant_recall_delta"), number),
+        optional(fields.get("quant_recall_delta"), number),
         (interval[0], interval[1]) if interval else None,
-        optional(found.get("synthetic"), flag),
+        optional(fields.get("synthetic"), flag),
     )
 
 
@@ -121,11 +123,11 @@ def statement(report: bytes, artifact: Digest) -> bytes:
 
 
 def read_statement(payload: bytes) -> Evaluation | None:
-    """What a signed evaluation says; None where the statement is about something else. InputError where it is malformed."""
+    """What a signed evaluation says; None if the statement is about something else. InputError if it is malformed."""
     value = mapping(canonical.decode(payload, "statement"))
     if value.get("predicateType") != PREDICATE:
         return None
-    _, found = read_evaluation(canonical.encode(required(value, "predicate")), "a signed evaluation")
-    if value.get("subject") != [{"digest": {"sha256": found.artifact.hex}}]:
+    _, evaluation = read_evaluation(canonical.encode(required(value, "predicate")), "a signed evaluation")
+    if value.get("subject") != [{"digest": {"sha256": evaluation.artifact.hex}}]:
         raise InputError("a signed evaluation is about another subject than its report")
-    return found
+    return evaluation

@@ -34,15 +34,15 @@ class Weaker:
     term: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.channel} of {self.models}"
+        scope = f"{self.channel} of {self.models}"
         if self.demand == UNGOVERNED:
-            return f"{where} is no longer governed"
+            return f"{scope} is no longer governed"
         if self.term == FORMATS != self.demand:
             return (
-                f"{where}: {self.demand} was about {_formats(self.before)}, is about {_formats(self.after)}"
+                f"{scope}: {self.demand} was about {_formats(self.before)}, is about {_formats(self.after)}"
             )
         after = "not demanded" if self.after is None else json.dumps(self.after)
-        return f"{where}: {self.term or self.demand} was {json.dumps(self.before)}, is {after}"
+        return f"{scope}: {self.term or self.demand} was {json.dumps(self.before)}, is {after}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,10 +61,13 @@ def _formats(value: Any) -> str:
 
 def weaker(before: Policy, after: Policy) -> list[Weaker]:
     """Everything that the rules of `after` demand less of than those of `before`, in the order of these."""
-    found = (
-        each for rule in before.rules for models in rule.models for each in _weaker(rule, models, after.rules)
+    demands = (
+        demand
+        for rule in before.rules
+        for models in rule.models
+        for demand in _weaker(rule, models, after.rules)
     )
-    return list(found)
+    return list(demands)
 
 
 def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
@@ -83,11 +86,11 @@ def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
 
 
 def _covers(rule: Rule, models: str) -> bool:
-    """Whether a rule covers every model of a pattern, as far as can be told: `*` is the one wildcard that is looked into."""
+    """True if a rule covers every model of a pattern, as far as can be told: `*` is the one wildcard that is looked into."""
     return any(
-        each in (models, "*")
-        or (not set("?[") & set(each) and "[" not in models and fnmatchcase(models, each))
-        for each in rule.models
+        pattern in (models, "*")
+        or (not set("?[") & set(pattern) and "[" not in models and fnmatchcase(models, pattern))
+        for pattern in rule.models
     )
 
 

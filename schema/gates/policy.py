@@ -70,17 +70,17 @@ class Rule:
     @classmethod
     def read(cls, value: Any) -> "Rule":
         """Read a rule strictly: a misspelt demand would demand nothing. InputError names the key."""
-        found = mapping(value)
-        for key in found:
+        fields = mapping(value)
+        for key in fields:
             if key not in _READ:
                 raise InputError(f"{key[:40]!r} is no word of a rule", f"known are {', '.join(_READ)}")
-        required(found, "channel")
-        rule = cls(**{key: _keyed(key, item) for key, item in found.items()})
+        required(fields, "channel")
+        rule = cls(**{key: _keyed(key, item) for key, item in fields.items()})
         rule.check()
         return rule
 
     def check(self) -> None:
-        """InputError where the parts do not fit each other."""
+        """InputError if the parts do not fit each other."""
         if self.to_json().keys() <= {"channel", "models"}:
             raise InputError(f"the rule for {self.channel} demands nothing", f"known are {', '.join(_READ)}")
         if self.signatures is not None and not 0 < self.signatures <= len(self.signed_by):
@@ -103,10 +103,10 @@ def _keyed(key: str, value: Any) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    found = items(value, text)
-    if not found or len(set(found)) < len(found) or "" in found:
+    texts = items(value, text)
+    if not texts or len(set(texts)) < len(texts) or "" in texts:
         raise InputError("not a list of different words, at least one")
-    return found
+    return texts
 
 
 def _device(value: Any) -> Device:
@@ -115,10 +115,10 @@ def _device(value: Any) -> Device:
 
 def _device_to_json(device: Device) -> str | dict[str, Any]:
     try:
-        known = preset(device.name)
+        preset_device = preset(device.name)
     except InputError:
-        known = None
-    return device.name if known == device else device.to_json()
+        preset_device = None
+    return device.name if preset_device == device else device.to_json()
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
@@ -141,12 +141,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of a registry. Where several cover a channel of a model, all of them must hold."""
+    """The rules of a registry. If several cover a channel of a model, all of them must hold."""
 
     rules: tuple[Rule, ...] = ()
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
-        """What a channel of a model must meet; nothing where it is free."""
+        """What a channel of a model must meet; nothing if it is free."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
     def to_json(self) -> list[Any]:
@@ -155,7 +155,7 @@ class Policy:
     @classmethod
     def read(cls, value: Any) -> "Policy":
         """Read the rules as JSON. InputError names the rule and the key."""
-        return cls(tuple(_numbered(number, each) for number, each in enumerate(items(value, mapping), 1)))
+        return cls(tuple(_numbered(number, rule) for number, rule in enumerate(items(value, mapping), 1)))
 
 
 def _numbered(number: int, value: Any) -> Rule:
@@ -165,13 +165,13 @@ def _numbered(number: int, value: Any) -> Rule:
         raise InputError(f"rule {number}: {error.message}", error.hint) from error
 
 
-def read_policy(data: bytes, what: str) -> Policy:
-    """Read a policy file. InputError, naming the file and the rule, where it is none."""
-    value = read_toml(data, what)
+def read_policy(data: bytes, label: str) -> Policy:
+    """Read a policy file. InputError, naming the file and the rule, if it is none."""
+    value = read_toml(data, label)
     try:
         unknown = value.keys() - {"rule"}
         if unknown:
             raise InputError(f"{min(unknown)[:40]!r} is no word of a policy", "it is a list of [[rule]]")
         return Policy.read(value.get("rule", []))
     except InputError as error:
-        raise InputError(f"{what}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.hint) from error

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-WORDS = frozenset(
+KNOWN_KEYS = frozenset(
     [
         "channel",
         "models",
@@ -25,15 +25,15 @@ WORDS = frozenset(
 
 
 def is_plainly_free(rules: Any, model: str, channel: str) -> bool:
-    """Whether no rule covers a channel of a model. False also where that cannot be told: then `schema.policy` is the judge."""
+    """True if no rule covers a channel of a model. False also where that cannot be told: then `schema.policy` is the judge."""
     return isinstance(rules, list) and not any(_may_cover(rule, model, channel) for rule in rules)
 
 
 def _may_cover(rule: Any, model: str, channel: str) -> bool:
-    if not isinstance(rule, Mapping) or not rule.keys() <= WORDS:
+    if not isinstance(rule, Mapping) or not rule.keys() <= KNOWN_KEYS:
         return True
     models = rule.get("models", ["*"])
     patterns = models if isinstance(models, list) else []
-    if not patterns or not all(isinstance(each, str) for each in (rule.get("channel"), *patterns)):
+    if not patterns or not all(isinstance(pattern, str) for pattern in (rule.get("channel"), *patterns)):
         return True
-    return bool(rule["channel"] == channel) and any(fnmatchcase(model, each) for each in patterns)
+    return bool(rule["channel"] == channel) and any(fnmatchcase(model, pattern) for pattern in patterns)

@@ -153,11 +153,11 @@ class FamilyFile(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         outliers = self.ood.outliers if self.ood else None
-        for name, rows, where in (
+        for name, rows, requirement in (
             ("accuracy_loss", self.evaluation, "evaluation"),
             ("ood_true_positive", outliers, "ood.outliers"),
         ):
             stated = name in self.limits.model_fields_set and getattr(self.limits, name) is not None
             if stated and rows is None:
-                raise ValueError(f"limits.{name} is stated, and cannot be measured without {where}")
+                raise ValueError(f"limits.{name} is stated, and cannot be measured without {requirement}")
         return self

@@ -42,10 +42,12 @@ class JobRow(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
-        if len(given) != 1:
-            told = f"{' and '.join(given)} contradict each other" if given else "nothing says what to make"
-            raise ValueError(f"{told}: give profile, recipe or task")
+        sources = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
+        if len(sources) != 1:
+            fault = (
+                f"{' and '.join(sources)} contradict each other" if sources else "nothing says what to make"
+            )
+            raise ValueError(f"{fault}: give profile, recipe or task")
         if self.recipe is not None and self.options:
             raise ValueError("a recipe says its options itself")
         if self.source is None and self.recipe is None:

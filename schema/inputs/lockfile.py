@@ -75,21 +75,21 @@ class LockedArtifact:
 
     @classmethod
     def read(cls, value: Any) -> "LockedArtifact":
-        """Read an entry; InputError where it is malformed, or says two things at once."""
-        found = mapping(value)
-        artifact = mapping(required(found, "artifact"))
+        """Read an entry; InputError if it is malformed, or says two things at once."""
+        fields = mapping(value)
+        artifact = mapping(required(fields, "artifact"))
         entry = cls(
-            ResolveRequest.read(required(found, "asked")),
-            check_registry_id(text(required(found, "registry"))),
-            Version.parse(text(required(found, "version"))),
-            Digest.parse(required(found, "manifest")),
+            ResolveRequest.read(required(fields, "asked")),
+            check_registry_id(text(required(fields, "registry"))),
+            Version.parse(text(required(fields, "version"))),
+            Digest.parse(required(fields, "manifest")),
             text(required(artifact, "format")),
             text(required(artifact, "precision")),
             path(required(artifact, "path")),
-            items(required(found, "files"), FileSummary.read),
+            items(required(fields, "files"), FileSummary.read),
         )
-        if check_name(text(required(found, "name"))) != entry.name:
-            raise InputError(f"it is about {found['name']}, and asks for {entry.name}")
+        if check_name(text(required(fields, "name"))) != entry.name:
+            raise InputError(f"it is about {fields['name']}, and asks for {entry.name}")
         if [file.path for file in entry.files if file.role == "artifact"] != [entry.path]:
             raise InputError(f"{entry.path} is not the one file with the role artifact")
         return entry
@@ -97,7 +97,7 @@ class LockedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class LockChange:
-    """What became of one entry; `before` is None where it is new, `after` where it is gone."""
+    """What became of one entry; `before` is None if it is new, `after` where it is gone."""
 
     name: str
     before: LockedArtifact | None
@@ -132,8 +132,8 @@ class Lockfile:
         An entry that differs in nothing but the registry that answered stays: a lock is about digests, and a version
         that was pushed has them everywhere.
         """
-        found = {entry.name: self._kept(entry) for entry in entries}
-        return Lockfile.of({**self.models, **found}.values())
+        locked = {entry.name: self._kept(entry) for entry in entries}
+        return Lockfile.of({**self.models, **locked}.values())
 
     def elsewhere(self, entries: Iterable[LockedArtifact]) -> list[LockedArtifact]:
         """Those of these answers that are locked as the answer of another registry."""
@@ -151,8 +151,8 @@ class Lockfile:
     def changes(self, before: "Lockfile") -> list[LockChange]:
         """What is other than in an earlier lock, by name."""
         names = sorted(self.models.keys() | before.models.keys())
-        found = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
-        return [change for change in found if change.before != change.after]
+        changes = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
+        return [change for change in changes if change.before != change.after]
 
     def encode(self) -> bytes:
         """The one spelling: keys sorted, two blanks of indent, a line feed at the end. Lines, for those who review them."""
@@ -164,25 +164,25 @@ class Lockfile:
         return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
     @classmethod
-    def decode(cls, data: bytes, what: str = FILENAME) -> "Lockfile":
-        """Read a lock in any spelling; InputError, naming `what` and the entry, where it is none."""
-        value = canonical.decode(data, what)
+    def decode(cls, data: bytes, label: str = FILENAME) -> "Lockfile":
+        """Read a lock in any spelling; InputError, naming `label` and the entry, if it is none."""
+        value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise InputError(f"{what} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")
+            raise InputError(f"{label} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")
         if value.get("format_version") != FORMAT_VERSION:
-            raise InputError(f"{what} has an unknown format_version", "upgrade onnxreg to read a newer one")
-        found = value.get("models")
-        if not isinstance(found, list):
-            raise InputError(f"{what}: its models are no array")
-        entries = [_entry(entry, what, index) for index, entry in enumerate(found)]
+            raise InputError(f"{label} has an unknown format_version", "upgrade onnxreg to read a newer one")
+        models = value.get("models")
+        if not isinstance(models, list):
+            raise InputError(f"{label}: its models are no array")
+        entries = [_entry(entry, label, index) for index, entry in enumerate(models)]
         names = [entry.name for entry in entries]
-        if any(one >= other for one, other in pairwise(names)):
-            raise InputError(f"{what}: its models are not sorted by name, each once")
+        if any(earlier >= later for earlier, later in pairwise(names)):
+            raise InputError(f"{label}: its models are not sorted by name, each once")
         return cls.of(entries)
 
 
-def _entry(value: Any, what: str, index: int) -> LockedArtifact:
+def _entry(value: Any, label: str, index: int) -> LockedArtifact:
     try:
         return LockedArtifact.read(value)
     except InputError as error:
-        raise InputError(f"{what}, models[{index}]: {error.message}", error.hint) from error
+        raise InputError(f"{label}, models[{index}]: {error.message}", error.hint) from error

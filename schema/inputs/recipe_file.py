@@ -72,7 +72,7 @@ class AskedOutput(Strict):
 
 
 class AskedCheck(Strict):
-    """A limit on what is measured of an output; where it does not hold, nothing is published.
+    """A limit on what is measured of an output; if it does not hold, nothing is published.
 
     `output` is the path of one, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest value;
     `accuracy_loss` is what the accuracy on the task's dataset is below that of the full precision, `bytes` the size of
@@ -87,7 +87,7 @@ class AskedCheck(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [name for name in ("max", "min", "share") if getattr(self, name) is not None]
+        limits = [name for name in ("max", "min", "share") if getattr(self, name) is not None]
         fits = (
             ["min"]
             if self.metric in LEAST
@@ -95,7 +95,7 @@ class AskedCheck(Strict):
             if self.metric == "max_abs_diff"
             else ["max"]
         )
-        if len(given) != 1 or given[0] not in fits:
+        if len(limits) != 1 or limits[0] not in fits:
             raise ValueError(f"{self.metric} takes one limit: {' or '.join(fits)}")
         return self
 
@@ -144,8 +144,8 @@ class RecipeFile(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        named = [output.member is not None for output in self.outputs]
-        if any(named) and not all(named):
+        has_member = [output.member is not None for output in self.outputs]
+        if any(has_member) and not all(has_member):
             raise ValueError("some outputs have a member, and others have none")
         return self
 

@@ -85,7 +85,9 @@ class SignatureRequirement:
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
         """The line of a log up to which no line needs to be signed, if the file names one."""
-        return next((each for each in self.after if (each.registry, each.model) == (registry, model)), None)
+        return next(
+            (point for point in self.after if (point.registry, point.model) == (registry, model)), None
+        )
 
 
 @dataclass(frozen=True)
@@ -99,75 +101,75 @@ class Trust:
         return next((key for key in self.keys.values() if key.name == name), None)
 
     def governs(self, registry: str) -> bool:
-        """Whether a registry must have a log of policies: a requirement names that log as it would a model."""
-        return any(POLICY_LOG in each.models for each in self.required(registry, POLICY_LOG))
+        """True if a registry must have a log of policies: a requirement names that log as it would a model."""
+        return any(POLICY_LOG in requirement.models for requirement in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
-        """Whether the file says anything of a model: a requirement, or a key that may sign it."""
+        """True if the file says anything of a model: a requirement, or a key that may sign it."""
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
         """The requirements on a model of a registry."""
         return [
-            each
-            for each in self.requirements
-            if each.registry in (None, registry)
-            and any(fnmatchcase(model, pattern) for pattern in each.models)
+            requirement
+            for requirement in self.requirements
+            if requirement.registry in (None, registry)
+            and any(fnmatchcase(model, pattern) for pattern in requirement.models)
         ]
 
 
-def read_trust(data: bytes, what: str) -> Trust:
+def read_trust(data: bytes, label: str) -> Trust:
     """Read the file strictly: an unknown word may be a misspelt requirement. InputError names the place."""
-    value = read_toml(data, what)
+    value = read_toml(data, label)
     try:
         _only(value, "keys", "revoked", "require")
         revoked = dict(items(value.get("revoked", []), _revocation))
         keys = [
-            _key(name, each, revoked.pop(name, None)) for name, each in mapping(value.get("keys", {})).items()
+            _key(name, item, revoked.pop(name, None)) for name, item in mapping(value.get("keys", {})).items()
         ]
         if revoked:
             raise InputError(f"revoked key {min(revoked)[:80]!r} is not among the keys")
         by_id = {key.key.id: key for key in keys}
         if len(by_id) < len(keys):
             raise InputError("one key stands there under two names")
-        return Trust(by_id, items(value.get("require", []), lambda each: _requirement(each, keys)))
+        return Trust(by_id, items(value.get("require", []), lambda item: _requirement(item, keys)))
     except InputError as error:
-        raise InputError(f"{what}: {error.message}", error.hint) from error
+        raise InputError(f"{label}: {error.message}", error.hint) from error
 
 
 def _key(name: str, value: Any, revoked: Revocation | None) -> TrustedKey:
-    found = mapping(value)
-    _only(found, "key", "models")
-    models = items(found.get("models", ["*"]), text)
-    return TrustedKey(name, PublicKey.parse(text(required(found, "key"))), models, revoked)
+    fields = mapping(value)
+    _only(fields, "key", "models")
+    models = items(fields.get("models", ["*"]), text)
+    return TrustedKey(name, PublicKey.parse(text(required(fields, "key"))), models, revoked)
 
 
 def _revocation(value: Any) -> tuple[str, Revocation]:
-    found = mapping(value)
-    _only(found, "key", "date", "reason", "until")
-    date, reason = str(required(found, "date")), text(required(found, "reason"))
-    return text(required(found, "key")), Revocation(date, reason, items(found.get("until", []), _until))
+    fields = mapping(value)
+    _only(fields, "key", "date", "reason", "until")
+    date, reason = str(required(fields, "date")), text(required(fields, "reason"))
+    return text(required(fields, "key")), Revocation(date, reason, items(fields.get("until", []), _until))
 
 
 def _until(value: Any) -> RevocationPoint:
-    found = mapping(value)
-    _only(found, "registry", "model", "seq", "head")
-    registry = _registry(required(found, "registry"))
-    head = Digest.parse(required(found, "head"))
-    return RevocationPoint(registry, text(required(found, "model")), count(required(found, "seq")), head)
+    fields = mapping(value)
+    _only(fields, "registry", "model", "seq", "head")
+    registry = _registry(required(fields, "registry"))
+    head = Digest.parse(required(fields, "head"))
+    return RevocationPoint(registry, text(required(fields, "model")), count(required(fields, "seq")), head)
 
 
 def _requirement(value: Any, keys: list[TrustedKey]) -> SignatureRequirement:
-    found = mapping(value)
-    _only(found, "models", "registry", "lines", "since", "versions", "keys", "after")
+    fields = mapping(value)
+    _only(fields, "models", "registry", "lines", "since", "versions", "keys", "after")
     requirement = SignatureRequirement(
-        items(found.get("models", ["*"]), text),
-        optional(found.get("registry"), _registry),
-        flag(found.get("lines", False)),
-        count(found.get("since", 1)),
-        flag(found.get("versions", False)),
-        items(found.get("keys", []), text),
-        items(found.get("after", []), _until),
+        items(fields.get("models", ["*"]), text),
+        optional(fields.get("registry"), _registry),
+        flag(fields.get("lines", False)),
+        count(fields.get("since", 1)),
+        flag(fields.get("versions", False)),
+        items(fields.get("keys", []), text),
+        items(fields.get("after", []), _until),
     )
     unknown = set(requirement.keys) - {key.name for key in keys}
     if unknown:
@@ -181,7 +183,9 @@ def _registry(value: Any) -> str:
     return check_registry_id(text(value), "`reg log NAME --json` shows it")
 
 
-def _only(value: Mapping[str, Any], *known: str) -> None:
-    unknown = value.keys() - set(known)
+def _only(value: Mapping[str, Any], *known_keys: str) -> None:
+    unknown = value.keys() - set(known_keys)
     if unknown:
-        raise InputError(f"{min(unknown)[:80]!r} is no word of a trust file", f"known are {', '.join(known)}")
+        raise InputError(
+            f"{min(unknown)[:80]!r} is no word of a trust file", f"known are {', '.join(known_keys)}"
+        )

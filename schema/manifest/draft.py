@@ -24,7 +24,7 @@ class DraftFile:
 class Verdict:
     """A certification before its artifact has a digest. `report` is the path of the report in the workspace.
 
-    `synthetic` is what the suite says of its texts; None where it does not say.
+    `synthetic` is what the suite says of its texts; None if it does not say.
     """
 
     state: str
@@ -75,14 +75,16 @@ class Draft:
 
     def paths(self) -> list[str]:
         """Every file of the version, each once."""
-        named = [path for a in self.artifacts for path in (a.path, *(sidecar.path for sidecar in a.sidecars))]
-        return list(dict.fromkeys([*named, *(companion.path for companion in self.companions)]))
+        all_paths = [
+            path for a in self.artifacts for path in (a.path, *(sidecar.path for sidecar in a.sidecars))
+        ]
+        return list(dict.fromkeys([*all_paths, *(companion.path for companion in self.companions)]))
 
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
         """The manifest of this draft, given the descriptor of every path.
 
-        Raises InputError, naming the field, where the draft's facts do not make a valid manifest, and naming the
-        path where a file that the draft speaks of was not measured; IntegrityError where one is not the file that
+        Raises InputError, naming the field, if the draft's facts do not make a valid manifest, and naming the
+        path where a file that the draft speaks of was not measured; IntegrityError if one is not the file that
         `document` describes.
         """
         if self.document is not None:
@@ -103,10 +105,10 @@ class Draft:
 
 def _check_files(manifest: doc.Manifest, measured: Mapping[str, Descriptor]) -> doc.Manifest:
     for entry in manifest.all_files():
-        found = _measured(entry.path, measured)
-        if (found.digest, found.size) != (entry.digest, entry.size):
+        descriptor = _measured(entry.path, measured)
+        if (descriptor.digest, descriptor.size) != (entry.digest, entry.size):
             raise IntegrityError(
-                f"{entry.path} is not the file that {doc.FILENAME} describes: its digest is {found.digest.short}...",
+                f"{entry.path} is not the file that {doc.FILENAME} describes: its digest is {descriptor.digest.short}...",
                 "pull the version again; to make a version of your own of these files use reg add",
             )
     return manifest
@@ -120,28 +122,31 @@ def _measured(path: str, measured: Mapping[str, Descriptor]) -> Descriptor:
 
 
 def _entry(file: DraftFile, measured: Mapping[str, Descriptor]) -> dict[str, Any]:
-    found = _measured(file.path, measured)
-    return {"role": file.role, "path": file.path, **_bytes(found)}
+    descriptor = _measured(file.path, measured)
+    return {"role": file.role, "path": file.path, **_bytes(descriptor)}
 
 
-def _bytes(found: Descriptor) -> dict[str, Any]:
+def _bytes(descriptor: Descriptor) -> dict[str, Any]:
     """Digest, size, and pieces where there are any."""
-    value: dict[str, Any] = {"digest": str(found.digest), "size": found.size}
-    if found.pieces is not None:
-        value["pieces"] = {"size": found.pieces.size, "digests": list(map(str, found.pieces.digests))}
+    value: dict[str, Any] = {"digest": str(descriptor.digest), "size": descriptor.size}
+    if descriptor.pieces is not None:
+        value["pieces"] = {
+            "size": descriptor.pieces.size,
+            "digests": list(map(str, descriptor.pieces.digests)),
+        }
     return value
 
 
 def _artifact(draft: DraftArtifact, measured: Mapping[str, Descriptor], parent: str | None) -> dict[str, Any]:
-    found = _measured(draft.path, measured)
+    descriptor = _measured(draft.path, measured)
     value: dict[str, Any] = {
         **draft.fields,
         "format": draft.format,
         "path": draft.path,
         "precision": draft.precision,
-        **_bytes(found),
+        **_bytes(descriptor),
         "files": [_entry(sidecar, measured) for sidecar in draft.sidecars],
-        "certification": _certification(draft.verdict, found.digest, measured, parent),
+        "certification": _certification(draft.verdict, descriptor.digest, measured, parent),
     }
     if draft.parent is not None:
         value["parent"] = str(_measured(draft.parent, measured).digest)

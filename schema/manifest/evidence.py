@@ -16,7 +16,7 @@ LIMIT = 0.005
 class Check(Document):
     """A measured claim.
 
-    `value` is None where it could not be measured; `dataset` is the digest of what it was measured on;
+    `value` is None if it could not be measured; `dataset` is the digest of what it was measured on;
     `interval` is a 95 % interval of the value where one was computed.
     """
 
@@ -41,14 +41,14 @@ class Check(Document):
 
     @property
     def exceeds(self) -> bool:
-        """Whether the value of a loss is above its limit."""
+        """True if the value of a loss is above its limit."""
         return self.value is not None and self.limit is not None and self.value > self.limit
 
 
 class Evidence(Document):
     """The bytes a verdict is bound to: the artifact, its full-precision parent, the evaluation suite, the report.
 
-    `synthetic`: whether the suite says that its texts were made up; None where it does not say.
+    `synthetic`: whether the suite says that its texts were made up; None if it does not say.
     """
 
     artifact: Digest
@@ -69,7 +69,7 @@ class ArtifactCertification(Document):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.state == "certified":
-            for what in ("artifact", "parent", "suite"):
-                if getattr(self.evidence, what, None) is None:
-                    raise ValueError(f"certified without evidence of the {what}")
+            for key in ("artifact", "parent", "suite"):
+                if getattr(self.evidence, key, None) is None:
+                    raise ValueError(f"certified without evidence of the {key}")
         return self

@@ -185,7 +185,7 @@ class ModelFamily(Document):
 
 
 Tensor = tuple[str, tuple[int | None, ...]]
-"""An input or output: its type, and the size of each axis, None where that is dynamic."""
+"""An input or output: its type, and the size of each axis, None if that is dynamic."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Graph:
 
 
 def check_artifacts(family: ModelFamily, graphs: Mapping[str, Graph], files: Collection[str]) -> None:
-    """Raise ValueError, naming the member, where a family does not fit the artifacts and companion files of its manifest.
+    """Raise ValueError, naming the member, if a family does not fit the artifacts and companion files of its manifest.
 
     Every artifact belongs to exactly one member; the classes are as many as their output has columns; both ends of an edge
     have the same type and sizes, in every variant; a fused graph was stacked from heads that are there.
@@ -226,12 +226,12 @@ def check_artifacts(family: ModelFamily, graphs: Mapping[str, Graph], files: Col
 def _owned(family: ModelFamily, artifacts: Collection[str], files: Collection[str]) -> set[str]:
     owned: set[str] = set()
     for member in family.members:
-        for kind, paths, known in (
+        for kind, paths, allowed in (
             ("artifact", member.artifacts, artifacts),
             ("file", member.files, set(files)),
         ):
             for path in paths:
-                if path not in known:
+                if path not in allowed:
                     raise ValueError(
                         f"member {member.name} names {path[:80]}, which is no {kind} of this manifest"
                     )
@@ -255,23 +255,23 @@ def _check_width(member: Member, classes: Classes, graphs: Mapping[str, Graph]) 
 def _check_edge(edge: Edge, family: ModelFamily, graphs: Mapping[str, Graph]) -> None:
     source = family.member(edge.source)
     assert source is not None
-    given = {_tensor(source, path, "output", edge.output, graphs) for path in source.artifacts}
+    produced = {_tensor(source, path, "output", edge.output, graphs) for path in source.artifacts}
     for member in family.of_role(edge.target):
         for path in member.artifacts:
-            taken = _tensor(member, path, "input", edge.input, graphs)
-            if unlike := sorted(given - {taken}, key=repr):
+            accepted = _tensor(member, path, "input", edge.input, graphs)
+            if unlike := sorted(produced - {accepted}, key=repr):
                 raise ValueError(
-                    f"member {member.name}: {edge.input} of {path} is {_shown(taken)}, and "
+                    f"member {member.name}: {edge.input} of {path} is {_shown(accepted)}, and "
                     f"{edge.output} of {edge.source} {_shown(unlike[0])}"
                 )
 
 
 def _tensor(member: Member, path: str, side: str, name: str, graphs: Mapping[str, Graph]) -> Tensor:
     """The input or output of this name of one variant of a member."""
-    found = (graphs[path].inputs if side == "input" else graphs[path].outputs).get(name)
-    if found is None:
+    tensor = (graphs[path].inputs if side == "input" else graphs[path].outputs).get(name)
+    if tensor is None:
         raise ValueError(f"member {member.name}: {path} has no {side} called {name[:80]}")
-    return found
+    return tensor
 
 
 def _shown(tensor: Tensor) -> str:

@@ -62,7 +62,7 @@ class PieceDigests(Document):
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
     def fits(self, total: int) -> bool:
-        """Whether a file of so many bytes has so many pieces."""
+        """True if a file of so many bytes has so many pieces."""
         return -(-total // self.size) == len(self.digests)
 
 
@@ -190,7 +190,7 @@ class ArtifactMetadata(Document):
 class Artifact(Document):
     """One runnable export: its main file, its sidecars, and what is known of it.
 
-    `parent` is the digest of the artifact it was derived from; `reproducible` is False where the bytes are known
+    `parent` is the digest of the artifact it was derived from; `reproducible` is False if the bytes are known
     to differ from one conversion to the next; `ort_format` is the version number inside an ORT-format file; `semantic` is
     absent where nobody could read the format, or the version is older than this field.
     """
@@ -322,12 +322,12 @@ class Manifest(Document):
 
     def _check_artifacts(self) -> None:
         parents: dict[Digest, set[Digest]] = {artifact.digest: set() for artifact in self.artifacts}
-        seen: set[tuple[str, str, str]] = set()
+        keys: set[tuple[str, str, str]] = set()
         for index, artifact in enumerate(self.artifacts):
             key = (artifact.format, artifact.precision, artifact.path)
-            if key in seen:
+            if key in keys:
                 raise ValueError(f"artifacts.{index} repeats format, precision and path of another artifact")
-            seen.add(key)
+            keys.add(key)
             if artifact.parent is not None:
                 if artifact.parent not in parents:
                     raise ValueError(f"artifacts.{index}.parent is not an artifact of this manifest")

@@ -19,7 +19,9 @@ def check_mirrored(manifest: Any) -> None:
     """ValueError if a manifest says one thing of its artifacts and another of their verdicts."""
     limit = (manifest.certification or {}).get("limit")
     for path, keys, artifacts in _places(manifest):
-        _check_certified(path, keys.get("certified"), [each.certification.state for each in artifacts])
+        _check_certified(
+            path, keys.get("certified"), [artifact.certification.state for artifact in artifacts]
+        )
         _check_loss(path, keys, artifacts, keys.get("certification_limit", limit))
 
 
@@ -34,17 +36,17 @@ def _places(manifest: Any) -> Iterator[Place]:
             yield f"artifacts.{index}.metadata.quantization.", quantization, (artifact,)
 
 
-def _check_certified(path: str, said: Any, states: Collection[str]) -> None:
-    if said is None:
+def _check_certified(path: str, value: Any, states: Collection[str]) -> None:
+    if value is None:
         return
-    if said not in (True, False) or not isinstance(said, bool):
+    if value not in (True, False) or not isinstance(value, bool):
         raise ValueError(f"{path}certified is neither true nor false")
     proven = "certified" in states and "refused" not in states
-    if said and not proven:
+    if value and not proven:
         raise ValueError(
             f"{path}certified is true, and certification.state of the artifacts is not certified"
         )
-    if not said and proven and "unknown" not in states:
+    if not value and proven and "unknown" not in states:
         raise ValueError(f"{path}certified is false, and certification.state of the artifacts is certified")
 
 

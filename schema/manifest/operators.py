@@ -24,7 +24,7 @@ ALL = "!no_ops_specified_means_all_ops_are_required"
 SIDES = ("inputs", "outputs")
 ONE_HOT = ("ai.onnx", "OneHot")
 """Its types are always triples: what a config says of it in any other form leaves none."""
-SHOWN = 3
+MAX_LISTED_NAMES = 3
 """How many missing operators are named."""
 
 
@@ -43,19 +43,19 @@ class Need:
 
     @classmethod
     def read(cls, value: Any) -> "Need":
-        found = mapping(value)
-        inputs, outputs = (_types(found.get(side, {})) for side in SIDES)
+        fields = mapping(value)
+        inputs, outputs = (_types(fields.get(side, {})) for side in SIDES)
         return cls(
-            text(required(found, "domain")),
-            text(required(found, "name")),
-            count(required(found, "opset")),
+            text(required(fields, "domain")),
+            text(required(fields, "name")),
+            count(required(fields, "opset")),
             inputs,
             outputs,
         )
 
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
-    """The content of an operator-set blob. InputError where it is none."""
+    """The content of an operator-set blob. InputError if it is none."""
     return items(canonical.decode(data, "operator set"), Need.read)
 
 
@@ -69,7 +69,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The operators of a reduced build; `operators` is None where it has all of them.
+    """The operators of a reduced build; `operators` is None if it has all of them.
 
     `types` restricts the element types of an operator (by domain and name) at some positions, `triples` those of
     OneHot (indices, values, depth), `everywhere` those of all operators.
@@ -81,7 +81,7 @@ class Build:
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
-        """What the build lacks for these operators; operators before types. None where it has all."""
+        """What the build lacks for these operators; operators before types. None if it has all."""
         needs = tuple(needs)
         missing = [str(need) for need in needs if not self._has(need)]
         if missing:
@@ -108,10 +108,10 @@ class Build:
         return ""
 
 
-def _problem(seen: frozenset[str], allowed: frozenset[str]) -> str:
-    if not seen:
+def _problem(needed: frozenset[str], allowed: frozenset[str]) -> str:
+    if not needed:
         return "with types that are not recorded"
-    missing = sorted(seen - allowed)
+    missing = sorted(needed - allowed)
     return f"with {' and '.join(missing)}" if missing else ""
 
 
@@ -120,18 +120,18 @@ def _triple_problem(need: Need, allowed: frozenset[tuple[str, ...]]) -> str:
     sides = [need.inputs.get(position, frozenset()) for position in ("0", "2", "1")]
     if not all(sides):
         return "with types that are not recorded"
-    wanted = {(a, b, c) for a in sides[0] for b in sides[1] for c in sides[2]}
-    missing = sorted(wanted - allowed)
+    needed = {(a, b, c) for a in sides[0] for b in sides[1] for c in sides[2]}
+    missing = sorted(needed - allowed)
     return f"with {', '.join(missing[0])}" if missing else ""
 
 
 def _few(names: list[str]) -> str:
-    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return " and ".join([*names[:SHOWN], *more])
+    more = [f"{len(names) - MAX_LISTED_NAMES} more"] if len(names) > MAX_LISTED_NAMES else []
+    return " and ".join([*names[:MAX_LISTED_NAMES], *more])
 
 
 def read_build(config: str) -> Build:
-    """Read an operator config. InputError, naming the line, where ONNX Runtime's build would not take it."""
+    """Read an operator config. InputError, naming the line, if ONNX Runtime's build would not take it."""
     reader = _Reader()
     for number, line in enumerate(config.splitlines(), 1):
         try:

@@ -34,27 +34,27 @@ def check_alternatives(graphs: Mapping[str, Graph], hint: str = HINT) -> None:
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers. Float types may differ, and so may
     sizes: a variant may be of fixed shape.
     """
-    for (one, first), (other, second) in combinations(graphs.items(), 2):
+    for (path, first), (other_path, second) in combinations(graphs.items(), 2):
         sides = (("input", first.inputs, second.inputs), ("output", first.outputs, second.outputs))
-        for side, ours, theirs in sides:
-            if difference := _difference(ours, theirs):
-                raise InputError(f"{one} and {other} are no alternatives: {side} {difference}", hint)
+        for side, tensors, other_tensors in sides:
+            if difference := _difference(tensors, other_tensors):
+                raise InputError(f"{path} and {other_path} are no alternatives: {side} {difference}", hint)
 
 
-def _difference(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str:
+def _difference(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tensor]) -> str:
     """The first tensor that the two sides do not agree on, in words; "" if they agree."""
-    if alone := sorted(ours.keys() ^ theirs.keys()):
+    if alone := sorted(tensors.keys() ^ other_tensors.keys()):
         return f"{alone[0][:80]} is in one of them only"
-    return next(_unlike(ours, theirs), "")
+    return next(_unlike(tensors, other_tensors), "")
 
 
-def _unlike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Iterator[str]:
-    for name, (dtype, dims) in ours.items():
-        other, sizes = theirs[name]
-        if len(dims) != len(sizes):
-            yield f"{name[:80]} has {len(dims)} axes in one and {len(sizes)} in the other"
-        elif _kind(dtype) != _kind(other):
-            yield f"{name[:80]} is {dtype} in one and {other} in the other"
+def _unlike(tensors: Mapping[str, Tensor], other_tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    for name, (dtype, dims) in tensors.items():
+        other_dtype, other_dims = other_tensors[name]
+        if len(dims) != len(other_dims):
+            yield f"{name[:80]} has {len(dims)} axes in one and {len(other_dims)} in the other"
+        elif _kind(dtype) != _kind(other_dtype):
+            yield f"{name[:80]} is {dtype} in one and {other_dtype} in the other"
 
 
 def _kind(dtype: str) -> str:

@@ -35,10 +35,14 @@ class Preprocessing(Document):
         InputError if the two contradict each other.
         """
         channels, *size = shape
-        found = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
-        if found.layout != "NCHW" or CHANNELS[found.color] != channels:
-            raise InputError(f"the input has {channels} channels first, not {found.color} as {found.layout}")
-        return found
+        preprocessing = cls.from_json(
+            {"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing"
+        )
+        if preprocessing.layout != "NCHW" or CHANNELS[preprocessing.color] != channels:
+            raise InputError(
+                f"the input has {channels} channels first, not {preprocessing.color} as {preprocessing.layout}"
+            )
+        return preprocessing
 
     @model_validator(mode="after")
     def _check(self) -> Self:

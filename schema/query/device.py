@@ -61,32 +61,32 @@ class Device:
 
     @classmethod
     def read(cls, value: Any) -> "Device":
-        """Read a device document. InputError, naming the key, where it is none."""
-        found = mapping(value)
-        for key in found:
+        """Read a device document. InputError, naming the key, if it is none."""
+        fields = mapping(value)
+        for key in fields:
             if key not in KEYS:
                 raise InputError(
                     f"a device has no {key[:40]!r}", suggest(key, KEYS, f"its keys are {', '.join(KEYS)}")
                 )
-        required(found, "ort")
+        required(fields, "ort")
         device = cls(
-            ort=_keyed(found, "ort", text, ""),
-            name=_keyed(found, "name", text, ""),
-            build=_keyed(found, "build", text, "full"),
-            operators=_keyed(found, "operators", text, None),
-            providers=_keyed(found, "providers", _texts, ("CPU",)),
-            domains=_keyed(found, "domains", _texts, ()),
-            platform=_keyed(found, "platform", text, None),
-            abi=_keyed(found, "abi", text, None),
-            ram=_keyed(found, "ram", size, None),
-            free_space=_keyed(found, "free_space", size, None),
-            locale=_keyed(found, "locale", text, None),
+            ort=_keyed(fields, "ort", text, ""),
+            name=_keyed(fields, "name", text, ""),
+            build=_keyed(fields, "build", text, "full"),
+            operators=_keyed(fields, "operators", text, None),
+            providers=_keyed(fields, "providers", _texts, ("CPU",)),
+            domains=_keyed(fields, "domains", _texts, ()),
+            platform=_keyed(fields, "platform", text, None),
+            abi=_keyed(fields, "abi", text, None),
+            ram=_keyed(fields, "ram", size, None),
+            free_space=_keyed(fields, "free_space", size, None),
+            locale=_keyed(fields, "locale", text, None),
         )
         device.check()
         return device
 
     def check(self) -> None:
-        """InputError where the parts do not fit each other, or the release or operator config cannot be read."""
+        """InputError if the parts do not fit each other, or the release or operator config cannot be read."""
         if self.build not in BUILDS:
             raise InputError(f"build is {self.build[:40]!r}", f"write {' or '.join(BUILDS)}")
         if self.build == "minimal" and self.operators is None:
@@ -116,7 +116,7 @@ class Device:
 
         Operators come last: only then is an operator set read.
         """
-        found = [
+        requirements = [
             Requirement("runtime", _runtime_problem),
             Requirement("ort-format", self._format_problem),
             Requirement("opset", self._opset_problem),
@@ -125,10 +125,10 @@ class Device:
             Requirement("provider", self._provider_problem),
         ]
         if self.ram is not None:
-            found.append(_in_memory(self.ram))
+            requirements.append(_in_memory(self.ram))
         if self.free_space is not None:
-            found.append(_on_disk(self.free_space))
-        return found if self.built is None else found + _containment(self.built, operator_sets)
+            requirements.append(_on_disk(self.free_space))
+        return requirements if self.built is None else requirements + _containment(self.built, operator_sets)
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
         number, newest = artifact.ort_format, self.runtime.ort_format
@@ -175,7 +175,7 @@ class Device:
 
 
 def is_ort_format(artifact: ArtifactSummary) -> bool:
-    """Whether the main file is in ORT format (`.ort`), not in ONNX's."""
+    """True if the main file is in ORT format (`.ort`), not in ONNX's."""
     return artifact.ort_format is not None or artifact.format in ORT_FORMATS
 
 
@@ -199,7 +199,7 @@ def _in_memory(ram: int) -> Requirement:
     return Requirement(
         "ram",
         lambda artifact, _: f"has {weights(artifact)} bytes to hold in {ram} bytes of memory",
-        lambda summary, places: [place for place in places if weights(summary.artifacts[place]) <= ram],
+        lambda summary, places: [index for index in places if weights(summary.artifacts[index]) <= ram],
     )
 
 
@@ -207,32 +207,32 @@ def _on_disk(space: int) -> Requirement:
     return Requirement(
         "space",
         lambda _, download: f"needs {download} bytes of {space} that are free",
-        lambda summary, places: [place for place in places if summary.download_sizes[place] <= space],
+        lambda summary, places: [index for index in places if summary.download_sizes[index] <= space],
     )
 
 
 def _containment(built: Build, operator_sets: OperatorSets) -> list[Requirement]:
     """The tests of a reduced build. Artifacts of one operator set are judged once."""
-    known: dict[Digest | None, Shortfall | None] = {
+    shortfalls: dict[Digest | None, Shortfall | None] = {
         None: Shortfall("operators", "has operators that are not recorded")
     }
 
     def requirement(code: str) -> Requirement:
         def problem(artifact: ArtifactSummary, _: int) -> str:
             digest = artifact.operators
-            if digest not in known:
-                known[digest] = built.shortfall(operator_sets(digest)) if digest else None
-            found = known[digest]
-            return found.detail if found is not None and found.code == code else ""
+            if digest not in shortfalls:
+                shortfalls[digest] = built.shortfall(operator_sets(digest)) if digest else None
+            shortfall = shortfalls[digest]
+            return shortfall.detail if shortfall is not None and shortfall.code == code else ""
 
         return Requirement(code, problem)
 
     return [requirement("operators"), requirement("types")]
 
 
-def _keyed(found: Mapping[str, Any], key: str, read: Callable[[Any], Any], default: Any) -> Any:
+def _keyed(fields: Mapping[str, Any], key: str, read: Callable[[Any], Any], default: Any) -> Any:
     try:
-        return default if found.get(key) is None else read(found[key])
+        return default if fields.get(key) is None else read(fields[key])
     except InputError as error:
         raise InputError(f"{key}: {error.message}", error.hint) from error
 

@@ -71,21 +71,21 @@ class Preset:
 
 def presets() -> dict[str, Preset]:
     """Every preset by its name, oldest release first within a package."""
-    found = {}
+    presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
             if (major, minor) >= OLDEST and minor not in package.absent:
                 release = f"{major}.{minor}"
                 name = f"{package.name}-{release}"
                 device = Device(release, name, providers=package.providers, platform=package.platform)
-                found[name] = Preset(device, package.source)
-    return found
+                presets_by_name[name] = Preset(device, package.source)
+    return presets_by_name
 
 
 def preset(name: str) -> Device:
     """The device of this name. InputError, with the nearest names, where there is none."""
-    known = presets()
-    if name in known:
-        return known[name].device
-    hint = suggest(name, known, "`reg devices` lists them; a file is written ./NAME")
+    presets_by_name = presets()
+    if name in presets_by_name:
+        return presets_by_name[name].device
+    hint = suggest(name, presets_by_name, "`reg devices` lists them; a file is written ./NAME")
     raise InputError(f"there is no device preset {name[:80]!r}", hint)

@@ -31,7 +31,7 @@ class ResolveRequest:
 
     @classmethod
     def read(cls, value: Any) -> "ResolveRequest":
-        """Read a request; InputError where it is malformed. A condition that is null is as good as absent."""
+        """Read a request; InputError if it is malformed. A condition that is null is as good as absent."""
         value = mapping(value)
         ref = Ref.parse(text(required(value, "ref")))
         device = optional(value.get("device"), _device)

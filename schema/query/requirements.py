@@ -26,7 +26,7 @@ def worst(states: Iterable[str]) -> str:
 
 FLOATS = ("float32", "float16", "bfloat16")
 """The precisions that need no proof: nothing was quantized."""
-PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
+FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats where the query names none; formats that are not listed come last, by name."""
 
 Places = Sequence[int]
@@ -57,7 +57,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for. `formats` are in order of preference; empty means any, in the order of `PREFERENCE`.
+    """What is asked for. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
     is the stage of a pipeline.
@@ -73,26 +73,26 @@ class Query:
 
     @classmethod
     def read(cls, value: Any) -> "Query":
-        """Read a query document, every key of which may be left out. InputError where it is none."""
+        """Read a query document, every key of which may be left out. InputError if it is none."""
         from onnxreg.schema.core.sizes import size
 
-        found = {key: item for key, item in mapping(value).items() if item is not None}
-        for key in found:
+        fields = {key: item for key, item in mapping(value).items() if item is not None}
+        for key in fields:
             if key not in KEYS:
                 raise InputError(f"a query has no {key[:40]!r}", f"its keys are {', '.join(KEYS)}")
-        recalls = mapping(found.get("min_recall", {}))
-        formats = items(found.get("formats", []), text)
-        for key, given in (("formats", formats), ("min_recall", recalls)):
-            if len(given) > MAX_CONDITIONS:
+        recalls = mapping(fields.get("min_recall", {}))
+        formats = items(fields.get("formats", []), text)
+        for key, conditions in (("formats", formats), ("min_recall", recalls)):
+            if len(conditions) > MAX_CONDITIONS:
                 raise InputError(f"{key} has more than {MAX_CONDITIONS} entries", "ask for fewer")
         return cls(
             formats,
-            optional(found.get("precision"), text),
-            flag(found.get("certified", False)),
-            optional(found.get("max_size"), size),
+            optional(fields.get("precision"), text),
+            flag(fields.get("certified", False)),
+            optional(fields.get("max_size"), size),
             {label: share(least) for label, least in recalls.items()},
-            optional(found.get("where"), _expression),
-            optional(found.get("member"), text),
+            optional(fields.get("where"), _expression),
+            optional(fields.get("member"), text),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -111,22 +111,22 @@ class Query:
     def requirements(self, columns: "Columns") -> list[Requirement]:
         """What an artifact must meet, in the order in which it is tested. `columns` has the artifacts as `where` sees
         them."""
-        found: list[Requirement] = []
+        requirements: list[Requirement] = []
         if self.member is not None:
-            found.append(of_member(self.member))
+            requirements.append(of_member(self.member))
         if self.formats:
-            found.append(Requirement("format", self._format_problem))
+            requirements.append(Requirement("format", self._format_problem))
         if self.precision is not None:
-            found.append(Requirement("precision", self._precision_problem))
+            requirements.append(Requirement("precision", self._precision_problem))
         if self.certified:
-            found.append(Requirement("not-certified", _certified_problem))
+            requirements.append(Requirement("not-certified", _certified_problem))
         if self.max_size is not None:
-            found.append(_at_most(self.max_size))
+            requirements.append(_at_most(self.max_size))
         if self.min_recall:
-            found.append(Requirement("recall", self._recall_problem, self._recalled))
+            requirements.append(Requirement("recall", self._recall_problem, self._recalled))
         if self.where is not None:
-            found.append(_where(self.where, columns))
-        return found
+            requirements.append(_where(self.where, columns))
+        return requirements
 
     def _format_problem(self, artifact: ArtifactSummary, _: int) -> str:
         if artifact.format in self.formats:
@@ -143,7 +143,7 @@ class Query:
     def _recalled(self, summary: VersionSummary, places: Places) -> Places:
         artifacts = summary.artifacts
         for label, least in self.min_recall.items():
-            places = [place for place in places if artifacts[place].recall.get(label, UNMEASURED) >= least]
+            places = [index for index in places if artifacts[index].recall.get(label, UNMEASURED) >= least]
         return places
 
     def _recall_problem(self, artifact: ArtifactSummary, _: int) -> str:
@@ -163,7 +163,7 @@ def _certified_problem(artifact: ArtifactSummary, _: int) -> str:
 def _at_most(size: int) -> Requirement:
     def select(summary: VersionSummary, places: Places) -> Places:
         sizes = summary.download_sizes
-        return [place for place in places if sizes[place] <= size]
+        return [index for index in places if sizes[index] <= size]
 
     return Requirement(
         "too-large",
@@ -172,11 +172,11 @@ def _at_most(size: int) -> Requirement:
     )
 
 
-def _where(where: "Expression", columns: "Columns") -> Requirement:
+def _where(expression: "Expression", columns: "Columns") -> Requirement:
     return Requirement(
         "where",
-        lambda artifact, _: f"does not meet {where}",
-        lambda summary, places: where.select(columns, places),
+        lambda artifact, _: f"does not meet {expression}",
+        lambda summary, places: expression.select(columns, places),
     )
 
 
@@ -198,10 +198,10 @@ def of_member(name: str) -> Requirement:
 
 def share(value: Any) -> float:
     """A number from 0 to 1."""
-    found = number(value)
-    if not 0 <= found <= 1:
+    fraction = number(value)
+    if not 0 <= fraction <= 1:
         raise InputError(f"not a share: {str(value)[:40]!r}", "write a number from 0 to 1, such as 0.95")
-    return found
+    return fraction
 
 
 def _expression(value: Any) -> "Expression":
@@ -213,7 +213,7 @@ def _expression(value: Any) -> "Expression":
 @dataclass(frozen=True)
 class Judgement:
     """The artifacts of a version by their place. `left` are those that met the first so many requirements: all of them,
-    then those that met the first, and so on; `best` is the best of those that met all, None where none did."""
+    then those that met the first, and so on; `best` is the best of those that met all, None if none did."""
 
     summary: VersionSummary
     requirements: Sequence[Requirement]
@@ -222,11 +222,11 @@ class Judgement:
 
     @cached_property
     def failed(self) -> Sequence[int | None]:
-        """For each artifact the place of the first requirement that it does not meet, None where it meets all."""
+        """For each artifact the place of the first requirement that it does not meet, None if it meets all."""
         failed: list[int | None] = [None] * len(self.summary.artifacts)
         for index, (before, after) in enumerate(pairwise(self.left)):
-            for place in set(before).difference(after):
-                failed[place] = index
+            for artifact_index in set(before).difference(after):
+                failed[artifact_index] = index
         return failed
 
 
@@ -238,7 +238,7 @@ def judge(
 ) -> Judgement:
     """Test each artifact of a version up to the first requirement that it does not meet, and rank those that meet all.
 
-    `formats` are in order of preference; without them `PREFERENCE`. Without them and a `precision`, what was quantized and
+    `formats` are in order of preference; without them `FORMAT_PREFERENCE`. Without them and a `precision`, what was quantized and
     is not certified comes after the others.
     """
     places: Places = range(len(summary.artifacts))
@@ -253,9 +253,9 @@ def _by_kind(requirement: Requirement) -> Callable[[VersionSummary, Places], Pla
     def select(summary: VersionSummary, places: Places) -> Places:
         artifacts, kinds = summary.artifacts, summary.kinds
         wrong = {
-            kind for kind in {kinds[place] for place in places} if requirement.problem(artifacts[kind], 0)
+            kind for kind in {kinds[index] for index in places} if requirement.problem(artifacts[kind], 0)
         }
-        return [place for place in places if kinds[place] not in wrong] if wrong else places
+        return [index for index in places if kinds[index] not in wrong] if wrong else places
 
     return select
 
@@ -264,20 +264,20 @@ def _best(
     summary: VersionSummary, places: Places, formats: Sequence[str], precision: str | None
 ) -> int | None:
     """The best of these: by state, proof, format and download, then the one listed first; see docs/resolve.md."""
-    preference = formats or PREFERENCE
+    preference = formats or FORMAT_PREFERENCE
     is_open = not formats and precision is None
 
     def rank(artifact: ArtifactSummary) -> tuple[int, bool, int, str]:
-        listed = artifact.format in preference
+        is_listed = artifact.format in preference
         return (
             STATES.index(artifact.state) if artifact.state in STATES else 1,
             is_open and artifact.precision not in FLOATS and artifact.state != "certified",
-            preference.index(artifact.format) if listed else len(preference),
-            "" if listed else artifact.format,
+            preference.index(artifact.format) if is_listed else len(preference),
+            "" if is_listed else artifact.format,
         )
 
     kinds = summary.kinds
-    ranks = {kind: rank(summary.artifacts[kind]) for kind in {kinds[place] for place in places}}
+    ranks = {kind: rank(summary.artifacts[kind]) for kind in {kinds[index] for index in places}}
     highest = min(ranks.values(), default=None)
-    equals = (place for place in places if ranks[kinds[place]] == highest)
+    equals = (index for index in places if ranks[kinds[index]] == highest)
     return min(equals, key=summary.download_sizes.__getitem__, default=None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
     from onnxreg.schema.query.expression.evaluate import Columns
 
-NEAREST = 3
+MAX_NEAREST = 3
 """How many of the nearest misses an error names."""
 
 
@@ -36,7 +36,7 @@ class Offer(NamedTuple):
 class Rejection(NamedTuple):
     """Why an artifact does not answer: a code for machines, a detail for people.
 
-    `artifact` is its path; None where the whole version is no candidate.
+    `artifact` is its path; None if the whole version is no candidate.
     """
 
     version: Version
@@ -72,21 +72,21 @@ class ResolveOutcome:
     @cached_property
     def rejected(self) -> tuple[Rejection, ...]:
         """Every candidate but the chosen one, newest version first, then in the manifest's order."""
-        found = [*(rejection for rejection, _ in self._misses()), *self.passed_over]
-        return tuple(sorted(found, key=lambda rejection: rejection.version.precedence, reverse=True))
+        rejections = [*(rejection for rejection, _ in self._misses()), *self.passed_over]
+        return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 
     def _misses(self) -> Iterator[tuple[Rejection, int]]:
         """Each artifact that was not chosen, and how many requirements it met."""
         for offer, judgement in self.looked_at:
             artifacts, sizes = offer.summary.artifacts, offer.summary.download_sizes
-            for place, (artifact, size, failed) in enumerate(
+            for index, (artifact, size, failed) in enumerate(
                 zip(artifacts, sizes, judgement.failed, strict=True)
             ):
                 if failed is not None:
                     requirement = judgement.requirements[failed]
                     detail = requirement.problem(artifact, size)
                     yield Rejection(offer.version, artifact.path, requirement.code, detail), failed
-                elif place != judgement.best:
+                elif index != judgement.best:
                     yield self._lower(offer, artifact), len(judgement.requirements)
 
     def _lower(self, offer: Offer, artifact: ArtifactSummary) -> Rejection:
@@ -96,7 +96,7 @@ class ResolveOutcome:
     def nearest(self) -> str:
         """The misses that came furthest, in words."""
         misses = sorted(self._misses(), key=lambda miss: -miss[1])
-        return "; ".join(str(rejection) for rejection, _ in misses[:NEAREST])
+        return "; ".join(str(rejection) for rejection, _ in misses[:MAX_NEAREST])
 
 
 def no_operator_sets(digest: Digest) -> Any:
@@ -111,7 +111,7 @@ def resolve_in(
     operator_sets: "OperatorSets" = no_operator_sets,
     tag: str | None = None,
 ) -> ResolveOutcome:
-    """Resolve by a state line alone. NotFoundError where it has no such version or channel, or not its summary."""
+    """Resolve by a state line alone. NotFoundError if it has no such version or channel, or not its summary."""
     versions = releases(state) if tag is None else [version_of(state, tag)]
     offers = (_offer(state, version) for version in versions)
     return resolve_among(state, offers, query or Query(), device, operator_sets, tag is None)
@@ -148,13 +148,13 @@ def resolve_among(
     answer: tuple[Offer | None, ArtifactSummary | None, int] = None, None, 0
     of_device = device.requirements(operator_sets) if device else []
     for offer in offers:
-        asked = query.requirements(_columns(state, offer))
-        requirements = [*([] if query.member else [ONE_MEMBER]), *asked, *_held(offer.entry), *of_device]
+        from_query = query.requirements(_columns(state, offer))
+        requirements = [*([] if query.member else [ONE_MEMBER]), *from_query, *_held(offer.entry), *of_device]
         judgement = judge(offer.summary, requirements, query.formats, query.precision)
         looked_at.append((offer, judgement))
         if judgement.best is not None:
-            place = judgement.best
-            answer = offer, offer.summary.artifacts[place], offer.summary.download_sizes[place]
+            best = judgement.best
+            answer = offer, offer.summary.artifacts[best], offer.summary.download_sizes[best]
             break
     lowest = looked_at[-1][0].version if looked_at else None
     passed_over = _passed_over(state, lowest) if any_version else ()
@@ -165,22 +165,22 @@ def _held(entry: VersionEntry) -> list[Requirement]:
     """Where a registry holds only some of a version's artifacts."""
     if entry.held is None:
         return []
-    held = frozenset(entry.held)
+    held_paths = frozenset(entry.held)
 
     def select(summary: VersionSummary, places: Places) -> Places:
-        return [place for place in places if summary.artifacts[place].path in held]
+        return [index for index in places if summary.artifacts[index].path in held_paths]
 
     return [Requirement("not-held", lambda artifact, _: "is not held here", select)]
 
 
 def _passed_over(state: State, lowest: Version | None) -> tuple[Rejection, ...]:
     """The versions above the last one looked at that a name without a tag does not mean, as far as the state has them."""
-    found = []
+    rejections = []
     for version, entry in state.versions.items():
         code = _withheld(version, entry)
         if code and not entry.dropped and (lowest is None or version.precedence > lowest.precedence):
-            found.append(Rejection(version, None, code, _WORDS[code]))
-    return tuple(found)
+            rejections.append(Rejection(version, None, code, _WORDS[code]))
+    return tuple(rejections)
 
 
 _WORDS = {

@@ -43,13 +43,13 @@ _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
 def runtime(release: str) -> Runtime:
-    """What a release such as `1.23.2` loads. InputError where it is no release, or older than the table."""
+    """What a release such as `1.23.2` loads. InputError if it is no release, or older than the table."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
-    wanted = int(match[1]), int(match[2])
-    known = [number for number in RELEASES if number <= wanted]
-    if not known:
+    requested = int(match[1]), int(match[2])
+    older = [number for number in RELEASES if number <= requested]
+    if not older:
         oldest = ".".join(map(str, min(RELEASES)))
         raise InputError(f"ONNX Runtime {release} is older than {oldest}, the oldest known here")
-    return RELEASES[max(known)]
+    return RELEASES[max(older)]

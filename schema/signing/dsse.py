@@ -51,22 +51,23 @@ class Envelope:
                 "payloadType": self.payload_type,
                 "payload": b64encode(self.payload).decode(),
                 "signatures": [
-                    {"keyid": each.keyid, "sig": b64encode(each.sig).decode()} for each in self.signatures
+                    {"keyid": signature.keyid, "sig": b64encode(signature.sig).decode()}
+                    for signature in self.signatures
                 ],
             }
         )
 
     @classmethod
-    def decode(cls, data: bytes, what: str = "envelope") -> "Envelope":
-        """Read an envelope; unknown keys are ignored, as DSSE asks. InputError where it is none."""
-        value = mapping(canonical.decode(data, what))
+    def decode(cls, data: bytes, label: str = "envelope") -> "Envelope":
+        """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is none."""
+        value = mapping(canonical.decode(data, label))
         signatures = items(required(value, "signatures"), _signature)
         if not 0 < len(signatures) <= MAX_SIGNATURES:
-            raise InputError(f"{what} has no signature, or more than {MAX_SIGNATURES}")
-        payload = decode_base64(required(value, "payload"), f"the payload of the {what}")
+            raise InputError(f"{label} has no signature, or more than {MAX_SIGNATURES}")
+        payload = decode_base64(required(value, "payload"), f"the payload of the {label}")
         return cls(text(required(value, "payloadType")), payload, signatures)
 
 
 def _signature(value: Any) -> Signature:
-    found = mapping(value)
-    return Signature(text(found.get("keyid", "")), decode_base64(required(found, "sig"), "a signature"))
+    fields = mapping(value)
+    return Signature(text(fields.get("keyid", "")), decode_base64(required(fields, "sig"), "a signature"))

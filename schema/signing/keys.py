@@ -60,12 +60,12 @@ class PublicKey:
 _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg key show NAME` prints one"
 
 
-def decode_base64(text: object, what: str) -> bytes:
-    """Canonical base64 (RFC 4648, sections 3.5 and 4), so that bytes have one text. InputError, naming `what`, for anything else."""
+def decode_base64(text: object, label: str) -> bytes:
+    """Canonical base64 (RFC 4648, sections 3.5 and 4), so that bytes have one text. InputError, naming `label`, for anything else."""
     try:
         data = b64decode(text, validate=True) if isinstance(text, str) else None
     except (Error, ValueError):
         data = None
     if data is not None and b64encode(data).decode() == text:
         return data
-    raise InputError(f"{what} is not base64")
+    raise InputError(f"{label} is not base64")

@@ -37,7 +37,7 @@ def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
 
 
 def read_sig(text: str) -> Signature:
-    """InputError where it is not `<key id>:<base64>`."""
+    """InputError if it is not `<key id>:<base64>`."""
     match = _SIG.fullmatch(text)
     if match is None:
         raise InputError("the signature of a line is malformed")

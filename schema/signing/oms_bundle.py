@@ -22,7 +22,7 @@ KIND = "ecdsa-p256"
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
-    """The bundle of a directory with exactly these files. InputError where the key is of a kind that it cannot have."""
+    """The bundle of a directory with exactly these files. InputError if the key is of a kind that it cannot have."""
     if key.kind != KIND:
         raise InputError(
             f"a bundle for model_signing is signed with {KIND}, not {key.kind}",

@@ -51,7 +51,7 @@ class Release:
 
     @classmethod
     def decode(cls, payload: bytes) -> "Release":
-        """Read a statement. InputError where it is none, or has another predicate or several subjects."""
+        """Read a statement. InputError if it is none, or has another predicate or several subjects."""
         value = mapping(canonical.decode(payload, "statement"))
         if value.get("_type") != STATEMENT or value.get("predicateType") != RELEASE:
             raise InputError("not the statement of a release")
@@ -64,7 +64,7 @@ class Release:
         return cls(check_name(text(required(subjects[0], "name"))), version, digest, predicate)
 
     def contradiction(self, manifest: bytes) -> str | None:
-        """What the statement says that the manifest with these bytes does not; None where it says the same."""
+        """What the statement says that the manifest with these bytes does not; None if it says the same."""
         if Digest.of(manifest) != self.manifest:
             return f"it is about manifest {self.manifest.short}..."
         if self.predicate != _predicate(self.version, manifest):
@@ -73,7 +73,7 @@ class Release:
 
 
 def is_release(payload_type: str, payload: bytes) -> bool:
-    """Whether a payload claims to be the statement of a release: others may be attested by the same kind of envelope."""
+    """True if a payload claims to be the statement of a release: others may be attested by the same kind of envelope."""
     if payload_type != PAYLOAD_TYPE:
         return False
     value = canonical.decode(payload, "statement")

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.clients import CHANGING, REG, Input, make_input
 from benchmarks.measure import Command, Row, Run, pairs, processor, rows, run
 from benchmarks.peers import installed
-from onnxreg.schema.core.file_state import WRITTEN_BACK
+from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
 
 LOG = "import sys, mlflow; mlflow.start_run(); mlflow.log_artifacts(sys.argv[1])"
 SYNCED = '"$@" && sync -f .'
@@ -79,7 +79,7 @@ def against(ours: Adding, theirs: Adding, made: Input, changing: Path, count: in
 def settle(files: Path) -> None:
     """Wait until the files have lain still for so long that `reg add` knows them again."""
     newest = max(path.stat().st_ctime_ns for path in files.iterdir())
-    time.sleep(max(0, newest + WRITTEN_BACK - time.time_ns()) / 10**9)
+    time.sleep(max(0, newest + WRITTEN_BACK_NANOSECONDS - time.time_ns()) / 10**9)
 
 
 def _dvc(program: Path, work: Path) -> Adding:

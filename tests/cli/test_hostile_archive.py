@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.protocol import MAX_DOCUMENT
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES
 from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.schema.manifest.draft import Draft
 
@@ -19,7 +19,7 @@ Reg = Callable[..., Any]
 ARCHIVE = "a.onnxreg"
 FLAGS, METHOD, CHECKSUM, STORED, SIZE, ATTRIBUTES, OFFSET = 8, 10, 16, 20, 24, 38, 42
 """Fields of a record of the directory, from its beginning on (APPNOTE.TXT 4.3.12)."""
-HOLE = b"\0" * (MAX_DOCUMENT + 1)
+HOLE = b"\0" * (MAX_DOCUMENT_BYTES + 1)
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ import sys
 from onnxreg.cli.main import main
 from onnxreg.registry.store import s3, s3upload
 
-s3.SINGLE = s3upload.PART = 2**18
+s3.MAX_SINGLE_UPLOAD_BYTES = s3upload.MIN_PART_BYTES = 2**18
 sys.exit(main())
 """
 """`reg`, which uploads in parts what has more than 256 KiB."""

@@ -2,7 +2,7 @@
 
 archive.json                   which versions' files it carries
 registry.json                  the id of the registry that it was made from; it is a mirror of that
-policy.jsonl                   verbatim, where there is one
+policy.jsonl                   verbatim, if there is one
 index/<name>.jsonl             verbatim: the history is whole
 blobs/sha256/ab/<64 hex>       the history's documents, and the files of the carried versions
 trust.toml                     a copy of somebody's trust roots, for people; nothing here reads it
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxreg.registry.store.archive.stored_zip import AGAIN, is_zip, open_entry, read_directory
+from onnxreg.registry.store.archive.stored_zip import COPY_AGAIN_HINT, is_zip, open_entry, read_directory
 from onnxreg.registry.store.identity import UPGRADE
 from onnxreg.registry.store.layout import BlobKey, index_path, model_of
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
-from onnxreg.registry.store.protocol import MAX_DOCUMENT, MissingBlobError
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, MissingBlobError
 from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.registry.support.disk import host_errors, refuse_directory
 from onnxreg.schema.core import canonical
@@ -39,7 +39,7 @@ Carried = Mapping[str, frozenset[Version]]
 
 
 def is_part(name: str) -> bool:
-    """Whether an archive may have an entry of this name."""
+    """True if an archive may have an entry of this name."""
     key = BlobKey.of_path(name)
     plain = key is not None and not key.generation
     return name in (ABOUT, IDENTITY, POLICIES, TRUST) or plain or model_of(name) is not None
@@ -51,28 +51,30 @@ def encode_about(carried: Carried) -> bytes:
     return canonical.encode({"format": FORMAT, "format_version": FORMAT_VERSION, "versions": versions})
 
 
-def read_about(data: bytes, where: str) -> Carried:
-    """IntegrityError where it is no `archive.json`, HostError where a newer build wrote it."""
+def read_about(data: bytes, url: str) -> Carried:
+    """Read `archive.json`. IntegrityError if it is malformed, HostError if a newer build wrote it."""
     try:
         value = mapping(canonical.decode(data, ABOUT))
         kind, version = required(value, "format"), required(value, "format_version")
         if (kind, version) == (FORMAT, FORMAT_VERSION):
-            return {check_name(name): _versions(found) for name, found in mapping(value["versions"]).items()}
+            return {
+                check_name(name): _versions(versions) for name, versions in mapping(value["versions"]).items()
+            }
     except (InputError, KeyError) as error:
-        raise IntegrityError(f"{ABOUT} of {where} is damaged: {error}", AGAIN) from error
+        raise IntegrityError(f"{ABOUT} of {url} is damaged: {error}", COPY_AGAIN_HINT) from error
     if kind == FORMAT:
-        raise HostError(f"{where} has the archive format {str(version)[:20]}", UPGRADE)
-    raise IntegrityError(f"{ABOUT} of {where} describes no archive", AGAIN)
+        raise HostError(f"{url} has the archive format {str(version)[:20]}", UPGRADE)
+    raise IntegrityError(f"{ABOUT} of {url} describes no archive", COPY_AGAIN_HINT)
 
 
 def _versions(value: object) -> frozenset[Version]:
-    return frozenset(items(value, lambda each: Version.parse(text(each))))
+    return frozenset(items(value, lambda version: Version.parse(text(version))))
 
 
 class ArchiveStore(ReadOnlyStore):
-    """An `ObjectStore` that refuses to write. IntegrityError where the file is no archive."""
+    """An `ObjectStore` that refuses to write. IntegrityError if the file is no archive."""
 
-    what = "an archive"
+    description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"
 
     def __init__(self, path: Path) -> None:
@@ -84,19 +86,19 @@ class ArchiveStore(ReadOnlyStore):
     @property
     def directory_digest(self) -> Digest:
         """Over the path, size and check sum of every file in it."""
-        said = sorted((key, entry.size, entry.crc) for key, entry in self._entries.items())
-        return Digest.of(repr(said).encode())
+        entry_facts = sorted((key, entry.size, entry.crc) for key, entry in self._entries.items())
+        return Digest.of(repr(entry_facts).encode())
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         stream = self.open(key)
         if stream is None:
             return None
         with stream, host_errors(f"reading {self.url}"):
-            data = stream.read(MAX_DOCUMENT + 1)
-        if len(data) > MAX_DOCUMENT:
-            raise IntegrityError(f"{key} of {self.url} is larger than {MAX_DOCUMENT} bytes")
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise IntegrityError(f"{key} of {self.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
         if zlib.crc32(data) != self._entries[key].crc:
-            raise IntegrityError(f"{key} of {self.url} is damaged: it has another check sum", AGAIN)
+            raise IntegrityError(f"{key} of {self.url} is damaged: it has another check sum", COPY_AGAIN_HINT)
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
@@ -110,7 +112,7 @@ class ArchiveStore(ReadOnlyStore):
         return {key for key in keys if key in self._entries}
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The files of the tree: what only an archive has is none of them."""
+        """List the files of the tree, without those that only an archive has."""
         tree = sorted(self._entries.keys() - {ABOUT, TRUST})
         return ((key, self._entries[key].size) for key in tree if key.startswith(prefix))
 
@@ -123,26 +125,28 @@ class ArchiveRegistry(ObjectRegistry):
         super().__init__(store)
         self._refuse = store.refuse
         self.directory_digest = store.directory_digest
-        found = self.store.get(ABOUT)
-        if found is None:
-            raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", AGAIN)
-        self.carried: Carried = read_about(found[0], self.url)
+        about_document = self.store.get(ABOUT)
+        if about_document is None:
+            raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", COPY_AGAIN_HINT)
+        self.carried: Carried = read_about(about_document[0], self.url)
         try:
             _ = self.registry_id
         except NotFoundError:
-            raise IntegrityError(f"{path} has no registry.json, which every archive has", AGAIN) from None
+            raise IntegrityError(
+                f"{path} has no registry.json, which every archive has", COPY_AGAIN_HINT
+            ) from None
 
     @property
     def whereabouts(self) -> str:
-        """What the file is known by: an archive that takes the place of another is another place."""
+        """The identity of the archive: a file that replaces it is another place."""
         return f"{Path(self.url).absolute()}#{self.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
-        """RemoteError: nothing is pushed there, and what the archive tells of it may not carry."""
+        """RemoteError: an archive is read only, and may not carry all blobs of its index."""
         self._refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
-        """As fsspec names a file in a zip."""
+        """The URL of a file in a zip, as fsspec writes it."""
         return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -153,25 +157,27 @@ class ArchiveRegistry(ObjectRegistry):
 
 
 class NotCarriedError(MissingBlobError):
-    """A file of a version that the archive tells of but does not carry."""
+    """A file of a version that the archive lists but does not carry."""
 
-    def __init__(self, digest: Digest, where: str, carried: Carried) -> None:
+    def __init__(self, digest: Digest, url: str, carried: Carried) -> None:
         refs = [f"{name}:{version}" for name in sorted(carried) for version in sorted(carried[name])]
         more = f" and {len(refs) - 4} more" if len(refs) > 4 else ""
-        told = f"{where} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}{more}"
-        NotFoundError.__init__(self, told, "ask for an archive that carries the version, or for a whole one")
+        message = f"{url} has no blob {digest.short}...: it carries the files of {', '.join(refs[:4])}{more}"
+        NotFoundError.__init__(
+            self, message, "ask for an archive that carries the version, or for a whole one"
+        )
 
 
-def carried_by(place: object) -> Carried | None:
-    """The versions whose files a place has, where it says so: an archive does."""
-    return place.carried if isinstance(place, ArchiveRegistry) else None
+def carried_by(reader: object) -> Carried | None:
+    """The versions whose files a reader carries, if it is an archive; else None."""
+    return reader.carried if isinstance(reader, ArchiveRegistry) else None
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
     """The registry in an archive.
 
-    Raises NotFoundError where there is nothing, InputError where there is a directory or a file that does not even look like
-    an archive, IntegrityError where it looks like one and is none.
+    Raises NotFoundError if there is nothing, InputError if there is a directory or a file that does not even look like
+    an archive, IntegrityError if it looks like one but is damaged.
     """
     refuse_directory(path)
     if path.exists() and not path.is_file():

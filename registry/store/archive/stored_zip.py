@@ -1,7 +1,7 @@
 """Reading a zip that compresses nothing, strictly: its entries are parts of the file, one behind the other.
 
 Nothing is ever written out under the name that it has in the zip. What a liberal reader puts up with (two entries of one
-name, entries that lie in each other, links, compression, other bytes around) is refused.
+name, overlapping entries, links, compression, other bytes around) is refused.
 """
 
 import io
@@ -15,18 +15,18 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.schema.core.errors import IntegrityError
 
-AGAIN = "copy it again, or have it made again: reg archive create"
+COPY_AGAIN_HINT = "copy it again, or have it made again: reg archive create"
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-"""What stands before an entry's name and bytes (APPNOTE.TXT 4.3.7)."""
-ELSEWHERE = 0xFFFFFFFF
-"""A size that stands in the extra field of an entry beyond 4 GiB (4.5.3)."""
-END_RECORD = 22
+"""The local header before an entry's name and bytes (APPNOTE.TXT 4.3.7)."""
+ZIP64_MARK = 0xFFFFFFFF
+"""The value of a size that is in the extra field, for entries beyond 4 GiB (4.5.3)."""
+END_RECORD_BYTES = 22
 """Bytes of the last record of a zip without a comment (4.3.16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZipEntry:
-    """Where an entry begins in the file, its local header included, its size in bytes, and its CRC-32.
+    """An entry's offset in the file (of its local header), its size in bytes, and its CRC-32.
 
     `about` is what the directory says of it beside: flags, method, time and date, as the local header has them. (The
     version that is needed is another one there for what begins beyond 2 GiB.)
@@ -46,57 +46,57 @@ class ZipEntry:
 
 
 def is_zip(path: Path) -> bool:
-    """Whether a file begins as a zip with an entry does, or ends as one; the rest may be damaged."""
+    """True if a file begins as a zip with an entry does, or ends as one; the rest may be damaged."""
     with path.open("rb") as file:
         return file.read(4) == b"PK\3\4" or zipfile.is_zipfile(file)
 
 
 def read_directory(path: Path, is_part: Callable[[str], bool]) -> Mapping[str, ZipEntry]:
-    """The entries by name. IntegrityError where the file is no such zip, or has an entry that is no part of it."""
+    """Read the entries by name. IntegrityError if the file is not such a zip, or has an entry outside of it."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as found:
-            entries, end = found.infolist(), found.start_dir
-            file.seek(-END_RECORD, io.SEEK_END)
-            strange = "" if file.read(4) == b"PK\5\6" else "goes on behind its end"
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            entries, end = archive.infolist(), archive.start_dir
+            file.seek(-END_RECORD_BYTES, io.SEEK_END)
+            fault = "" if file.read(4) == b"PK\5\6" else "goes on behind its end"
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise IntegrityError(f"{path} is no archive, or a part of one: {error}", AGAIN) from error
-    strange = strange or _strange(entries, end, is_part)
-    if strange:
-        raise IntegrityError(f"{path} is no archive of onnxreg: it {strange}", AGAIN)
+        raise IntegrityError(f"{path} is no archive, or a part of one: {error}", COPY_AGAIN_HINT) from error
+    fault = fault or _first_fault(entries, end, is_part)
+    if fault:
+        raise IntegrityError(f"{path} is no archive of onnxreg: it {fault}", COPY_AGAIN_HINT)
     return {info.filename: ZipEntry.of(info) for info in entries}
 
 
-def _strange(entries: list[zipfile.ZipInfo], end: int, is_part: Callable[[str], bool]) -> str:
-    """What no archive of ours has, in a few words; nothing where all is well."""
-    seen: set[str] = set()
+def _first_fault(entries: list[zipfile.ZipInfo], end: int, is_part: Callable[[str], bool]) -> str:
+    """The first property that our archives never have, in a few words; empty if there is none."""
+    names: set[str] = set()
     behind = 0
     if not entries or min(info.header_offset for info in entries):
         return "begins with something else"
     for info in sorted(entries, key=lambda info: info.header_offset):
         name = info.orig_filename
-        shown = repr(name[:80])
-        if name in seen:
-            return f"has two entries {shown}"
-        seen.add(name)
+        name_text = repr(name[:80])
+        if name in names:
+            return f"has two entries {name_text}"
+        names.add(name)
         kind = stat.S_IFMT(info.external_attr >> 16)
         if info.filename != name or not is_part(name) or kind not in (0, stat.S_IFREG):
-            return f"has {shown}, which no registry has"
+            return f"has {name_text}, which no registry has"
         stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
         if not stored or info.flag_bits & 1:
-            return f"holds {shown} compressed or encrypted"
+            return f"holds {name_text} compressed or encrypted"
         if info.header_offset < behind:
-            return f"has entries that lie in each other, such as {shown}"
+            return f"has entries that lie in each other, such as {name_text}"
         behind = info.header_offset + LOCAL_HEADER.size + len(name) + info.file_size
     return "has entries that lie in its directory" if behind > end else ""
 
 
 def open_entry(path: Path, name: str, entry: ZipEntry, start: int = 0) -> BinaryIO:
-    """A stream over an entry's bytes from an offset on. IntegrityError where the entry's own header says otherwise."""
+    """Open a stream over an entry's bytes from an offset. IntegrityError if its local header disagrees."""
     file = path.open("rb")
     try:
         begin = _begin(file, entry, name.encode())
         if begin is None:
-            raise IntegrityError(f"{name} of {path} is not where its directory says", AGAIN)
+            raise IntegrityError(f"{name} of {path} is not where its directory says", COPY_AGAIN_HINT)
         return cast(BinaryIO, io.BufferedReader(ZipWindow(file, begin + start, max(entry.size - start, 0))))
     except BaseException:
         file.close()
@@ -104,14 +104,14 @@ def open_entry(path: Path, name: str, entry: ZipEntry, start: int = 0) -> Binary
 
 
 def _begin(file: BinaryIO, entry: ZipEntry, name: bytes) -> int | None:
-    """Where an entry's bytes begin."""
+    """The offset of an entry's bytes."""
     file.seek(entry.header)
     header = file.read(LOCAL_HEADER.size)
     if len(header) < LOCAL_HEADER.size:
         return None
     signature, _, *about, crc, stored, size, length, extra = LOCAL_HEADER.unpack(header)
     same = signature == b"PK\3\4" and file.read(length) == name and crc == entry.crc
-    same = same and tuple(about) == entry.about and {stored, size} <= {entry.size, ELSEWHERE}
+    same = same and tuple(about) == entry.about and {stored, size} <= {entry.size, ZIP64_MARK}
     return entry.header + LOCAL_HEADER.size + length + extra if same else None
 
 

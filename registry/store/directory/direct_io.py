@@ -1,4 +1,4 @@
-"""Writing large files past the page cache, where system and file system can (Linux: O_DIRECT, see open(2)).
+"""Writing large files past the page cache, if system and file system can (Linux: O_DIRECT, see open(2)).
 
 The cache would take a copy of every byte, and make the writer wait for the disk at the end instead of meanwhile.
 """
@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 from onnxreg.registry.store.hash_stream import Sink
 
-UNIT = 4096
-"""Bytes. Offset, length and memory address of what goes past the cache are multiples of it; the rest takes the usual way."""
+ALIGNMENT_BYTES = 4096
+"""Offset, length and memory address of direct writes are multiples of it; the rest is written as usual."""
 
-LARGE = 2**20
+MIN_DIRECT_BYTES = 2**20
 """Files with fewer bytes are better left to the cache, which writes many of them at once."""
 
 
@@ -42,7 +42,7 @@ class _Direct:
 
     def write(self, data: memoryview, /) -> None:
         while data:
-            fits = self._offset % UNIT == 0 and len(data) % UNIT == 0
+            fits = self._offset % ALIGNMENT_BYTES == 0 and len(data) % ALIGNMENT_BYTES == 0
             self.switch(fits and self._able)
             try:
                 count = os.pwrite(self._descriptor, data, self._offset)
@@ -54,7 +54,7 @@ class _Direct:
             data = data[count:]
 
     def switch(self, on: bool) -> None:
-        """Go past the cache or not; where the file system cannot, never."""
+        """Turn direct I/O on or off; nothing happens if the file system has none."""
         import fcntl
 
         if on == self._on:

@@ -1,6 +1,6 @@
 """A registry in a local directory, written durably and by any number of processes at once.
 
-Beside the tree that every backend holds, `local/` is this machine's own: scratch space, locks, remotes, tracking
+Beside the tree that every store keeps, `local/` belongs to this machine: scratch space, locks, remotes, tracking
 copies. It is never published.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from onnxreg.registry.store.directory.safe_open import is_regular, open_regular, read_bounded, regular_size
 from onnxreg.registry.store.identity import check_writer, new_identity, read_identity
 from onnxreg.registry.store.layout import NOTE, BlobKey, Kind, index_path, keys_of, note_path
-from onnxreg.registry.store.protocol import MAX_DOCUMENT, IndexFile, MissingBlobError, TreeFile
+from onnxreg.registry.store.protocol import MAX_DOCUMENT_BYTES, IndexFile, MissingBlobError, TreeFile
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DirectoryRegistry:
-    """A registry below `root`. Use `open` for one that exists, `create` to make one where there is none."""
+    """A registry below `root`. `open` an existing one, or `create` one."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
@@ -34,7 +34,7 @@ class DirectoryRegistry:
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """NotFoundError where there is no registry; HostError where its layout is newer than this build."""
+        """Open an existing registry. NotFoundError if there is none; HostError if its layout is newer than this build."""
         remote = cls(root, disk)
         _ = remote.registry_id
         return remote
@@ -45,7 +45,7 @@ class DirectoryRegistry:
     ) -> "DirectoryRegistry":
         """Open the registry, or make an empty one, which may be a mirror of that with this id.
 
-        InputError where the directory holds something else.
+        InputError if the directory holds something else.
         """
         remote = cls(root, disk)
         if not remote.is_there:
@@ -58,27 +58,27 @@ class DirectoryRegistry:
         from onnxreg.registry.store.directory.scratch import exclusive
 
         with host_errors(f"making a registry in {self.root}"):
-            self.refuse_strangers()
+            self.check_not_foreign()
             self.make_scratch()
             with exclusive(self.root / "local" / "locks" / "registry.lock"):
                 if self.is_there:
                     return
-                self.refuse_strangers()
+                self.check_not_foreign()
                 self.write_file("registry.json", identity)
 
-    def refuse_strangers(self) -> None:
-        """InputError where the directory holds something else than a registry that somebody makes just now."""
+    def check_not_foreign(self) -> None:
+        """InputError if the directory holds something else than a registry that somebody makes just now."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
-        found = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
-        if "registry.json" not in found and found - {"local"}:
+        names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
+        if "registry.json" not in names and names - {"local"}:
             raise InputError(
                 f"{self.root} is not a registry and not empty",
                 "name a registry, or a directory that is empty or does not exist yet",
             )
 
     def make_scratch(self) -> None:
-        """The scratch directory, in a tree whose directories are its own: a link would lead writes elsewhere."""
+        """The scratch directory, in a tree whose directories are its own: a link would redirect writes."""
         for part in (
             "local",
             "local/tmp",
@@ -95,35 +95,35 @@ class DirectoryRegistry:
 
     @contextmanager
     def prospective(self) -> Iterator[None]:
-        """Work that may make the registry. Where it does not, the directories that were made for it are removed.
+        """Work that may make the registry. If it does not, the directories that were made for it are removed.
 
-        InputError where the directory holds something else.
+        InputError if the directory holds something else.
         """
         if self.is_there:
             yield
             return
-        self.refuse_strangers()
-        made = [self.scratch, self.scratch.parent] + ([] if self.root.exists() else [self.root])
+        self.check_not_foreign()
+        new_directories = [self.scratch, self.scratch.parent] + ([] if self.root.exists() else [self.root])
         try:
             yield
         finally:
             if not self.is_there:
                 with suppress(OSError):
-                    for directory in made:
+                    for directory in new_directories:
                         directory.rmdir()
 
     def refuse_link(self, path: Path) -> None:
-        """IntegrityError where the way from the root to a path goes over a link; the way to the root is its owner's."""
-        for place in takewhile(lambda above: above != self.root, (path, *path.parents)):
-            if place.is_symlink():
+        """IntegrityError if the path goes through a link below the root; the path to the root is its owner's choice."""
+        for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
+            if ancestor.is_symlink():
                 raise IntegrityError(
-                    f"{place.relative_to(self.root)} of {self.url} is a link, which no registry has",
+                    f"{ancestor.relative_to(self.root)} of {self.url} is a link, which no registry has",
                     "somebody else may have prepared it: look at it before you write there",
                 )
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a registry yet."""
+        """True if there is a registry yet."""
         return (self.root / "registry.json").exists()
 
     @cached_property
@@ -149,10 +149,10 @@ class DirectoryRegistry:
         return read_identity(data, str(self.root))
 
     def read_local(self, name: str) -> bytes | None:
-        """A small file of this machine's own part of the tree; None where there is none."""
+        """Read a small file below `local/`; None if there is none."""
         with host_errors(f"reading local/{name}"):
             try:
-                return read_bounded(self.root / "local" / name, MAX_DOCUMENT)
+                return read_bounded(self.root / "local" / name, MAX_DOCUMENT_BYTES)
             except FileNotFoundError:
                 return None
 
@@ -162,7 +162,7 @@ class DirectoryRegistry:
 
     @property
     def partial(self) -> Path:
-        """Where large blobs arrive."""
+        """The directory of partial downloads."""
         return self.root / "local" / "partial"
 
     @property
@@ -173,7 +173,7 @@ class DirectoryRegistry:
         return self.blob_path(digest).absolute().as_uri()
 
     def _key(self, digest: Digest) -> BlobKey:
-        """The first key under which the blob lies; the plain one where it is absent."""
+        """The first key that has the blob; the plain one if it is absent."""
         keys = keys_of(digest)
         return next((key for key in keys if is_regular(self.root / key.path)), keys[0])
 
@@ -208,7 +208,7 @@ class DirectoryRegistry:
     def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
         with host_errors(f"reading the index of {name}"):
             try:
-                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT)
+                data = read_bounded(self.root / index_path(name), MAX_DOCUMENT_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return IndexFile(data, Digest.of(data).hex)
@@ -261,7 +261,7 @@ class DirectoryRegistry:
                 self.disk.sync_directory(directory)
 
     def _sync_logs(self) -> None:
-        """What the logs say now stays so: a power cut must not bring back one that refers to what is deleted next."""
+        """Make all logs durable: a power cut must not bring back one that refers to blobs that are deleted next."""
         index = self.root / "index"
         for directory in (*sorted(index.glob("*/")), index, self.root):
             if directory.is_dir():
@@ -280,14 +280,14 @@ class DirectoryRegistry:
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         directory = self.root / "gc" / kind
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         with host_errors(f"reading the notes in {self.url}"):
             paths = sorted(directory.iterdir()) if directory.is_dir() else []
             for path in paths:
                 if NOTE.fullmatch(path.name):
                     with suppress(FileNotFoundError):
-                        found[path.name] = read_bounded(path, MAX_DOCUMENT)
-        return found
+                        contents[path.name] = read_bounded(path, MAX_DOCUMENT_BYTES)
+        return contents
 
     def remove_note(self, kind: Kind, note: str) -> None:
         with host_errors(f"removing a note of {self.url}"):
@@ -315,7 +315,7 @@ class DirectoryRegistry:
                 push.release()
 
     def clear_partial(self) -> int:
-        """Remove what pulls that were cut off had fetched; returns the bytes. What a running one fetches stays."""
+        """Remove partial downloads, except those of running pulls; returns their size in bytes."""
         from onnxreg.registry.store.directory.partial_download import clear
 
         with host_errors(f"clearing {self.partial}"):
@@ -323,7 +323,7 @@ class DirectoryRegistry:
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A directory for one command's unfinished files. What dead commands left is removed first."""
+        """Make a directory for one command's unfinished files. Those of dead commands are removed first."""
         from onnxreg.registry.store.directory.scratch import staging
 
         if self.is_there:
@@ -341,14 +341,14 @@ class DirectoryRegistry:
     def swap_index(self, name: str, data: bytes, expected: str | None, scratch: Path) -> None:
         """Compare and swap under the model's lock; writers of other models do not wait.
 
-        LostRaceError where the index is not the expected one.
+        LostRaceError if the index is not the expected one.
         """
         from onnxreg.registry.store.directory.scratch import exclusive
         from onnxreg.schema.core.errors import LostRaceError
 
         with exclusive(self.root / "local" / "locks" / f"{name.replace('/', '~')}.lock"):
-            found = self.read_index(name)
-            if (found.token if found else None) != expected:
+            current = self.read_index(name)
+            if (current.token if current else None) != expected:
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             self._replace(index_path(name), data, scratch)
 
@@ -362,7 +362,7 @@ class DirectoryRegistry:
         self.disk.write_all(targets, self.root, [self.root / key.path for key in relied])
 
     def _set_aside(self, path: Path) -> None:
-        """A directory that stands where a blob belongs goes to `local/damaged`, where somebody may look at it."""
+        """Move a directory that has a blob's path to `local/damaged`, for inspection."""
         if path.is_dir() and not path.is_symlink():
             damaged = self.root / "local" / "damaged"
             self.disk.make_directory(damaged)

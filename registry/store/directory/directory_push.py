@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from onnxreg.registry.store import hash_stream
-from onnxreg.registry.store.directory.direct_io import LARGE, past_cache
+from onnxreg.registry.store.directory.direct_io import MIN_DIRECT_BYTES, past_cache
 from onnxreg.registry.store.layout import BlobKey, keys_of, usable_key
 from onnxreg.registry.store.protocol import Hasher, IncomingBlob
 from onnxreg.registry.support.disk import Disk, host_errors
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PushTarget(Protocol):
-    """What a push asks of the registry that it goes to."""
+    """The part of a directory registry that a push needs."""
 
     disk: Disk
 
@@ -60,7 +60,7 @@ class DirectoryPush:
         self._lock = threading.Lock()
 
     def keep_fetched(self) -> None:
-        """Blobs from elsewhere that arrived whole stay, though nobody refers to them yet: the next try has them."""
+        """Keep fetched blobs that arrived whole, though nothing refers to them yet: the next try finds them."""
         with self._lock:
             staged = {path: digest for path, digest in self._staged.items() if digest in self._fetched}
             self._staged = {path: digest for path, digest in self._staged.items() if path not in staged}
@@ -69,12 +69,12 @@ class DirectoryPush:
         )
 
     def release(self) -> None:
-        """Let others go on with what this push did not finish."""
+        """Release the partial downloads that this push did not finish."""
         for partial in self._partial:
             partial.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Blobs that lie under such a key since an earlier `publish` are staged again, where they still are."""
+        """Avoid condemned keys. Blobs that an earlier `publish` placed under one are staged again if they are still there."""
         self._condemned = frozenset(condemned)
         for key in sorted(self._placed & self._condemned):
             self._placed.remove(key)
@@ -90,12 +90,12 @@ class DirectoryPush:
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """Under any key that nobody condemned: an earlier attempt may have had to avoid the plain one."""
+        """Look under every key that is not condemned: an earlier attempt may have avoided the plain one."""
         usable = [key for key in keys_of(digest) if key not in self._condemned]
-        found = next((key for key in usable if self._remote.has_key(key)), None)
-        if found is None or not self._damaged.isdisjoint(usable):
+        present_key = next((key for key in usable if self._remote.has_key(key)), None)
+        if present_key is None or not self._damaged.isdisjoint(usable):
             return False
-        self._relied.add(found)
+        self._relied.add(present_key)
         return True
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
@@ -125,10 +125,10 @@ class DirectoryPush:
         return digest, size
 
     def fetch(self, blob: IncomingBlob) -> int:
-        from onnxreg.registry.store.directory.partial_download import RESUMABLE, PartialDownload
+        from onnxreg.registry.store.directory.partial_download import MIN_RESUMABLE_BYTES, PartialDownload
 
         with host_errors(f"writing a blob to {self._remote.url}"):
-            large = blob.size >= RESUMABLE
+            large = blob.size >= MIN_RESUMABLE_BYTES
             partial = (
                 PartialDownload.take(self._remote.partial, blob.digest, self._remote.disk) if large else None
             )
@@ -144,7 +144,7 @@ class DirectoryPush:
         return size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move the file where that needs no copy; it is hashed under its new name, where nobody else writes.
+        """Move the file if that needs no copy; it is hashed under its new name, where nobody else writes.
 
         A link is never moved: its bytes are somebody else's, who may change them later.
         """
@@ -153,10 +153,10 @@ class DirectoryPush:
         if (
             not stat.S_ISREG(status.st_mode)
             or status.st_nlink > 1
-            or not _rename(self._remote.disk, path, temporary)
+            or not _move(self._remote.disk, path, temporary)
         ):
             with path.open("rb") as source:
-                return self._put(source, hasher=hasher, large=path.stat().st_size >= LARGE)
+                return self._put(source, hasher=hasher, large=path.stat().st_size >= MIN_DIRECT_BYTES)
         with host_errors(f"reading {path.name}"), temporary.open("rb") as source:
             digest, size = hash_stream.pump(source, None, hasher=hasher)
         self._keep(temporary, digest)
@@ -180,8 +180,8 @@ class DirectoryPush:
             self._placed.update(keys.values())
 
 
-def _rename(disk: Disk, source: Path, target: Path) -> bool:
-    """Whether a file could be moved without a copy: not so across file systems."""
+def _move(disk: Disk, source: Path, target: Path) -> bool:
+    """Move a file without a copy; False if that is not possible, as across file systems."""
     try:
         disk.rename(source, target)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A large blob on its way in, in a file that outlives the command: a pull that was cut off goes on where it ended.
+"""A large blob that is being fetched, in a file that outlives the command: an interrupted pull resumes.
 
 `local/partial/<64 hex>` holds the blob's first bytes; its size says how many. Its space is reserved before the first
-byte comes. Nobody relies on what is in it: it is hashed again from its beginning before anything is added.
+byte comes. Its content is not trusted: it is hashed again from its beginning before anything is added.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ from filelock import FileLock, Timeout
 
 from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.directory.direct_io import past_cache
-from onnxreg.registry.store.protocol import CHUNK, IncomingBlob, Piece
+from onnxreg.registry.store.protocol import CHUNK_BYTES, IncomingBlob, Piece
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
 
-RESUMABLE = 2**20
+MIN_RESUMABLE_BYTES = 2**20
 """Blobs with fewer bytes are fetched anew as a whole."""
 
 
 class PartialDownload:
-    """The file of one blob, held by this process alone until `release`."""
+    """The file of one blob, locked by this process until `release`."""
 
     def __init__(self, path: Path, lock: FileLock, disk: Disk) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class PartialDownload:
 
     @classmethod
     def take(cls, directory: Path, digest: Digest, disk: Disk) -> "PartialDownload | None":
-        """Hold the file of a blob; None where another process holds it."""
+        """Lock the file of a blob; None if another process has it."""
         disk.mkdir(directory)
         lock = FileLock(directory / f"{digest.hex}.lock", thread_local=False)
         try:
@@ -43,25 +43,25 @@ class PartialDownload:
         return cls(directory / digest.hex, lock, disk)
 
     def release(self) -> None:
-        """Let others have the file, where it is still there."""
+        """Release the lock and remove its file."""
         self._disk.unlink(Path(self._lock.lock_file))
         self._lock.release()
 
     def fill(self, blob: IncomingBlob) -> int:
-        """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, where the bytes are wrong."""
+        """Fetch what is missing; returns the size in bytes. IntegrityError, and no file, if the bytes are wrong."""
         self._open_up()
         with self._disk.extend(self.path) as file:
             self._disk.reserve(file, blob.size)
-            found, size = _append(file, blob)
-            if found != blob.digest and _mend(file, blob):
-                found = _digest(file, size)
-        if found != blob.digest:
+            actual, size = _append(file, blob)
+            if actual != blob.digest and _repair_pieces(file, blob):
+                actual = _digest(file, size)
+        if actual != blob.digest:
             self._disk.unlink(self.path)
-            hash_stream.check(found, blob.digest, f"blob {blob.digest}")
+            hash_stream.check(actual, blob.digest, f"blob {blob.digest}")
         return size
 
     def _open_up(self) -> None:
-        """Let the file be written. A link is taken away: what it leads to, or shares its bytes with, is somebody else's."""
+        """Make the file writable. A link is removed, since its target or its bytes belong to somebody else."""
         with suppress(FileNotFoundError):
             status = self.path.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
@@ -71,19 +71,19 @@ class PartialDownload:
 
 
 def _append(file: BinaryIO, blob: IncomingBlob) -> tuple[Digest, int]:
-    """Hash what is there and fetch the rest; digest and size of all of it."""
+    """Hash the bytes that are there and fetch the rest; returns digest and size of the whole."""
     if file.seek(0, 2) > blob.size:
         file.truncate(0)
     file.seek(0)
     hasher = hashlib.sha256()
     _, start = hash_stream.pump(file, None, hasher=hasher)
     with blob.open(start) as rest, past_cache(file, start) as sink:
-        found, size = hash_stream.pump(rest, sink, hasher=hasher)
-    return found, start + size
+        digest, size = hash_stream.pump(rest, sink, hasher=hasher)
+    return digest, start + size
 
 
-def _mend(file: BinaryIO, blob: IncomingBlob) -> bool:
-    """Fetch the bad pieces again; False where it is not known which they are."""
+def _repair_pieces(file: BinaryIO, blob: IncomingBlob) -> bool:
+    """Fetch the bad pieces again; False if they are not known."""
     bad = [piece for piece in blob.pieces() if _digest(file, piece.stop, piece.start) != piece.digest]
     for piece in bad:
         file.seek(piece.start)
@@ -93,23 +93,23 @@ def _mend(file: BinaryIO, blob: IncomingBlob) -> bool:
 
 
 def _copy(stream: BinaryIO, file: BinaryIO, piece: Piece) -> None:
-    left = piece.stop - piece.start
-    while left and (data := stream.read(min(CHUNK, left))):
-        left -= file.write(data)
+    remaining = piece.stop - piece.start
+    while remaining and (data := stream.read(min(CHUNK_BYTES, remaining))):
+        remaining -= file.write(data)
 
 
 def _digest(file: BinaryIO, stop: int, start: int = 0) -> Digest:
     """The digest of a part of a file."""
     hasher = hashlib.sha256()
     file.seek(start)
-    while start < stop and (data := file.read(min(CHUNK, stop - start))):
+    while start < stop and (data := file.read(min(CHUNK_BYTES, stop - start))):
         hasher.update(data)
         start += len(data)
     return Digest(hasher.hexdigest())
 
 
 def clear(directory: Path, disk: Disk) -> int:
-    """Remove the files that nobody holds; returns their bytes."""
+    """Remove the files that no process has locked; returns their size in bytes."""
     freed = 0
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         if not re.fullmatch(r"[0-9a-f]{64}", path.name):

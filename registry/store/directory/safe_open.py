@@ -1,4 +1,4 @@
-"""Regular files, told from whatever else may lie in a tree that a stranger could write to."""
+"""Safe opening of regular files in a tree that others can write to."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ def is_regular(path: Path) -> bool:
 
 
 def regular_size(path: Path) -> int | None:
-    """A regular file's size in bytes; None where the path is something else, -1 where it is gone."""
+    """A regular file's size in bytes; None if the path is something else, -1 if it is gone."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -28,7 +28,7 @@ def regular_size(path: Path) -> int | None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; a FIFO, device or symlink of a stranger's tree is refused."""
+    """Open a regular file; IntegrityError for a FIFO, device or symlink."""
     flags = (
         os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     )

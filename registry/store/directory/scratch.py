@@ -1,4 +1,4 @@
-"""Scratch space of running commands, and locks. What a killed command left behind is swept by the next one."""
+"""Scratch space of running commands, and locks. The next command sweeps the files of a killed one."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _check_place(path: Path) -> None:
-    """FileNotFoundError where no file can be made, as below /proc: the lock would be waited for without end."""
+    """FileNotFoundError if no file can be created, such as below /proc: waiting for the lock would never end."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         os.close(os.open(path, flags, 0o644))
@@ -35,7 +35,7 @@ def _check_place(path: Path) -> None:
 def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
     """A directory for one command's unfinished files, removed at the end and marked as in use until then.
 
-    What commands that died left in `scratch` under the same prefix is removed first.
+    Files of dead commands in `scratch` under the same prefix are removed first.
     """
     _sweep(scratch, disk, prefix)
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
@@ -50,7 +50,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def is_held(marker: Path) -> bool:
-    """Whether a running process holds the marker of its staging directory."""
+    """True if a running process holds the marker of its staging directory."""
     try:
         if not marker.exists():
             return False
@@ -61,13 +61,13 @@ def is_held(marker: Path) -> bool:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove the directories whose lock can be had, and such locks alone; after a power cut either may be missing.
+    """Remove directories whose lock is free, and those locks; after a power cut either may be missing.
 
-    What a dead command had renamed and not synced is made durable first: we may come to rely on it.
+    Renames of a dead command are made durable first, since we may rely on them.
     """
-    ours = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
-    found = [path for path in scratch.iterdir() if not path.is_symlink()]
-    for name in sorted({match[1] for path in found if (match := ours.fullmatch(path.name))}):
+    name_pattern = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
+    paths = [path for path in scratch.iterdir() if not path.is_symlink()]
+    for name in sorted({match[1] for path in paths if (match := name_pattern.fullmatch(path.name))}):
         directory, marker = scratch / name, scratch / f"{name}.lock"
         with suppress(Timeout, OSError), FileLock(marker, timeout=0):
             disk.sync_all(scratch)

@@ -21,13 +21,13 @@ from onnxreg.registry.store.net import http_headers, pace, tokens
 from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.redirects import is_loopback
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
-from onnxreg.registry.store.protocol import CHUNK, MAX_DOCUMENT, IndexFile, UnlistedError
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES, IndexFile, UnlistedError
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.read_only import ReadOnlyStore
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
-WORKERS = 8
+MAX_WORKERS = 8
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -42,7 +42,7 @@ class RefusedError(RemoteError):
 class HttpStore(ReadOnlyStore):
     """An `ObjectStore` that refuses to write."""
 
-    what = "a registry on a web server"
+    description = "a registry on a web server"
     instead = "push to the place that it is served from"
 
     def __init__(self, url: str) -> None:
@@ -51,7 +51,7 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """What is on this machine is not asked through a proxy, which would see the token."""
+        """Build the URL opener. Servers on this machine are reached without a proxy, which would see the token."""
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         return urllib.request.build_opener(tokens.SameOrigin, Plain, Secure, *direct)
 
@@ -59,13 +59,13 @@ class HttpStore(ReadOnlyStore):
     def _token(self) -> dict[str, str]:
         return tokens.bearer(self.url)
 
-    def get(self, key: str, known: Known | None = None, fresh: bool = False) -> Known | None:
-        """As any store; `fresh`: from the server itself, whatever a cache in between has."""
+    def get(self, key: str, known: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
+        """Read a small file, see `ObjectStore.get`; `fresh` bypasses caches in between."""
         conditions = {"If-None-Match": known[1]} if known and known[1] else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
         try:
-            data, headers = self._fetch("GET", key, MAX_DOCUMENT, conditions)
+            data, headers = self._fetch("GET", key, MAX_DOCUMENT_BYTES, conditions)
         except RefusedError as error:
             if error.status == 304 and known:
                 return known
@@ -81,10 +81,10 @@ class HttpStore(ReadOnlyStore):
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         memory, budget = self._ahead.memory(), FileBudget.current()
-        wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
+        range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
         try:
             with pace.reading(budget):
-                first, headers = self._fetch("GET", key, len(memory), wanted, memory)
+                first, headers = self._fetch("GET", key, len(memory), range_header, memory)
         except RefusedError as error:
             if error.status in (404, 410):
                 return None
@@ -121,10 +121,10 @@ class HttpStore(ReadOnlyStore):
         return size
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        wanted = list(keys)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            found = list(pool.map(self._is_there, wanted))
-        return {key for key, there in zip(wanted, found, strict=True) if there}
+        key_list = list(keys)
+        with ThreadPoolExecutor(MAX_WORKERS) as pool:
+            present = list(pool.map(self._is_there, key_list))
+        return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _is_there(self, key: str) -> bool:
         try:
@@ -154,7 +154,7 @@ class HttpStore(ReadOnlyStore):
     ) -> tuple[memoryview, Message]:
         """Body and headers of an answer that grants the request; the body, whole, has at most `limit` bytes.
 
-        It lies in the `memory`, where that is given, for so many bytes.
+        The body is read into `memory` if that is given.
         """
         request = urllib.request.Request(f"{self.url}/{key}", headers=headers, method=method)
         for name, value in self._token.items():
@@ -206,7 +206,7 @@ def _body(
 def _arrived(answer: http.client.HTTPResponse, size: int) -> memoryview:
     """The next bytes, in memory that grows with what arrives: a claimed length costs nothing."""
     data = bytearray()
-    while len(data) < size and (part := answer.read(min(CHUNK, size - len(data)))):
+    while len(data) < size and (part := answer.read(min(CHUNK_BYTES, size - len(data)))):
         data += part
     return memoryview(data)
 
@@ -261,7 +261,7 @@ def _trust(reason: object) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL without a slash at its end. InputError where it holds credentials, or is open to anybody on the way."""
+    """The URL without a slash at its end. InputError if it holds credentials, or is not encrypted."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError(
@@ -282,9 +282,9 @@ class HttpRegistry(ObjectRegistry):
         self._web = store
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """As `read_index`, past the caches in between."""
-        found = self._web.get(index_path(name), fresh=True)
-        return IndexFile(*found) if found else None
+        """Read a model's index file past the caches in between."""
+        index = self._web.get(index_path(name), fresh=True)
+        return IndexFile(*index) if index else None
 
 
 def http_remote(url: str, known_id: str | None = None) -> ObjectRegistry:

@@ -1,4 +1,4 @@
-"""The commits of a repository on the Hub: what is at one of them, and making the next one."""
+"""The commits of a repository on the Hub: reading one of them, and making the next one."""
 
 import random
 import threading
@@ -14,23 +14,23 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import LostRaceError, RemoteError
 
 IDENTITY = "registry.json"
-USUAL = (IDENTITY, repo_card.PATH, "gc/condemned")
-"""Asked for along with whatever else is asked for first, since a push will want to know of them."""
+PREFETCHED_PATHS = (IDENTITY, repo_card.PATH, "gc/condemned")
+"""Paths that the first request also asks for, since a push needs them."""
 
 TRIES = 100
 LONGEST_WAIT = 2.0
 """Seconds between two tries to commit."""
-UNANSWERED = 5
+MAX_UNANSWERED_COMMITS = 5
 """So many commits of one transaction may stay without an answer."""
 
 
 def token_of(data: bytes) -> str:
-    """What the Hub calls these bytes, be they a regular file or in LFS."""
+    """The token of these bytes: their ids on the Hub as a regular file and in LFS."""
     return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: HubFile | None, token: str | None) -> bool:
-    """Whether a file is the one that a token names; None names no file."""
+    """True if the file has the bytes that a token names; the token None means that there is no file."""
     return entry is None if token is None else entry is not None and entry.oid in token.split("-")
 
 
@@ -45,31 +45,33 @@ class CommitSnapshot:
         self._trees: dict[str, list[HubFile]] = {}
 
     def entries(self, paths: Iterable[str]) -> dict[str, HubFile]:
-        """Those of these files and folders that are there."""
-        asked = list(paths)
-        unknown = [path for path in dict.fromkeys([*asked, *USUAL]) if path not in self._entries]
-        if any(path not in self._entries for path in asked):
-            found = {entry.path: entry for entry in self._hub.entries(self.revision, unknown)}
-            self._entries |= {path: found.get(path) for path in unknown}
-        known = ((path, self._entries[path]) for path in asked)
-        return {path: entry for path, entry in known if entry is not None}
+        """Return those of these files and folders that exist."""
+        requested = list(paths)
+        unknown = [
+            path for path in dict.fromkeys([*requested, *PREFETCHED_PATHS]) if path not in self._entries
+        ]
+        if any(path not in self._entries for path in requested):
+            received = {entry.path: entry for entry in self._hub.entries(self.revision, unknown)}
+            self._entries |= {path: received.get(path) for path in unknown}
+        pairs = ((path, self._entries[path]) for path in requested)
+        return {path: entry for path, entry in pairs if entry is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Those of these keys under which a blob lies; in LFS the Hub tells whether it is the right one."""
+        """Return those of these keys that hold a blob; for LFS the Hub's digest must be the right one."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
-    def lacks(self, path: str) -> bool:
-        """Whether it is known that there is no such file."""
+    def is_absent(self, path: str) -> bool:
+        """True if the file is known to be absent."""
         return path in self._entries and self._entries[path] is None
 
     def read(self, path: str) -> bytes | None:
-        """A small file; None where there is none."""
+        """A small file; None if there is none."""
         if path not in self._data:
-            self.remember(path, None if self.lacks(path) else self._hub.read(path, self.revision)[0])
+            self.remember(path, None if self.is_absent(path) else self._hub.read(path, self.revision)[0])
         return self._data[path]
 
     def remember(self, path: str, data: bytes | None) -> None:
-        """A file that was read from this commit, and what the Hub calls it."""
+        """Cache a file that was read from this commit."""
         self._data[path] = data
         self._entries[path] = (
             None if data is None else HubFile(path, len(data), token_of(data).partition("-")[0])
@@ -78,15 +80,15 @@ class CommitSnapshot:
     def tree(self, folder: str = "") -> list[HubFile]:
         """Every file below a folder."""
         if folder not in self._trees:
-            known = folder and self.lacks(folder)
-            found = [] if known else self._hub.tree(self.revision, folder)
-            self._trees[folder] = [entry for entry in found if entry.size is not None]
+            is_absent = folder and self.is_absent(folder)
+            entries = [] if is_absent else self._hub.tree(self.revision, folder)
+            self._trees[folder] = [entry for entry in entries if entry.size is not None]
         return self._trees[folder]
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         names = [entry.path.rpartition("/")[2] for entry in self.tree(f"gc/{kind}")]
-        found = ((name, self.read(note_path(kind, name))) for name in names if NOTE.fullmatch(name))
-        return {name: data for name, data in found if data is not None}
+        contents = ((name, self.read(note_path(kind, name))) for name in names if NOTE.fullmatch(name))
+        return {name: data for name, data in contents if data is not None}
 
     def condemned(self) -> set[str]:
         """The paths of the keys that some collector may be about to delete."""
@@ -102,7 +104,7 @@ def _is_blob(entry: HubFile) -> bool:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""What to commit upon a snapshot; None: nothing. Is told whether a commit of it before may have been applied."""
+"""Returns the operations to commit on a snapshot, or None. The flag: an earlier commit may have been applied."""
 
 
 class CommitHead:
@@ -119,7 +121,7 @@ class CommitHead:
         return self._pin.revision if self._pin else None
 
     def now(self) -> CommitSnapshot:
-        """The commit that is pinned; the newest one where none is."""
+        """The pinned commit; the newest one if none is pinned."""
         with self._lock:
             return self._pin or self.refresh()
 
@@ -128,7 +130,7 @@ class CommitHead:
         return self._learn(IDENTITY)
 
     def _learn(self, path: str, known: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit, learnt with a file that is wanted anyway."""
+        """Pin the newest commit, which is learned by reading a file that is needed anyway."""
         data, revision = self._hub.read(path, known=known)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
@@ -137,17 +139,17 @@ class CommitHead:
             return self._pin
 
     def read(self, path: str, known: bytes | None = None) -> bytes | None:
-        """A small file; where no commit is pinned, the newest one is learnt by reading it.
+        """Read a small file; if no commit is pinned, this pins the newest one.
 
-        `known` are bytes that it had: where it has them still, they need not be sent.
+        `known` are the bytes as read before: if the file has not changed, they need not be sent.
         """
         with self._lock:
             return (self._pin or self._learn(path, known)).read(path)
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit what is decided upon one commit, as its only child; decide again where another came first.
+        """Commit the decided operations as the only child of one commit; decide again if another commit came first.
 
-        What `decide` raises ends it. RemoteError where the Hub never answers, or there is no end of other commits.
+        Errors of `decide` end it. RemoteError if the Hub never answers, or if other commits always come first.
         """
         unanswered = 0
         for attempt in range(TRIES):
@@ -161,7 +163,7 @@ class CommitHead:
                 time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.01 * 2**attempt)))
             except UnansweredError:
                 unanswered += 1
-                if unanswered == UNANSWERED:
+                if unanswered == MAX_UNANSWERED_COMMITS:
                     raise
                 time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**unanswered)))
             except LostRaceError:
@@ -171,5 +173,5 @@ class CommitHead:
                 self._pin = CommitSnapshot(self._hub, revision)
                 return
         raise RemoteError(
-            f"{self._hub.place.url} is being changed by others without end", "run the command again"
+            f"{self._hub.location.url} is being changed by others without end", "run the command again"
         )

@@ -15,13 +15,13 @@ from onnxreg.registry.store.net.limits import FileBudget
 from onnxreg.registry.store.net.retry import retrying
 
 Ask = Callable[[str, int, bytes | None], httpx2.Response]
-"""Begins to receive the file at a revision, from an offset on; nothing of it where it is known. See `hubclient.Hub.get`."""
+"""Begins to receive the file at a revision, from an offset; nothing if it is known. See `HubClient.get`."""
 
 
 class Download(io.RawIOBase):
-    """A file's bytes from an offset on, which lie at one commit. Where the connection breaks off, the rest is asked for.
+    """A file's bytes from an offset, all from one commit. If the connection breaks, the rest is requested.
 
-    `unchanged`: none is sent, since the file is the one that is known. What is raised while it is read passes `errors`.
+    `unchanged`: none is sent, since the file is the one that is known. Errors while reading pass through `errors`.
     """
 
     def __init__(

@@ -1,22 +1,22 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
 **A push is one commit.** Its blobs, the index file and the repository's card go up together, upon one parent; the Hub
-refuses the commit where that parent is no longer the head (412). So a push is seen whole or not at all.
+refuses the commit if that parent is no longer the head (412). So a push is seen whole or not at all.
 
 **A transaction.** Whatever is decided here is decided on one commit, the parent: that the index is the one that was
-read, that the blobs which the push relies on are there, that no collector condemned them. Where another commit came
+read, that the blobs which the push relies on are there, that no collector condemned them. If another commit came
 first, all of this is looked at again on the new head, and the push goes on if it still holds: pushes of different models
-do not disturb each other. Since every condemnation is a commit too, it lies either before that parent, and the push
-sees it, or behind the push, and the collector reads the push's log after it. So no intent need be left for collectors
+do not disturb each other. Since every condemnation is a commit too, it is either before that parent, and the push
+sees it, or after the push, and the collector reads the push's log after it. So no intent need be left for collectors
 (`docs/format.md`): notes of that kind stay in this process.
 
 **Reading** pins the commit that the first answer came from, so that two files never come from two commits. The pin
-moves on with what this object writes, after a lost race, and where names or notes are listed.
+moves on with what this object writes, after a lost race, and when names or notes are listed.
 
-Uploads go the way `hf` sends them: through Xet where hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
+Uploads go the way `hf` sends them: through Xet if hf_xet is installed, else (`HF_HUB_DISABLE_XET=1`) through LFS;
 files are handed over as paths, since from streams huggingface_hub uploads through LFS alone. Reading is plain HTTP.
 
-Tested with the real client against an emulator of the Hub (`tests/servers/hub.py`). Nothing here was ever compared with
+Tested with the real client against an emulator of the Hub (`tests/support/servers/hub.py`). Nothing here was ever compared with
 the live Hub.
 """
 
@@ -28,7 +28,13 @@ from typing import Any, BinaryIO
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-from onnxreg.registry.store.hub.commits import IDENTITY, USUAL, CommitHead, CommitSnapshot, token_of
+from onnxreg.registry.store.hub.commits import (
+    IDENTITY,
+    PREFETCHED_PATHS,
+    CommitHead,
+    CommitSnapshot,
+    token_of,
+)
 from onnxreg.registry.store.hub.hub_client import MAX_PATHS, HubClient, Operation
 from onnxreg.registry.store.hub.hub_errors import NoRepositoryError
 from onnxreg.registry.store.hub.hub_push import HubPush
@@ -45,20 +51,20 @@ from onnxreg.schema.core.ref import is_name
 
 ATTRIBUTES = ".gitattributes"
 LFS_RULE = "blobs/** filter=lfs diff=lfs merge=lfs -text"
-ITS_OWN = frozenset({ATTRIBUTES, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
+HUB_FILES = frozenset({ATTRIBUTES, ".gitignore", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that are none of the registry's."""
 
 
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> "HubRegistry":
-    """The registry at a URL; `create` makes one, and its repository, where there is none."""
+    """The registry at a URL; `create` makes one, and its repository, if there is none."""
     hub = HubClient(HubUrl.parse(url))
     return HubRegistry.create(hub, mirror_of, mirror_of is not None) if create else HubRegistry(hub, known_id)
 
 
 class HubRegistry:
-    """The registry in a repository. `known_id` is its id where that is known; the index files are held against it."""
+    """The registry in a repository. `known_id` is its id if that is known; index files are checked against it."""
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         self.hub = hub
@@ -71,19 +77,19 @@ class HubRegistry:
         """Open the registry, or make an empty one, which may be a mirror of that with this id.
 
         A repository that has to be made is as private as `REG_HF_PRIVATE` (1 or 0) says, else as its owner set.
-        InputError where the repository holds something else.
+        InputError if the repository holds something else.
         """
         remote = cls(hub)
         try:
             remote._head.refresh()
         except NoRepositoryError:
-            hub.create(_wanted_private())
+            hub.create(_private_setting())
         identity = new_identity(registry_id, **({"mirror": True} if mirror else {}))
 
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
             if at.read(IDENTITY) is not None:
                 return None
-            _refuse_strangers(hub, at)
+            _check_not_foreign(hub, at)
             attributes = (at.read(ATTRIBUTES) or b"").decode(errors="replace")
             lines = [line for line in attributes.splitlines() if line != LFS_RULE]
             return [
@@ -96,7 +102,7 @@ class HubRegistry:
 
     @property
     def url(self) -> str:
-        return self.hub.place.url
+        return self.hub.location.url
 
     @property
     def registry_id(self) -> str:
@@ -107,14 +113,14 @@ class HubRegistry:
         return self.identity().get("mirror") is True
 
     def identity(self) -> dict[str, Any]:
-        """What `registry.json` says. NotFoundError where there is no registry; IntegrityError where it is another."""
+        """The content of `registry.json`. NotFoundError if there is no registry; IntegrityError if it is another."""
         data = self._head.now().read(IDENTITY)
         if data is None:
             raise NotFoundError(f"there is no registry in {self.url}", "check the URL, or push to make one")
-        found = read_identity(data, self.url)
-        if self._known_id not in (None, found["id"]):
-            raise other_registry(self.url, found["id"], str(self._known_id))
-        return found
+        identity_document = read_identity(data, self.url)
+        if self._known_id not in (None, identity_document["id"]):
+            raise other_registry(self.url, identity_document["id"], str(self._known_id))
+        return identity_document
 
     def blob_url(self, digest: Digest) -> str:
         return self.hub.file_url(BlobKey(digest).path, self._head.revision)
@@ -122,17 +128,17 @@ class HubRegistry:
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         at = self._head.now()
         plain = {BlobKey(digest).path: digest for digest in digests}
-        others = {key.path: digest for digest in plain.values() for key in keys_of(digest)[1:]}
-        at.entries([*plain, *others][: max(len(plain), MAX_PATHS - len(USUAL))])
+        later_keys = {key.path: digest for digest in plain.values() for key in keys_of(digest)[1:]}
+        at.entries([*plain, *later_keys][: max(len(plain), MAX_PATHS - len(PREFETCHED_PATHS))])
         present = {plain[path] for path in at.blobs(plain)}
-        rest = {path: digest for path, digest in others.items() if digest not in present}
+        rest = {path: digest for path, digest in later_keys.items() if digest not in present}
         return present | {rest[path] for path in at.blobs(rest)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         at = self._head.now()
 
         def opened(path: str) -> BinaryIO | None:
-            return None if at.lacks(path) else self.hub.open(path, at.revision, start)[0]
+            return None if at.is_absent(path) else self.hub.open(path, at.revision, start)[0]
 
         return open_first(digest, self.url, opened, at.blobs)
 
@@ -147,7 +153,7 @@ class HubRegistry:
         return None if data is None else IndexFile(data, token_of(data))
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """As `read_index`, at the newest commit, which is pinned from here on."""
+        """Read a model's index file at the newest commit, which is pinned from now on."""
         self._head.refresh()
         return self.read_index(name)
 
@@ -157,8 +163,8 @@ class HubRegistry:
         return iter(sorted(filter(is_name, names)))
 
     def files(self) -> Iterator[TreeFile]:
-        found = (entry for entry in self._head.now().tree() if entry.path not in ITS_OWN)
-        return iter([TreeFile(entry.path, entry.size) for entry in found])
+        entries = (entry for entry in self._head.now().tree() if entry.path not in HUB_FILES)
+        return iter([TreeFile(entry.path, entry.size) for entry in entries])
 
     def delete(self, keys: Iterable[BlobKey]) -> None:
         paths = [key.path for key in keys]
@@ -166,8 +172,8 @@ class HubRegistry:
             self._remove(paths, f"Delete {len(paths)} unreferenced blobs")
 
     def discard(self, paths: Iterable[str]) -> None:
-        wanted = list(paths)
-        self._remove(wanted, f"Delete {' '.join(wanted)}")
+        path_list = list(paths)
+        self._remove(path_list, f"Delete {' '.join(path_list)}")
 
     def _remove(self, paths: list[str], message: str) -> None:
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
@@ -211,19 +217,21 @@ class HubRegistry:
             yield HubPush(self._head, self.url, Path(path))
 
 
-def _wanted_private() -> bool | None:
-    said = (environment.read("REG_HF_PRIVATE") or "").lower()
-    if said not in ("", "0", "1", "false", "true"):
+def _private_setting() -> bool | None:
+    setting = (environment.read("REG_HF_PRIVATE") or "").lower()
+    if setting not in ("", "0", "1", "false", "true"):
         raise InputError(
-            f"REG_HF_PRIVATE is {said[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
+            f"REG_HF_PRIVATE is {setting[:20]!r}", "set it to 1 (private) or 0 (public), or not at all"
         )
-    return said in ("1", "true") if said else None
+    return setting in ("1", "true") if setting else None
 
 
-def _refuse_strangers(hub: HubClient, at: CommitSnapshot) -> None:
-    found = [entry.path for entry in hub.tree(at.revision, recursive=False) if entry.path not in ITS_OWN]
-    if found:
+def _check_not_foreign(hub: HubClient, at: CommitSnapshot) -> None:
+    foreign_paths = [
+        entry.path for entry in hub.tree(at.revision, recursive=False) if entry.path not in HUB_FILES
+    ]
+    if foreign_paths:
         raise InputError(
-            f"{hub.place.url} is not a registry and holds {found[0]}",
+            f"{hub.location.url} is not a registry and holds {foreign_paths[0]}",
             "name a registry, or a repository that is empty or does not exist yet",
         )

@@ -1,7 +1,7 @@
-"""What the Hugging Face Hub is asked, through huggingface_hub. Its errors, and those of HTTP, end here.
+"""Requests to the Hugging Face Hub through huggingface_hub. Its errors, and those of HTTP, are translated here.
 
-A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is tried again here, but for that of a commit:
-whether it was applied after all is for the caller to find out.
+A passing failure (429 with its `Retry-After`, 5xx, a broken connection) is retried here, except that of a commit:
+the caller must find out if the commit was applied after all.
 """
 
 import hashlib
@@ -40,12 +40,12 @@ from onnxreg.registry.store.hub.hub_metered import guard
 from onnxreg.registry.store.hub.hub_url import HubUrl
 from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
-from onnxreg.registry.store.protocol import CHUNK, MAX_DOCUMENT
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 
 MAX_PATHS = 1000
 """The Hub takes no more paths in one request."""
-LONGEST_SILENCE = 120.0
+MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request counts as lost."""
 
 Operation = CommitOperationAdd | CommitOperationDelete
@@ -64,20 +64,20 @@ class HubFile:
     oid: str
 
     @classmethod
-    def of(cls, found: RepoFile | RepoFolder) -> "HubFile":
-        if isinstance(found, RepoFolder):
-            return cls(found.path, None, found.tree_id)
-        return cls(found.path, found.size, found.lfs.sha256 if found.lfs else found.blob_id)
+    def of(cls, entry: RepoFile | RepoFolder) -> "HubFile":
+        if isinstance(entry, RepoFolder):
+            return cls(entry.path, None, entry.tree_id)
+        return cls(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
 
 
 class HubClient:
     """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` count as they do for `hf`."""
 
-    def __init__(self, place: HubUrl) -> None:
-        self.place = place
+    def __init__(self, location: HubUrl) -> None:
+        self.location = location
         endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
         self.api = HfApi(endpoint=endpoint, library_name="onnxreg")
-        self._names: dict[str, Any] = {"repo_id": place.repo, "repo_type": place.repo_type}
+        self._names: dict[str, Any] = {"repo_id": location.repo, "repo_type": location.repo_type}
         _quieten()
         _enlarge_blocks()
 
@@ -86,21 +86,21 @@ class HubClient:
         return urlsplit(self.api.endpoint).netloc
 
     def file_url(self, path: str, revision: str | None = None) -> str:
-        """Where a file is fetched by a client that knows nothing of registries."""
+        """The URL from which any HTTP client can fetch a file."""
         return hf_hub_url(
-            self.place.repo,
+            self.location.repo,
             path,
-            repo_type=self.place.repo_type,
-            revision=revision or self.place.revision,
+            repo_type=self.location.repo_type,
+            revision=revision or self.location.revision,
             endpoint=self.api.endpoint,
         )
 
     def read(
         self, path: str, revision: str | None = None, known: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """A small file, None where there is none, and the commit that it was read from: `revision`, if given.
+        """Read a small file (None if there is none); returns also the commit that it was read from: `revision`, if given.
 
-        The Hub need not send what is `known`, where the file still has these bytes.
+        The Hub need not send the bytes again if they are still those in `known`.
         """
         download, commit = self._begin(path, revision, known=known)
         if download is None:
@@ -108,15 +108,15 @@ class HubClient:
         with download:
             if download.unchanged:
                 return known, commit
-            data = io.BufferedReader(download, CHUNK).read(MAX_DOCUMENT + 1)
-        if len(data) > MAX_DOCUMENT:
-            raise IntegrityError(f"{path} of {self.place.url} is larger than {MAX_DOCUMENT} bytes")
+            data = io.BufferedReader(download, CHUNK_BYTES).read(MAX_DOCUMENT_BYTES + 1)
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise IntegrityError(f"{path} of {self.location.url} is larger than {MAX_DOCUMENT_BYTES} bytes")
         return data, commit
 
     def open(self, path: str, revision: str | None = None, start: int = 0) -> tuple[BinaryIO | None, str]:
-        """A stream over a file from an offset on, None where there is none, and the commit that it is read from."""
+        """Open a stream over a file from an offset (None if there is none); returns also the commit it is read from."""
         download, commit = self._begin(path, revision, start)
-        stream = None if download is None else cast(BinaryIO, io.BufferedReader(download, CHUNK))
+        stream = None if download is None else cast(BinaryIO, io.BufferedReader(download, CHUNK_BYTES))
         return stream, commit
 
     def _begin(
@@ -126,7 +126,7 @@ class HubClient:
         with errors():
             try:
                 ask = partial(self.get, path)
-                download = Download(ask, errors, revision or self.place.revision, start, known)
+                download = Download(ask, errors, revision or self.location.revision, start, known)
                 return download, download.commit
             except RemoteEntryNotFoundError as error:
                 commit = error.response.headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT) or revision
@@ -139,13 +139,13 @@ class HubClient:
     def head(self) -> str:
         """The newest commit."""
         with pace.reading():
-            info = self._again(lambda: self.api.repo_info(**self._names, revision=self.place.revision))
+            info = self._again(lambda: self.api.repo_info(**self._names, revision=self.location.revision))
         return str(info.sha)
 
     def get(self, path: str, revision: str, offset: int, known: bytes | None = None) -> httpx2.Response:
         """Begin to receive a file, its bytes from an offset on (or all of it: then the status is 200).
 
-        With status 304 nothing of it is sent, since it is `known`.
+        With status 304 nothing is sent, since the file is `known`.
         """
         headers = {**self.api._build_hf_headers(), "Accept-Encoding": "identity"}
         if known is not None:
@@ -173,18 +173,18 @@ class HubClient:
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[HubFile]:
         """Those of these files and folders that a commit has. One request for a thousand."""
-        found: list[HubFile] = []
+        files: list[HubFile] = []
         with self._errors("looking for files"), pace.reading():
             for start in range(0, len(paths), MAX_PATHS):
                 part = list(paths[start : start + MAX_PATHS])
                 answer = self._again(
                     lambda part=part: self.api.get_paths_info(paths=part, revision=revision, **self._names)  # type: ignore[misc]
                 )
-                found += map(HubFile.of, answer)
-        return found
+                files += map(HubFile.of, answer)
+        return files
 
     def tree(self, revision: str, folder: str = "", recursive: bool = True) -> list[HubFile]:
-        """Everything in a folder of a commit; nothing where there is no such folder."""
+        """List a folder of a commit; empty if there is no such folder."""
         with self._errors("listing files"), pace.reading():
             try:
                 answer = self.api.list_repo_tree(
@@ -195,21 +195,21 @@ class HubClient:
                 return []
 
     def create(self, private: bool | None) -> None:
-        """Make the repository; nothing happens where it is there."""
+        """Make the repository; nothing happens if it is there."""
         with self._errors("making the repository"):
             self._again(lambda: self.api.create_repo(private=private, exist_ok=True, **self._names))
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload what the operations add, then apply all of them in one commit upon `parent`; returns its id.
 
-        StaleParentError where it was not applied, UnansweredError where nobody knows.
+        StaleParentError if it was not applied, UnansweredError if nobody knows.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         with self._errors("uploading"):
             if additions:
                 self.api.preupload_lfs_files(
                     additions=additions,
-                    revision=self.place.revision,
+                    revision=self.location.revision,
                     free_memory=False,
                     gitignore_content="",
                     **self._names,
@@ -221,7 +221,7 @@ class HubClient:
                     operations=operations,
                     commit_message=message,
                     parent_commit=parent,
-                    revision=self.place.revision,
+                    revision=self.location.revision,
                     **self._names,
                 )
             except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
@@ -230,32 +230,32 @@ class HubClient:
         return str(info.oid)
 
     def _refuse_ignored(self, additions: Iterable[CommitOperationAdd]) -> None:
-        """The client leaves out of a commit, without a word, what the Hub says is ignored."""
+        """Refuse files that the repository's .gitignore hides: the client would leave them out without an error."""
         for addition in additions:
             if addition._should_ignore:
                 raise RemoteError(
-                    f"the .gitignore of {self.place.url} hides {addition.path_in_repo}",
+                    f"the .gitignore of {self.location.url} hides {addition.path_in_repo}",
                     "remove that rule there, then push again",
                 )
 
     def _refused(self, error: Exception) -> None:
-        """Say of a commit that failed whether it may be there; returns where it was refused for good."""
+        """Classify a commit that failed: raise if it may have been applied; return if it was refused for good."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
                 raise StaleParentError from error
             if status == 429:
                 obey_pause(error)
-                raise UnansweredError(*too_many(f"committing: {self.place.url}")) from error
+                raise UnansweredError(*too_many(f"committing: {self.location.url}")) from error
             if status != 408 and status < 500:
                 return
         elif "README.md" in str(error):
             raise RemoteError(
-                f"the Hub refuses the README.md of {self.place.url}: {one_line(error)}",
+                f"the Hub refuses the README.md of {self.location.url}: {one_line(error)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
         raise UnansweredError(
-            f"{self.place.url} did not say whether it took a commit: {one_line(error)}",
+            f"{self.location.url} did not say whether it took a commit: {one_line(error)}",
             "run the command again; what is there already is not sent again",
         ) from error
 
@@ -263,7 +263,7 @@ class HubClient:
         return retrying(attempt, is_passing, self.host)
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, operation: str) -> Iterator[None]:
         """Turn what huggingface_hub raises into an error that names the operation and the place; see `translated`."""
         _bound(get_session())
         try:
@@ -271,26 +271,26 @@ class HubClient:
         except (RegError, RemoteEntryNotFoundError, StaleParentError):
             raise
         except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise translated(error, f"{what}: {self.place.url}", self.place.revision) from error
+            raise translated(error, f"{operation}: {self.location.url}", self.location.revision) from error
 
 
 def _bound(client: httpx2.Client) -> None:
     """Wait no longer for a Hub that is silent or slow; the client itself would wait for ever."""
     guard(client)
     if client.timeout == httpx2.Timeout(None):
-        client.timeout = httpx2.Timeout(LONGEST_SILENCE)
+        client.timeout = httpx2.Timeout(MAX_SILENCE_SECONDS)
 
 
 def _enlarge_blocks() -> None:
-    """Let files go up in blocks of a MiB, where this build of the HTTP client can be told: 64 KiB cost a quarter more."""
+    """Upload files in blocks of a MiB, if this build of the HTTP client has the setting: 64 KiB cost a quarter more."""
     with suppress(ImportError):
         from httpx2._content import IteratorByteStream
 
-        IteratorByteStream.CHUNK_SIZE = CHUNK
+        IteratorByteStream.CHUNK_SIZE = CHUNK_BYTES
 
 
 def _quieten() -> None:
-    """No bars and warnings of the client among our lines, unless its variables ask for them; they name signed addresses."""
+    """Silence the client's bars and warnings, which name signed addresses, unless its variables ask for them."""
     if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
         disable_progress_bars()
     if not {"HF_HUB_VERBOSITY", "HF_DEBUG"} & os.environ.keys():
@@ -298,5 +298,5 @@ def _quieten() -> None:
 
 
 def git_oid(data: bytes) -> str:
-    """What git calls a file with these bytes."""
+    """The git object id of a file with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""What the errors of huggingface_hub, and of HTTP below it, mean; and which of them pass."""
+"""Translation of the errors of huggingface_hub, and of HTTP below it, into ours."""
 
 import re
 import time
@@ -15,13 +15,13 @@ from huggingface_hub.errors import (
 
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError
 
-LONGEST_PAUSE = 300
+MAX_PAUSE_SECONDS = 300
 """Seconds that a `Retry-After` is obeyed; the Hub counts requests in windows of so many."""
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
 
 
 class NoRepositoryError(RemoteError):
-    """There is no such repository, or none that this token may see."""
+    """The repository does not exist, or this token may not see it."""
 
 
 class StaleParentError(Exception):
@@ -32,58 +32,62 @@ class UnnamedCommitError(Exception):
     """An answer without content does not say which commit it is of: by now the newest one may be another."""
 
 
-def translated(error: Exception, what: str, revision: str) -> RegError:
-    """The error of ours that a foreign one means. Holds no header and no URL, so no token nor signed address."""
+def translated(error: Exception, operation: str, revision: str) -> RegError:
+    """Translate a foreign error into one of ours. It holds no header and no URL, so no token and no signed address."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     match error:
         case HFValidationError():
-            return InputError(f"{what}: {one_line(error)}", "write hf://ORG/NAME")
+            return InputError(f"{operation}: {one_line(error)}", "write hf://ORG/NAME")
         case OfflineModeIsEnabled():
-            return RemoteError(f"{what} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
+            return RemoteError(f"{operation} cannot be reached in offline mode", "unset HF_HUB_OFFLINE")
         case GatedRepoError():
-            return RemoteError(f"{what} is gated", f"ask for access on its page, then {_LOGIN}")
+            return RemoteError(f"{operation} is gated", f"ask for access on its page, then {_LOGIN}")
         case RepositoryNotFoundError():
             hint = f"check the name; if it is private, {_LOGIN}"
-            return NoRepositoryError(f"{what} does not exist, or you may not see it", hint)
+            return NoRepositoryError(f"{operation} does not exist, or you may not see it", hint)
         case RevisionNotFoundError():
-            return RemoteError(f"{what} has no revision {revision}", "check it, or make the branch first")
+            return RemoteError(
+                f"{operation} has no revision {revision}", "check it, or make the branch first"
+            )
         case HfHubHTTPError():
-            return _of_status(error, what)
+            return _of_status(error, operation)
         case httpx2.HTTPError() | ConnectionError() | TimeoutError():
             return RemoteError(
-                f"{what} cannot be reached: {one_line(error) or type(error).__name__}",
+                f"{operation} cannot be reached: {one_line(error) or type(error).__name__}",
                 "check the network and HF_ENDPOINT, then run the command again",
             )
         case OSError():
-            return HostError(f"{what}: {error.strerror or type(error).__name__}", "check this machine's disk")
+            return HostError(
+                f"{operation}: {error.strerror or type(error).__name__}", "check this machine's disk"
+            )
     return RemoteError(
-        f"{what}: the answer is none of the Hub's ({type(error).__name__})",
+        f"{operation}: the answer is none of the Hub's ({type(error).__name__})",
         "check HF_ENDPOINT; is there a proxy in between?",
     )
 
 
-def _of_status(error: HfHubHTTPError, what: str) -> RemoteError:
+def _of_status(error: HfHubHTTPError, operation: str) -> RemoteError:
     status = error.response.status_code
     match status:
         case 401:
-            return RemoteError(f"{what}: the Hub does not know this token (401)", _LOGIN)
+            return RemoteError(f"{operation}: the Hub does not know this token (401)", _LOGIN)
         case 403:
-            return RemoteError(f"{what}: no permission (403)", _LOGIN)
+            return RemoteError(f"{operation}: no permission (403)", _LOGIN)
         case 429:
-            return RemoteError(*too_many(what))
+            return RemoteError(*too_many(operation))
         case _ if status >= 500:
-            return RemoteError(f"{what}: the Hub fails ({status})", "run the command again later")
-    said = f": {error.server_message}" if error.server_message else ""
-    return RemoteError(f"{what}: the Hub refuses ({status}){one_line(said)[:200]}")
+            return RemoteError(f"{operation}: the Hub fails ({status})", "run the command again later")
+    detail = f": {error.server_message}" if error.server_message else ""
+    return RemoteError(f"{operation}: the Hub refuses ({status}){one_line(detail)[:200]}")
 
 
-def too_many(what: str) -> tuple[str, str]:
-    return f"{what}: too many requests (429)", "wait some minutes, then run the command again"
+def too_many(operation: str) -> tuple[str, str]:
+    return f"{operation}: too many requests (429)", "wait some minutes, then run the command again"
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether to ask again, and then not before the Hub wants to be asked."""
+    """True if to ask again, and then not before the Hub wants to be asked."""
     if isinstance(error, HfHubHTTPError):
         obey_pause(error)
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
@@ -91,9 +95,9 @@ def is_passing(error: Exception) -> bool:
 
 
 def obey_pause(error: HfHubHTTPError) -> None:
-    wanted = error.response.headers.get("Retry-After", "")
-    if wanted.isdigit():
-        time.sleep(min(int(wanted), LONGEST_PAUSE))
+    retry_after = error.response.headers.get("Retry-After", "")
+    if retry_after.isdigit():
+        time.sleep(min(int(retry_after), MAX_PAUSE_SECONDS))
 
 
 def one_line(error: object) -> str:

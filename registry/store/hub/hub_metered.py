@@ -57,7 +57,7 @@ class MeteredBackend(httpcore2.NetworkBackend):
 
 
 def check_redirect(response: httpx2.Response) -> None:
-    """RemoteError if an answer redirects to a place that must not be followed, or sends a body without end."""
+    """RemoteError if an answer redirects to a forbidden place, or sends a body without end."""
     if not response.has_redirect_location:
         return
     url = str(response.request.url)

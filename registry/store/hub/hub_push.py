@@ -51,11 +51,11 @@ class HubPush:
         return usable_key(digest, self._condemned).path
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        wanted = set(digests)
-        paths = {self._path(digest): digest for digest in wanted - self._staged.keys()}
-        found = {paths[path] for path in self._head.now().blobs(paths.keys() - self._damaged)}
-        self._relied |= found
-        return found | (wanted & self._staged.keys())
+        requested = set(digests)
+        paths = {self._path(digest): digest for digest in requested - self._staged.keys()}
+        present = {paths[path] for path in self._head.now().blobs(paths.keys() - self._damaged)}
+        self._relied |= present
+        return present | (requested & self._staged.keys())
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         return self._put(source, expected)
@@ -76,15 +76,15 @@ class HubPush:
         return digest, size
 
     def fetch(self, blob: IncomingBlob) -> int:
-        """A file of this machine is sent from where it lies. Its bytes count when they are sent, and not before."""
+        """Stage a blob from another store; a file of this machine is sent in place. Its bytes count only when they are sent."""
         path = blob.path
         with blob.open(0) as stream:
             meter = Meter(blob.size, hand_over(stream))
             if path is None:
                 size = self.put(stream, blob.digest)[1]
             else:
-                found, size = hash_stream.pump(stream, None)
-                hash_stream.check(found, blob.digest, f"blob {blob.digest}")
+                actual, size = hash_stream.pump(stream, None)
+                hash_stream.check(actual, blob.digest, f"blob {blob.digest}")
         with self._lock:
             self._meters[blob.digest] = meter
             if path is not None:
@@ -95,7 +95,7 @@ class HubPush:
         temporary = self._directory / secrets.token_hex(8)
         with host_errors(f"reading {path.name}"):
             status = path.lstat()
-            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _renamed(path, temporary):
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _move(path, temporary):
                 with temporary.open("rb") as source:
                     digest, size = hash_stream.pump(source, None, hasher=hasher)
                 self._keep(temporary, digest)
@@ -117,7 +117,7 @@ class HubPush:
             meter.end()
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """The staged blobs that are not there, their digests known. None is held to be there that is damaged."""
+        """The staged blobs that are not there, their digests known. Damaged blobs do not count as present."""
         paths = {self._path(digest): digest for digest in self._staged}
         missing = sorted(paths.keys() - (at.blobs(paths) - self._damaged))
         return [self._addition(path, paths[path]) for path in missing]
@@ -131,10 +131,10 @@ class HubPush:
         def decide(at: CommitSnapshot, doubt: bool) -> list[Operation] | None:
             relied = {self._path(digest) for digest in self._relied - self._staged.keys()}
             staged = {self._path(digest) for digest in self._staged}
-            found = at.entries([path, *sorted(relied | staged)])
-            if doubt and is_file(found.get(path), token_of(index)):
+            entries = at.entries([path, *sorted(relied | staged)])
+            if doubt and is_file(entries.get(path), token_of(index)):
                 return None
-            if not is_file(found.get(path), expected):
+            if not is_file(entries.get(path), expected):
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
                 raise LostRaceError(f"a collector came between the push of {name} and its blobs")
@@ -143,7 +143,7 @@ class HubPush:
         self._transact(f"Publish {name}", decide)
 
     def _card(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """The repository's card, where this changes it. One that is no text is left alone."""
+        """The repository's card, if this push changes it. A card that is not text is left alone."""
         if name == POLICY_LOG:
             return []
         try:
@@ -154,8 +154,8 @@ class HubPush:
         return [] if new in (None, card) else [CommitOperationAdd(repo_card.PATH, str(new).encode())]
 
 
-def _renamed(source: Path, target: Path) -> bool:
-    """Whether a file could be moved without a copy: not so across file systems."""
+def _move(source: Path, target: Path) -> bool:
+    """Move a file without a copy; False if that is not possible, as across file systems."""
     try:
         source.rename(target)
     except OSError:

@@ -11,11 +11,11 @@ from onnxreg.schema.core.digest import Digest
 
 
 class Meter:
-    """How much of a blob is sent, and whom to tell; going back takes back what counted."""
+    """Counts the bytes of a blob that were sent and reports them; going back subtracts them."""
 
-    def __init__(self, size: int, sent: Sent) -> None:
+    def __init__(self, size: int, on_sent: Sent) -> None:
         self._size = size
-        self._sent = sent
+        self._sent = on_sent
         self._reached = 0
 
     def reach(self, position: int) -> None:
@@ -24,7 +24,7 @@ class Meter:
         self._reached = position
 
     def end(self) -> None:
-        """All of it is there: the client says no more of what goes up within a commit, or through Xet."""
+        """Count the blob as sent in full: the client reports no more within a commit, or through Xet."""
         self.reach(self._size)
 
 
@@ -38,14 +38,14 @@ class MeteredAddition(CommitOperationAdd):
 
     @contextmanager
     def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
-        """What the client reads to send it. Where it asks for a bar of its own, it is sending."""
+        """The file object that the client reads. If the client asks for its own progress bar, it is sending."""
         with super().as_file() as file:
             metered = with_tqdm and self._meter is not None
             yield cast(BinaryIO, _Sending(file, cast(Meter, self._meter))) if metered else file
 
 
 class _Sending(Borrowed):
-    """A file that tells how far it was read. Closing it leaves the file open."""
+    """A file that reports how far it was read. Closing it leaves the file open."""
 
     def __init__(self, file: BinaryIO, meter: Meter) -> None:
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""Where a registry lies on the Hugging Face Hub: a repository and a revision of it."""
+"""The address of a registry on the Hugging Face Hub: a repository and a revision of it."""
 
 import re
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class HubUrl:
     def parse(cls, url: str) -> "HubUrl":
         """hf://[models/ | datasets/]ORG/NAME[@REVISION]; InputError for anything else."""
         hint = "write hf://ORG/NAME or hf://ORG/NAME@BRANCH; a registry fills its repository"
-        found = _URL.fullmatch(url)
-        if found is None:
+        match = _URL.fullmatch(url)
+        if match is None:
             raise InputError(f"not a repository on the Hugging Face Hub: {url[:200]!r}", hint)
         try:
-            validate_repo_id(found["repo"])
+            validate_repo_id(match["repo"])
         except HFValidationError as error:
             raise InputError(f"the Hugging Face Hub has no such name: {one_line(error)}", hint) from error
-        if found["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
+        if match["repo"].partition("/")[0] in ("models", "datasets", "spaces", "buckets"):
             raise InputError(f"{url[:200]!r} names no repository of an organisation or user", hint)
-        repo_type = "dataset" if found["type"] == "datasets/" else "model"
-        return cls(found["repo"], repo_type, found["revision"] or constants.DEFAULT_REVISION)
+        repo_type = "dataset" if match["type"] == "datasets/" else "model"
+        return cls(match["repo"], repo_type, match["revision"] or constants.DEFAULT_REVISION)
 
     @property
     def url(self) -> str:

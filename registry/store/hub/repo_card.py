@@ -1,4 +1,4 @@
-"""The README.md of a registry on the Hugging Face Hub: what a visitor sees of it in a browser.
+"""The README.md of a registry on the Hugging Face Hub, shown to visitors in a browser.
 
 Each model has a section between two marks. A push rewrites its own model's section and nothing else, so that text of
 people, and sections of other models, stay.
@@ -12,7 +12,7 @@ from onnxreg.schema.core.version import Version
 from onnxreg.schema.log.state import State, VersionEntry
 
 PATH = "README.md"
-START = """---
+EMPTY_CARD = """---
 library_name: onnxreg
 tags:
 - onnx
@@ -26,18 +26,18 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 def updated(card: str | None, name: str, index: bytes, url: str) -> str | None:
-    """The card (None: there is none yet) with a model's section as its index file says. None where it says nothing."""
+    """The card (None: there is none yet) with a model's section as its index file says. None if it says nothing."""
     try:
         state = State.decode(index.partition(b"\n")[0])
         section = "\n".join(_section(state, url))
     except InputError:
         return None
-    text = START if card is None else card
+    text = EMPTY_CARD if card is None else card
     begin, end = _marks(name)
-    found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    section_pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     block = f"{begin}\n{section}\n{end}"
-    if found.search(text):
-        return found.sub(lambda _: block, text, count=1)
+    if section_pattern.search(text):
+        return section_pattern.sub(lambda _: block, text, count=1)
     return f"{text.rstrip()}\n\n{block}\n"
 
 
@@ -47,33 +47,35 @@ def _marks(name: str) -> tuple[str, str]:
 
 def _section(state: State, url: str) -> Iterator[str]:
     """The versions that have a summary in the state line, one row for each artifact; the others are counted."""
-    shown = [version for version in _newest_first(state) if str(version) in state.summaries]
+    listed_versions = [version for version in _newest_first(state) if str(version) in state.summaries]
     yield f"## {state.name}"
     yield ""
-    if shown:
+    if listed_versions:
         yield "| version | artifact | precision | size | certification |"
         yield "|---|---|---|---:|---|"
-    for version in shown:
+    for version in listed_versions:
         yield from _rows(state, version)
-    rest = [version for version in _newest_first(state) if version not in shown]
+    rest = [version for version in _newest_first(state) if version not in listed_versions]
     if rest or state.catalog is not None:
         yield ""
-        yield "Other versions: " + ", ".join([*map(str, rest[:SHOWN]), f"see `reg log {state.name}`"])
+        yield "Other versions: " + ", ".join(
+            [*map(str, rest[:MAX_LISTED_VERSIONS]), f"see `reg log {state.name}`"]
+        )
     yield ""
     yield "```"
-    yield f"reg pull {state.name}{f':{shown[0]}' if shown else ''} {url}"
+    yield f"reg pull {state.name}{f':{listed_versions[0]}' if listed_versions else ''} {url}"
     yield "```"
 
 
-SHOWN = 20
+MAX_LISTED_VERSIONS = 20
 """So many versions without a summary are named."""
 
 
 def _newest_first(state: State) -> list[Version]:
-    known = {**dict.fromkeys(state.newest), **dict.fromkeys(state.versions)}
-    known |= dict.fromkeys(channel.version for channel in state.channels.values())
-    kept = [version for version in known if not _is_dropped(state.versions.get(version))]
-    return sorted(kept, key=lambda version: version.precedence, reverse=True)
+    versions = {**dict.fromkeys(state.newest), **dict.fromkeys(state.versions)}
+    versions |= dict.fromkeys(channel.version for channel in state.channels.values())
+    remaining = [version for version in versions if not _is_dropped(state.versions.get(version))]
+    return sorted(remaining, key=lambda version: version.precedence, reverse=True)
 
 
 def _is_dropped(entry: VersionEntry | None) -> bool:
@@ -86,8 +88,8 @@ def _rows(state: State, version: Version) -> Iterator[str]:
     entry = state.versions.get(version)
     notes = [*channels, *([entry.status] if entry is not None and entry.status else [])]
     label = f"{version} ({', '.join(notes)})" if notes else str(version)
-    held = entry.held if entry is not None else None
-    for artifact, size in summary.downloads(held) if summary else ():
+    held_paths = entry.held if entry is not None else None
+    for artifact, size in summary.downloads(held_paths) if summary else ():
         cells = (label, artifact.format, artifact.precision, _size(size), artifact.state)
         yield f"| {' | '.join(map(_cell, cells))} |"
 

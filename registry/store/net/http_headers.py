@@ -1,4 +1,4 @@
-"""The headers of an answer, read strictly. What contradicts itself is a ValueError, which names the header."""
+"""Strict reading of response headers. Contradictory headers are a ValueError that names the header."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """ValueError if it is not clear where the body ends, or if it is packed although that was not asked for."""
+    """Check the framing of the body. ValueError if its end is not clear, or if it is compressed without a request."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")

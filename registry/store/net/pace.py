@@ -1,4 +1,4 @@
-"""The patience of one remote read: how long it may be silent, how slow it may be, and how long it may take in all.
+"""Limits of one remote read: seconds of silence, least rate, and total time.
 
 A file that is read in blocks has one deadline for all of them: see `limits`.
 
@@ -64,7 +64,7 @@ def reading(budget: FileBudget | None = None) -> Iterator[None]:
 
 
 def is_over() -> bool:
-    """Whether the present read has no time left."""
+    """True if the present read has no time left."""
     pace = _pace.get()
     return pace is not None and pace.end <= time.monotonic()
 
@@ -82,8 +82,8 @@ class Meter:
         pace = _pace.get()
         if pace is None or pace.end == float("inf"):
             return timeout
-        left = pace.remaining()
-        return left if timeout is None else min(timeout, left)
+        seconds = pace.remaining()
+        return seconds if timeout is None else min(timeout, seconds)
 
     def count(self, size: int, began: float) -> None:
         """Note what came, and since when it was waited for. TimeoutError if the answer is too slow."""
@@ -116,9 +116,9 @@ class MeteredSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
-        own = self._socket.gettimeout()
-        allowed = self._meter.allowed(own)
-        if allowed != own:
+        socket_timeout = self._socket.gettimeout()
+        allowed = self._meter.allowed(socket_timeout)
+        if allowed != socket_timeout:
             self._socket.settimeout(allowed)
         began = time.monotonic()
         try:
@@ -127,8 +127,8 @@ class MeteredSocket(io.RawIOBase):
             self._meter.allowed(None)
             raise
         finally:
-            if allowed != own:
-                self._socket.settimeout(own)
+            if allowed != socket_timeout:
+                self._socket.settimeout(socket_timeout)
         self._meter.count(count or 0, began)
         return count
 

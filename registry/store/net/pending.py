@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-SHOWN_AFTER = 2.0
+SHOWN_AFTER_SECONDS = 2.0
 """Seconds without a byte after which a request is worth a word."""
 
 
@@ -23,7 +23,7 @@ class PendingRequest:
     def failed(self, note: str) -> None:
         """Note why a try failed."""
         self.note = note
-        if tell is not None and not self.told and time.monotonic() - self.since >= SHOWN_AFTER:
+        if tell is not None and not self.told and time.monotonic() - self.since >= SHOWN_AFTER_SECONDS:
             self.told = True
             tell(str(self))
 
@@ -32,7 +32,7 @@ class PendingRequest:
 
 
 tell: Callable[[str], None] | None = None
-"""Is told once of a request that fails for long, where nobody draws."""
+"""Called once for a request that fails for long, if no progress display is drawn."""
 
 _requests: dict[int, PendingRequest] = {}
 _current: ContextVar[PendingRequest | None] = ContextVar("request", default=None)
@@ -67,7 +67,11 @@ def arrived(now: float) -> None:
 def shown() -> str:
     """A few words on the request that has waited the longest, or that failed; empty if all is well."""
     now = time.monotonic()
-    found = [each for each in list(_requests.values()) if each.note or now - each.since >= SHOWN_AFTER]
-    if not found:
+    slow_requests = [
+        request
+        for request in list(_requests.values())
+        if request.note or now - request.since >= SHOWN_AFTER_SECONDS
+    ]
+    if not slow_requests:
         return ""
-    return str(min(found, key=lambda each: each.since))
+    return str(min(slow_requests, key=lambda request: request.since))

@@ -1,4 +1,4 @@
-"""The places to which an answer may redirect: every hop is held to the rules of a registry's own URL.
+"""Checks of redirects: every hop must keep the rules of a registry's own URL.
 
 A hop never goes from TLS to plain HTTP, from the internet into a private network or to this machine, to another scheme
 (`file:`), or to a URL with a user name in it. Messages name hosts only: the query of a signed address is a secret.
@@ -17,23 +17,23 @@ MAX_BODY = 2**20
 
 def target(url: str, location: str | None) -> str:
     """The URL to which a request for `url` is redirected. RemoteError if it must not be followed."""
-    here = urlsplit(url)
+    source = urlsplit(url)
     try:
-        there = urlsplit(urljoin(url, location or ""))
-        port = there.port
+        destination = urlsplit(urljoin(url, location or ""))
+        port = destination.port
     except ValueError:
-        raise _refused(here, "to a malformed URL") from None
-    if not location or not there.hostname or (port is not None and not port):
-        raise _refused(here, "without a URL to go on to")
-    if there.scheme not in ("http", "https"):
-        raise _refused(here, f"to a {there.scheme[:20]}: URL")
-    if there.username is not None or there.password is not None:
-        raise _refused(here, "to a URL with credentials in it")
-    if there.scheme == "http" and (here.scheme == "https" or not is_loopback(there.hostname)):
-        raise _refused(here, f"to plain http:// at {there.hostname}")
-    if not is_private(there.hostname) or is_private(here.hostname or ""):
-        return there.geturl()
-    raise _refused(here, f"into a private network, to {there.hostname}")
+        raise _refused(source, "to a malformed URL") from None
+    if not location or not destination.hostname or (port is not None and not port):
+        raise _refused(source, "without a URL to go on to")
+    if destination.scheme not in ("http", "https"):
+        raise _refused(source, f"to a {destination.scheme[:20]}: URL")
+    if destination.username is not None or destination.password is not None:
+        raise _refused(source, "to a URL with credentials in it")
+    if destination.scheme == "http" and (source.scheme == "https" or not is_loopback(destination.hostname)):
+        raise _refused(source, f"to plain http:// at {destination.hostname}")
+    if not is_private(destination.hostname) or is_private(source.hostname or ""):
+        return destination.geturl()
+    raise _refused(source, f"into a private network, to {destination.hostname}")
 
 
 def check_hops(url: str, hops: int) -> None:
@@ -48,13 +48,15 @@ def check_size(url: str, size: int) -> None:
         raise _refused(urlsplit(url), "and does not come to an end")
 
 
-def _refused(here: SplitResult, where: str) -> RemoteError:
-    shown = f"{here.scheme}://{here.netloc.rpartition('@')[2]}{here.path}"
-    return RemoteError(f"{shown} redirects {where}", "this is not followed; check the URL of the registry")
+def _refused(source: SplitResult, reason: str) -> RemoteError:
+    source_text = f"{source.scheme}://{source.netloc.rpartition('@')[2]}{source.path}"
+    return RemoteError(
+        f"{source_text} redirects {reason}", "this is not followed; check the URL of the registry"
+    )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by its name alone, is this machine."""
+    """True if a host, by its name alone, is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -62,12 +64,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """Whether a host is in a private network or is this machine; a name that cannot be resolved here is not."""
+    """True if a host is in a private network or is this machine; a name that cannot be resolved here is not."""
     try:
-        found = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        addresses = {str(item[4][0]) for item in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return False
-    return any(_is_inside(address.partition("%")[0]) for address in found)
+    return any(_is_inside(address.partition("%")[0]) for address in addresses)
 
 
 def _is_inside(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""Asking again where a request failed for a passing reason, with full jitter between the tries."""
+"""Retries of requests that failed for a passing reason, with full jitter between the tries."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from onnxreg.registry.support import cancellation
 from onnxreg.schema.core.errors import RemoteError, why
 
 TRIES = 8
-SILENT_TRIES = 2
+MAX_SILENT_TRIES = 2
 """So many of them may end because the server was silent or too slow."""
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 """Seconds. Before try n + 1 a random time up to FIRST_WAIT * 2**n passes, never more than LONGEST_WAIT."""
@@ -22,7 +22,7 @@ class UnansweredError(RemoteError):
 
 
 def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool], host: str = "") -> Result:
-    """What `attempt` returns. It is made again, up to `TRIES` times, where it raised something that is `passing`.
+    """Return the result of `attempt`, called again, up to `TRIES` times, if it raises an error that is `passing`.
 
     `host` is shown to those who watch. A read ends with its time: see `pace`.
     """
@@ -33,7 +33,7 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
                 return attempt()
             except Exception as error:
                 silent += is_silence(error)
-                if silent >= SILENT_TRIES or pace.is_over() or not passing(error):
+                if silent >= MAX_SILENT_TRIES or pace.is_over() or not passing(error):
                     raise
                 request.failed(f" (try {number + 1} of {TRIES}: {_reason(error)})")
                 cancellation.sleep(random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**number)))
@@ -41,7 +41,7 @@ def retrying(attempt: Callable[[], Result], passing: Callable[[Exception], bool]
 
 
 def is_silence(error: BaseException) -> bool:
-    """Whether a request failed because the server was silent, or too slow."""
+    """True if a request failed because the server was silent, or too slow."""
     return any(isinstance(cause, TimeoutError) for cause in _causes(error))
 
 

@@ -1,7 +1,7 @@
 """The bearer token of a web server, from the environment: `REG_TOKEN_<HOST>`.
 
 One variable belongs to one host, so that no token ever goes to another one: not to a remote of another name, and not
-to where an answer redirects. It goes over TLS, or to this machine itself.
+to the target of a redirect. It goes over TLS, or to this machine itself.
 """
 
 import re
@@ -15,7 +15,7 @@ from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What RFC 6750 lets a bearer token be."""
+"""A bearer token as RFC 6750 defines it."""
 
 
 def variable(url: str) -> str:
@@ -25,7 +25,7 @@ def variable(url: str) -> str:
 
 
 def bearer(url: str) -> dict[str, str]:
-    """The header for requests to a URL, none where no token is set. InputError, which does not repeat it, for a bad one."""
+    """The header for requests to a URL, empty if no token is set. InputError, without the token, for a malformed one."""
     name = variable(url)
     token = (environment.read(name) or "").strip()
     if not token:
@@ -45,12 +45,12 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
         hops: int = getattr(req, "hops", 0)
         redirects.check_hops(req.full_url, hops)
         url = redirects.target(req.full_url, headers.get("Location"))
-        found: Any = self.redirect_request(req, fp, code, msg, headers, url)
-        found.hops = hops + 1
+        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)
+        redirected.hops = hops + 1
         token: Any = req.unredirected_hdrs.get("Authorization")
-        if token and _origin(found.full_url) == _origin(req.full_url):
-            found.add_unredirected_header("Authorization", token)
-        return self.parent.open(found, timeout=req.timeout)
+        if token and _origin(redirected.full_url) == _origin(req.full_url):
+            redirected.add_unredirected_header("Authorization", token)
+        return self.parent.open(redirected, timeout=req.timeout)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 

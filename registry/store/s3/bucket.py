@@ -7,7 +7,7 @@
 Credentials, endpoint, region and profile are found as every AWS client finds them (`AWS_PROFILE`, `AWS_ENDPOINT_URL`,
 `~/.aws/config`, roles, ...); an option of the URL comes before them. A URL with credentials in it is refused.
 
-Every object is written under a condition: blobs where nothing is yet, index files over the bytes that were read.
+Every object is written under a condition: blobs only if the key is free, index files only over the bytes that were read.
 Checksums go along, so that the server refuses bytes that were changed on their way.
 """
 
@@ -25,8 +25,8 @@ from onnxreg.registry.store import hash_stream
 from onnxreg.registry.store.layout import BlobKey, blob_path
 from onnxreg.registry.store.net import pace
 from onnxreg.registry.store.net.limits import FileBudget
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
-from onnxreg.registry.store.protocol import CHUNK, MAX_DOCUMENT
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
+from onnxreg.registry.store.protocol import CHUNK_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.registry.store.range_stream import Block, RangedReader, ReadAhead
 from onnxreg.registry.store.require_cas import CasGuardedStore
 from onnxreg.registry.store.s3.multipart import MultipartUpload
@@ -34,21 +34,21 @@ from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client, S3Url
 from onnxreg.registry.store.upload_body import Sent, UploadBody, hand_over
 from onnxreg.schema.core.errors import InputError, RemoteError
 
-SINGLE = 16 * 2**20
+MAX_SINGLE_UPLOAD_BYTES = 16 * 2**20
 """Objects of up to so many bytes go up in one request, whose checksum is that of the whole object."""
-SPOOL = 2**19
+SPOOL_BYTES = 2**19
 """An object on its way up is kept in memory up to this many bytes, in a file above."""
-WORKERS = 16
+MAX_WORKERS = 16
 """So many small requests are made at a time."""
-BATCH = 1000
+MAX_KEYS_PER_DELETE = 1000
 """So many keys S3 deletes in one request."""
 
 
 class S3Store:
     """An `ObjectStore`. The server must honour conditions: see `proven`."""
 
-    def __init__(self, place: S3Url) -> None:
-        self._client = S3Client(place)
+    def __init__(self, location: S3Url) -> None:
+        self._client = S3Client(location)
         self._ahead = ReadAhead()
         self._uploader = MultipartUpload(self._client)
 
@@ -58,14 +58,14 @@ class S3Store:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(WORKERS, thread_name_prefix="s3")
+        return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="s3")
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
-        """The bytes are checked against the checksum that they were written with, where the server kept it."""
-        wanted = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+        """Read a small object. The bytes are checked against their checksum, if the server kept it."""
+        parameters = {"Key": self._client.path(key), "ChecksumMode": "ENABLED"}
         condition = {"IfNoneMatch": known[1]} if known and known[1] else {}
         try:
-            data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT, **wanted, **condition)
+            data, answer = self._client.read(f"reading {key}", MAX_DOCUMENT_BYTES, **parameters, **condition)
         except RejectedError as error:
             if error.status == 304 and known:
                 return known
@@ -101,20 +101,20 @@ class S3Store:
         return cast(BinaryIO, RangedReader(fetch, block, first.size, self._ahead, start))
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """One request for each blob, whether one of its keys is asked for or all; fewer where a list has them all."""
+        """Return the keys that exist: one request for each blob, or fewer if a listing has them all."""
         groups: dict[str, set[str]] = {}
         blobs: set[str] | None = None
         for key in keys:
             blob = BlobKey.of_path(key)
             groups.setdefault(blob_path(blob.digest) if blob else key, set()).add(key)
         if all(map(BlobKey.of_path, groups)):
-            blobs = self._all_blobs(len(groups) // WORKERS)
+            blobs = self._all_blobs(len(groups) // MAX_WORKERS)
         if blobs is not None:
             return {key for group in groups.values() for key in group if key in blobs}
-        return {key for found in self._pool.map(self._present, groups.values()) for key in found}
+        return {key for present in self._pool.map(self._present, groups.values()) for key in present}
 
     def _all_blobs(self, requests: int) -> set[str] | None:
-        """Every blob that there is; None where so many requests do not list them all."""
+        """Every blob that there is; None if so many requests do not list them all."""
         pages = []
         try:
             pages = list(islice(self._pages("blobs/"), requests))
@@ -125,13 +125,13 @@ class S3Store:
         return {key for page in pages for key, _ in self._keys(page)}
 
     def _present(self, keys: set[str]) -> set[str]:
-        """Which of the keys of one blob are there."""
+        """Return those keys of one blob that exist."""
         if len(keys) == 1:
             return {key for key in keys if self._is_there(key)}
         return {key for key, _ in self._listed(min(keys).partition(".")[0]) if key in keys}
 
     def _is_there(self, key: str) -> bool:
-        """Where a HEAD is refused, whose answer has no words, the object's first byte is asked for: that says why."""
+        """True if an object exists. If the HEAD is refused, which has no message, a GET of one byte tells the reason."""
         doing, path = f"looking for {key}", self._client.path(key)
         try:
             self._tag(self._client.call(doing, "head_object", Key=path))
@@ -139,57 +139,57 @@ class S3Store:
             if error.is_absence:
                 return False
             if error.status in (400, 403):
-                self._client.read(doing, MAX_DOCUMENT, Key=path, Range="bytes=0-0")
+                self._client.read(doing, MAX_DOCUMENT_BYTES, Key=path, Range="bytes=0-0")
             raise
         return True
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        sent = hand_over(source)
+        on_sent = hand_over(source)
         if source.seekable():
-            return self._create(key, source, sent)
-        with SpooledTemporaryFile(SPOOL) as spool:
+            return self._create(key, source, on_sent)
+        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             size = 0
-            while size <= SINGLE and (data := source.read(CHUNK)):
+            while size <= MAX_SINGLE_UPLOAD_BYTES and (data := source.read(CHUNK_BYTES)):
                 size += spool.write(data)
-            if size <= SINGLE:
-                return self._create(key, cast(BinaryIO, spool), sent)
+            if size <= MAX_SINGLE_UPLOAD_BYTES:
+                return self._create(key, cast(BinaryIO, spool), on_sent)
             spool.seek(0)
             pieces = getattr(source, "pieces", ())
-            return self._uploader.upload(key, cast(BinaryIO, spool), source, sent=sent, pieces=pieces)
+            return self._uploader.upload(key, cast(BinaryIO, spool), source, on_sent=on_sent, pieces=pieces)
 
-    def _create(self, key: str, source: BinaryIO, sent: Sent) -> bool:
+    def _create(self, key: str, source: BinaryIO, on_sent: Sent) -> bool:
         """Create an object from a file whose bytes are known to be right."""
         size = source.seek(0, 2)
         source.seek(0)
-        if size > SINGLE:
-            return self._uploader.upload(key, source, sent=sent)
+        if size > MAX_SINGLE_UPLOAD_BYTES:
+            return self._uploader.upload(key, source, on_sent=on_sent)
         blob = BlobKey.of_path(key)
         digest = blob.digest if blob else hash_stream.pump(source, None)[0]
-        if size > SPOOL:
-            return self._put(key, UploadBody(source, sent), digest.hex, IfNoneMatch="*")
+        if size > SPOOL_BYTES:
+            return self._put(key, UploadBody(source, on_sent), digest.hex, IfNoneMatch="*")
         source.seek(0)
-        done = self._put(key, source.read(), digest.hex, IfNoneMatch="*")
-        sent(size)
-        return done
+        is_created = self._put(key, source.read(), digest.hex, IfNoneMatch="*")
+        on_sent(size)
+        return is_created
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Some servers (Ceph) want the tag that they gave without its quotes: so it is sent where nothing has changed."""
+        """Compare and swap. Some servers (Ceph) expect the tag without quotes: it is sent so if nothing has changed."""
         sha256 = hashlib.sha256(data).hexdigest()
         if expected is None:
             conditions = [{"IfNoneMatch": "*"}]
         else:
             conditions = [{"IfMatch": tag} for tag in dict.fromkeys((expected, expected.strip('"')))]
-        found: Known | None = None
+        current: StoredObject | None = None
         for condition in conditions:
             if self._put(key, data, sha256, **condition):
                 return True
-            found = self.get(key)
-            if found is None or found[0] == data or found[1] != expected:
+            current = self.get(key)
+            if current is None or current[0] == data or current[1] != expected:
                 break
-        return found is not None and found[0] == data
+        return current is not None and current[0] == data
 
     def _put(self, key: str, body: bytes | UploadBody, sha256: str, **condition: str) -> bool:
-        """Write an object in one request; False where the condition does not hold, be it by an earlier try of ours."""
+        """Write an object in one request; False if the condition does not hold, also because of an earlier try of ours."""
         checksum = b64encode(bytes.fromhex(sha256)).decode()
         target = {"Key": self._client.path(key), "ChecksumSHA256": checksum}
         try:
@@ -201,24 +201,26 @@ class S3Store:
         return True
 
     def delete(self, keys: Iterable[str]) -> None:
-        wanted = list(keys)
-        for start in range(0, len(wanted), BATCH):
-            batch = wanted[start : start + BATCH]
+        key_list = list(keys)
+        for start in range(0, len(key_list), MAX_KEYS_PER_DELETE):
+            batch = key_list[start : start + MAX_KEYS_PER_DELETE]
             if len(batch) == 1 or not self._delete_many(batch):
                 list(self._pool.map(self._delete_one, batch))
 
     def _delete_many(self, keys: list[str]) -> bool:
-        """Whether one request deleted all of them; some servers know none for many."""
+        """True if one request deleted all of them; some servers know none for many."""
         objects = [{"Key": self._client.path(key)} for key in keys]
-        wanted = {"Objects": objects, "Quiet": True}
+        parameters = {"Objects": objects, "Quiet": True}
         try:
-            answer = self._client.call_once(f"deleting {len(keys)} objects", "delete_objects", Delete=wanted)
+            answer = self._client.call_once(
+                f"deleting {len(keys)} objects", "delete_objects", Delete=parameters
+            )
         except RejectedError:
             return False
         return not answer.get("Errors")
 
     def _delete_one(self, key: str) -> None:
-        """A request for a blob that was not answered is not made again: it might be done at any time later."""
+        """Delete an object. An unanswered request for a blob is not retried: it might take effect at any time later."""
         ask = self._client.call_once if BlobKey.of_path(key) else self._client.call
         try:
             ask(f"deleting {key}", "delete_object", Key=self._client.path(key))
@@ -231,28 +233,28 @@ class S3Store:
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         """In the server's own order, which is not always that of the keys."""
-        return (found for page in self._pages(prefix) for found in self._keys(page))
+        return (item for page in self._pages(prefix) for item in self._keys(page))
 
     def _keys(self, page: dict[str, Any]) -> Iterator[tuple[str, int]]:
         start = len(self._client.path(""))
-        for found in page.get("Contents", ()):
-            if "Key" not in found or not isinstance(found.get("Size"), int):
+        for item in page.get("Contents", ()):
+            if "Key" not in item or not isinstance(item.get("Size"), int):
                 raise self._no_answer()
-            yield found["Key"][start:], found["Size"]
+            yield item["Key"][start:], item["Size"]
 
     def _pages(self, prefix: str) -> Iterator[dict[str, Any]]:
-        wanted = {"Prefix": self._client.path(prefix)}
+        parameters = {"Prefix": self._client.path(prefix)}
         while True:
-            answer = self._client.call(f"listing {prefix or 'the registry'}", "list_objects_v2", **wanted)
+            answer = self._client.call(f"listing {prefix or 'the registry'}", "list_objects_v2", **parameters)
             if "KeyCount" not in answer and "Name" not in answer:
                 raise self._no_answer()
             yield answer
             if not answer.get("IsTruncated"):
                 return
             token = answer.get("NextContinuationToken")
-            if not token or token == wanted.get("ContinuationToken"):
+            if not token or token == parameters.get("ContinuationToken"):
                 raise self._no_answer()
-            wanted["ContinuationToken"] = token
+            parameters["ContinuationToken"] = token
 
     def _tag(self, answer: dict[str, Any]) -> str:
         """The object's ETag, which every answer of S3 about an object has."""
@@ -270,24 +272,24 @@ class S3Store:
             "is there a proxy or a login page in between, or is the endpoint wrong (AWS_ENDPOINT_URL)?",
         )
 
-    def holds_something_else(self) -> bool:
-        """Whether there are objects below the prefix, and no registry. What probes and trials left does not count."""
-        wanted = {"Prefix": self._client.path(""), "MaxKeys": 100}
-        answer = self._client.call("listing the registry", "list_objects_v2", **wanted)
+    def has_foreign_objects(self) -> bool:
+        """True if there are objects below the prefix, and no registry. Files of probes and trials do not count."""
+        parameters = {"Prefix": self._client.path(""), "MaxKeys": 100}
+        answer = self._client.call("listing the registry", "list_objects_v2", **parameters)
         scratch = self._client.path("gc/probe-"), self._client.path("gc/live-")
-        others = [
-            found["Key"] for found in answer.get("Contents", ()) if not found["Key"].startswith(scratch)
+        foreign_keys = [
+            item["Key"] for item in answer.get("Contents", ()) if not item["Key"].startswith(scratch)
         ]
-        return bool(others) and self.get("registry.json") is None
+        return bool(foreign_keys) and self.get("registry.json") is None
 
 
 def s3_remote(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> ObjectRegistry:
-    """The registry at an `s3://` URL; `create` makes one where there is nothing. For `known_id` see `ObjectRegistry`."""
+    """The registry at an `s3://` URL; `create` makes one if there is nothing. For `known_id` see `ObjectRegistry`."""
     store = S3Store(S3Url.parse(url))
     if create and store.get("registry.json") is None:
-        if store.holds_something_else():
+        if store.has_foreign_objects():
             raise InputError(
                 f"{store.url} is not a registry and not empty",
                 "name a registry, or a prefix with nothing below it",

@@ -1,4 +1,4 @@
-"""Large objects go up in parts, several at a time, and appear at once when all of them are there."""
+"""Multipart upload: several parts at a time; the object appears when all of them have arrived."""
 
 import hashlib
 from base64 import b64encode
@@ -11,20 +11,27 @@ from io import BytesIO
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
-from onnxreg.registry.store.protocol import CHUNK, Piece
+from onnxreg.registry.store.protocol import CHUNK_BYTES, Piece
 from onnxreg.registry.store.s3.s3_client import RejectedError, S3Client
 from onnxreg.registry.store.upload_body import Sent, UploadBody
-from onnxreg.registry.support.cancellation import LOOK, CancelledError, check_stop, ended_by, outcome, submit
-from onnxreg.schema.core.descriptor import PIECE
+from onnxreg.registry.support.cancellation import (
+    POLL_SECONDS,
+    CancelledError,
+    cancel_scope,
+    check_stop,
+    result_of,
+    submit,
+)
+from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RemoteError
 
-PART = 5 * 2**20
+MIN_PART_BYTES = 5 * 2**20
 """Bytes of a part, of the first ones; S3 takes no smaller ones."""
-STEP = 2500
-"""After so many parts they grow by `PART`: S3 takes 10,000 of them, which together hold 122 GiB."""
-FLYING = 4
-"""So many parts are under way at a time, of all uploads of one store together; each waits in memory, used again."""
+PARTS_PER_SIZE = 2500
+"""After so many parts they grow by `MIN_PART_BYTES`: S3 takes 10,000 of them, which together hold 122 GiB."""
+MAX_PARTS_IN_FLIGHT = 4
+"""Parts in flight at a time, of all uploads of one store together; each is in memory, which is reused."""
 
 
 class MultipartUpload:
@@ -33,47 +40,49 @@ class MultipartUpload:
     def __init__(self, client: S3Client) -> None:
         self._client = client
         self._buffers: SimpleQueue[BytesIO] = SimpleQueue()
-        for _ in range(FLYING):
+        for _ in range(MAX_PARTS_IN_FLIGHT):
             self._buffers.put(BytesIO())
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(FLYING, thread_name_prefix="upload")
+        return ThreadPoolExecutor(MAX_PARTS_IN_FLIGHT, thread_name_prefix="upload")
 
-    def upload(self, key: str, *streams: BinaryIO, sent: Sent, pieces: Sequence[Piece] = ()) -> bool:
-        """Create an object from streams, one after the other; False where there is one by now. Tells what is `sent`.
+    def upload(self, key: str, *streams: BinaryIO, on_sent: Sent, pieces: Sequence[Piece] = ()) -> bool:
+        """Create an object from streams, one after the other; False if it exists by now. `on_sent` receives the bytes sent.
 
-        Nothing is visible before the end. Where anything fails, reading too, the parts that are there are given up.
-        Its pieces, where somebody said their digests, are its parts: then nobody but the server hashes them.
+        Nothing is visible before the end. If anything fails, also reading, the upload is aborted.
+        If digests of its pieces are stated, the pieces are the parts: then only the server hashes them.
         """
         path = self._client.path(key)
         doing = f"uploading {key}"
         begun = self._client.call(doing, "create_multipart_upload", Key=path, ChecksumAlgorithm="SHA256")
         upload = {"Key": path, "UploadId": begun["UploadId"]}
-        done = False
+        is_created = False
         try:
-            fitting = pieces if pieces and pieces[0].stop == PIECE else ()
-            parts = self._send_parts(doing, upload, deque(streams), sent, deque(fitting))
-            done = self._complete(doing, upload, parts)
+            fitting = pieces if pieces and pieces[0].stop == PIECE_BYTES else ()
+            parts = self._send_parts(doing, upload, deque(streams), on_sent, deque(fitting))
+            is_created = self._complete(doing, upload, parts)
         finally:
-            if not done:
-                with suppress(RemoteError), ended_by(None):
+            if not is_created:
+                with suppress(RemoteError), cancel_scope(None):
                     self._client.call(doing, "abort_multipart_upload", **upload)
-        return done
+        return is_created
 
     def _send_parts(
         self,
         doing: str,
         upload: dict[str, Any],
         streams: deque[BinaryIO],
-        sent: Sent,
+        on_sent: Sent,
         pieces: deque[Piece],
     ) -> list[dict[str, Any]]:
         parts: list[Future[dict[str, Any]]] = []
         try:
             while streams:
                 piece = pieces.popleft() if pieces else None
-                size = piece.stop - piece.start if piece else PART * (1 + len(parts) // STEP)
+                size = (
+                    piece.stop - piece.start if piece else MIN_PART_BYTES * (1 + len(parts) // PARTS_PER_SIZE)
+                )
                 part = self._buffer()
                 filled = 0
                 try:
@@ -83,12 +92,14 @@ class MultipartUpload:
                         self._buffers.put(part)
                 if not filled:
                     break
-                number, said = len(parts) + 1, piece.digest if piece else None
-                parts.append(submit(self._pool, self._send, doing, upload, number, part, sent, said))
+                number, stated_digest = len(parts) + 1, piece.digest if piece else None
+                parts.append(
+                    submit(self._pool, self._send, doing, upload, number, part, on_sent, stated_digest)
+                )
                 for earlier in parts:
                     if earlier.done():
                         earlier.result()
-            return [outcome(future) for future in parts]
+            return [result_of(future) for future in parts]
         except CancelledError:
             raise
         except BaseException:
@@ -100,7 +111,7 @@ class MultipartUpload:
         while True:
             check_stop()
             with suppress(Empty):
-                return self._buffers.get(timeout=LOOK)
+                return self._buffers.get(timeout=POLL_SECONDS)
 
     def _send(
         self,
@@ -108,15 +119,18 @@ class MultipartUpload:
         upload: dict[str, Any],
         number: int,
         data: BytesIO,
-        sent: Sent,
-        said: Digest | None,
+        on_sent: Sent,
+        stated_digest: Digest | None,
     ) -> dict[str, Any]:
         """Send a part and give its memory back.
 
-        Where its digest is only `said`, and that try fails, the part is hashed and sent in the usual way, which counts.
+        If the try with a `stated_digest` fails, the part is hashed and sent again; that result counts.
         """
-        body = UploadBody(data, sent)
-        part = _part(number, bytes.fromhex(said.hex) if said else hashlib.sha256(data.getbuffer()).digest())
+        body = UploadBody(data, on_sent)
+        part = _part(
+            number,
+            bytes.fromhex(stated_digest.hex) if stated_digest else hashlib.sha256(data.getbuffer()).digest(),
+        )
         try:
             answer = self._client.try_put(doing, **upload, **part, Body=body)
             if answer is None:
@@ -127,7 +141,7 @@ class MultipartUpload:
             self._buffers.put(data)
 
     def _complete(self, doing: str, upload: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
-        """Make the object of its parts, where none is there."""
+        """Join the parts to the object, if it does not exist."""
         try:
             self._client.call(
                 doing,
@@ -145,7 +159,7 @@ class MultipartUpload:
         return True
 
     def _is_there(self, doing: str, path: str) -> bool:
-        """Whether an upload that is no more has become an object: the answer to an earlier request was lost."""
+        """True if a finished upload has become the object: the answer to an earlier request was lost."""
         try:
             self._client.call(doing, "head_object", Key=path)
         except RejectedError as answer:
@@ -169,8 +183,8 @@ def _fill(part: BytesIO, streams: deque[BinaryIO], size: int) -> int:
     Returns the bytes of the part.
     """
     part.seek(0)
-    while streams and (left := size - part.tell()):
-        if not part.write(streams[0].read(min(CHUNK, left))):
+    while streams and (missing := size - part.tell()):
+        if not part.write(streams[0].read(min(CHUNK_BYTES, missing))):
             streams.popleft()
     filled = part.tell()
     part.truncate()

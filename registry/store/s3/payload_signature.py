@@ -14,7 +14,7 @@ PLAIN, KNOWN = ("v4", "s3v4"), "s3v4-known-digest"
 
 
 class KnownDigestAuth(S3SigV4Auth):  # type: ignore[misc]
-    """Signs the checksum that the request has; finds the digest itself where it has none."""
+    """Signs the checksum that the request has; computes the digest if it has none."""
 
     def payload(self, request: Any) -> str:
         checksum = request.headers.get(CHECKSUM)
@@ -25,7 +25,7 @@ AUTH_TYPE_MAPS[KNOWN] = KnownDigestAuth
 
 
 def sign_known_digests(session: Any) -> None:
-    """Let the clients of a session sign what they upload in this way, where they would sign it in the plain one."""
+    """Make the clients of a session sign uploads in this way instead of the plain way."""
     for operation in ("PutObject", "UploadPart"):
         session.register(f"choose-signer.s3.{operation}", _choose)
 

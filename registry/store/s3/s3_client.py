@@ -1,7 +1,7 @@
-"""Requests to an S3 server: where it is, who asks, what is asked again, and what an error means.
+"""Requests to an S3 server: endpoint, credentials, retries, and translation of errors.
 
-Requests go through botocore, on which s3fs stands too: file systems have no words for conditions and checksums. Retries
-are ours alone: what a 412 means depends on whether the request may have been done before.
+Requests go through botocore, not s3fs: file systems have no conditions and checksums. All retries
+are made here, since the meaning of a 412 depends on earlier tries of the request.
 """
 
 import re
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onnxreg.registry.store.net import http_headers, pace
 from onnxreg.registry.store.net.retry import UnansweredError, retrying
-from onnxreg.registry.store.protocol import CHUNK
+from onnxreg.registry.store.protocol import CHUNK_BYTES
 from onnxreg.registry.store.upload_body import UploadBody
 from onnxreg.registry.support.cancellation import CancelledError, check_stop
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError, missing_extra
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CONNECT_TIMEOUT = 10
+CONNECT_TIMEOUT_SECONDS = 10
 """Seconds."""
-READS = frozenset({"get_object", "head_object", "list_objects_v2"})
-CONNECTIONS = 32
-WHOLE = frozenset({"ETag", "Content-Length", "Content-Range"})
-"""What an answer with a part of an object says of it."""
-LONGEST_PREFIX = 800
+READ_OPERATIONS = frozenset({"get_object", "head_object", "list_objects_v2"})
+MAX_CONNECTIONS = 32
+RANGE_HEADERS = frozenset({"ETag", "Content-Length", "Content-Range"})
+"""Headers that an answer with a part of an object must have."""
+MAX_PREFIX_BYTES = 800
 """Bytes. A key of S3 has at most 1024, of which a model's index file needs up to 213."""
 OPTIONS = ("anonymous", "endpoint", "path_style", "profile", "region")
 FLAGS = ("anonymous", "path_style")
@@ -66,7 +66,7 @@ _DENIED = "check that these credentials (AWS_PROFILE) may do this; who may not l
 
 @dataclass(frozen=True)
 class S3Url:
-    """What an `s3://bucket/prefix?option=value` URL names. It never holds a secret."""
+    """A parsed `s3://bucket/prefix?option=value` URL. It never holds a secret."""
 
     bucket: str
     prefix: str
@@ -74,11 +74,11 @@ class S3Url:
 
     @classmethod
     def parse(cls, url: str) -> "S3Url":
-        """InputError where the URL is none of S3's, names no possible bucket, or holds credentials."""
+        """Parse a URL. InputError if it is not an S3 URL, names an impossible bucket, or holds credentials."""
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
         endpoints = [value for name, value in options if name == "endpoint"]
-        if any("@" in place for place in (parts.netloc, *endpoints)):
+        if any("@" in part for part in (parts.netloc, *endpoints)):
             raise InputError(
                 "the URL holds credentials, which would be written to disk and shown",
                 "leave them out; they are found as every AWS client finds them (AWS_PROFILE, ~/.aws/credentials)",
@@ -91,8 +91,8 @@ class S3Url:
         prefix = unquote(parts.path).removeprefix("/").removesuffix("/")
         if parts.fragment or "//" in parts.path or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
             raise InputError(f"not a prefix of an S3 registry: {prefix!r}", "write s3://bucket/prefix")
-        if len(prefix.encode()) > LONGEST_PREFIX:
-            raise InputError(f"the prefix is longer than {LONGEST_PREFIX} bytes", "use a shorter prefix")
+        if len(prefix.encode()) > MAX_PREFIX_BYTES:
+            raise InputError(f"the prefix is longer than {MAX_PREFIX_BYTES} bytes", "use a shorter prefix")
         for name, value in options:
             if name not in OPTIONS:
                 raise InputError(f"an S3 URL has no option {name!r}", f"options: {', '.join(OPTIONS)}")
@@ -125,11 +125,11 @@ class RejectedError(RemoteError):
 
     @property
     def is_absence(self) -> bool:
-        """Whether the object is not there, in a bucket that is."""
+        """True if the object is not there, in a bucket that is."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     @property
-    def passing(self) -> bool:
+    def is_passing(self) -> bool:
         return self.status in _PASSING_STATUS or self.code in _PASSING_CODES
 
 
@@ -145,31 +145,31 @@ class ByteRange:
 class S3Client:
     """Makes requests below one prefix of a bucket, from any number of threads."""
 
-    def __init__(self, place: S3Url) -> None:
+    def __init__(self, location: S3Url) -> None:
         try:
             import botocore  # noqa: F401
         except ModuleNotFoundError as error:
             raise missing_extra(error.name or "botocore", "s3", "a registry in S3") from None
-        self.place = place
+        self.location = location
         self._bare: SignedRequests | None = None
 
     @property
     def url(self) -> str:
-        return self.place.url
+        return self.location.url
 
     @property
     def host(self) -> str:
         """The server, as far as the URL names it."""
-        return urlsplit(self.place.option("endpoint") or "").netloc or f"s3://{self.place.bucket}"
+        return urlsplit(self.location.option("endpoint") or "").netloc or f"s3://{self.location.bucket}"
 
     def path(self, key: str) -> str:
-        return f"{self.place.prefix}/{key}" if self.place.prefix else key
+        return f"{self.location.prefix}/{key}" if self.location.prefix else key
 
     def call(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make a request, again where it failed for a passing reason. `doing` completes 'while ...'.
+        """Make a request, and retry passing failures. `doing` completes 'while ...'.
 
         A `Body`, which is a stream, is read from its beginning each time. RejectedError for an answer that refuses,
-        UnansweredError where none came.
+        UnansweredError if none came.
         """
         body: Any = parameters.get("Body")
 
@@ -178,30 +178,32 @@ class S3Client:
                 body.seek(0)
             return self.request(doing, operation, parameters)
 
-        with pace.reading() if operation in READS else nullcontext():
+        with pace.reading() if operation in READ_OPERATIONS else nullcontext():
             return retrying(attempt, is_passing, self.host)
 
     def call_once(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make a request, again only where the server said that it did not do it."""
+        """Make a request; retry only if the server said that it did not do it."""
 
         def attempt() -> dict[str, Any]:
             return self.request(doing, operation, parameters)
 
-        return retrying(attempt, lambda error: isinstance(error, RejectedError) and error.passing, self.host)
+        return retrying(
+            attempt, lambda error: isinstance(error, RejectedError) and error.is_passing, self.host
+        )
 
     def put(self, doing: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """As `call`, for a `Body` whose checksum is known; the first try is a request of `s3bare`."""
+        """Make a request with a `Body` of known checksum, see `call`; the first try goes through `SignedRequests`."""
         return self.try_put(doing, **parameters) or self.call(doing, operation, **parameters)
 
     def try_put(self, doing: str, **parameters: Any) -> dict[str, Any] | None:
-        """Send a `Body` once; None where that did not work, for whatever reason but a condition that does not hold."""
+        """Send a `Body` once; None if that failed for any reason except a condition that does not hold."""
         status, tag = self._try_bare(doing, lambda bare: bare.put(**parameters)) or (0, None)
         if status == 412:
             raise RejectedError(f"{doing} at {self.url} failed: {_LOST}", "", status, _LOST)
         return {"ETag": tag} if status == 200 and tag else None
 
     def _try_bare(self, doing: str, send: "Callable[[SignedRequests], Result | None]") -> Result | None:
-        """What a request of `s3bare` brings; None where there can be none, or it failed: the usual way says why."""
+        """The answer through `SignedRequests`; None if it failed or cannot be made: then `call` reports the reason."""
         with suppress(RemoteError), self._errors(doing):
             if self._bare is not None and not self._bare.refused:
                 return send(self._bare)
@@ -225,14 +227,14 @@ class S3Client:
     def read_range(self, doing: str, key: str, start: int, memory: memoryview, tag: str = "") -> ByteRange:
         """Read an object's bytes from an offset on, as many as there is memory for; with a `tag` of that very object.
 
-        The first try is a request of `s3bare`.
+        The first try goes through `SignedRequests`.
         """
-        wanted = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
+        range_header = {"Range": f"bytes={start}-{start + len(memory) - 1}"}
 
         def attempt(bare: "SignedRequests") -> ByteRange | None:
-            answer = bare.get(key, wanted | ({"If-Match": tag} if tag else {}))
+            answer = bare.get(key, range_header | ({"If-Match": tag} if tag else {}))
             with closing(answer.raw) as body:
-                if answer.status_code != 206 or not answer.headers.keys() >= WHOLE:
+                if answer.status_code != 206 or not answer.headers.keys() >= RANGE_HEADERS:
                     return None
                 count = self._allowed(int(answer.headers["Content-Length"]), len(memory))
                 size = self._size(doing, answer.headers["Content-Range"], start, count)
@@ -244,14 +246,14 @@ class S3Client:
 
         with pace.reading():
             return self._try_bare(doing, attempt) or self._read_plainly(
-                doing, key, memory, start, wanted, tag
+                doing, key, memory, start, range_header, tag
             )
 
     def _read_plainly(
-        self, doing: str, key: str, memory: memoryview, start: int, wanted: dict[str, str], tag: str
+        self, doing: str, key: str, memory: memoryview, start: int, range_header: dict[str, str], tag: str
     ) -> ByteRange:
         condition = {"IfMatch": tag} if tag else {}
-        data, answer = self.read(doing, len(memory), Key=key, **wanted, **condition)
+        data, answer = self.read(doing, len(memory), Key=key, **range_header, **condition)
         if "ContentRange" in answer:
             size = self._size(doing, answer["ContentRange"], start, len(data))
         elif start:
@@ -289,7 +291,7 @@ class S3Client:
 
     def _make(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         check_stop()
-        answer: dict[str, Any] = getattr(self._boto, operation)(Bucket=self.place.bucket, **parameters)
+        answer: dict[str, Any] = getattr(self._boto, operation)(Bucket=self.location.bucket, **parameters)
         return answer
 
     @contextmanager
@@ -318,24 +320,26 @@ class S3Client:
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
 
-        what = f"{doing} at {self.url} failed"
+        failure = f"{doing} at {self.url} failed"
         if isinstance(error, boto.ClientError):
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             code = str(error.response.get("Error", {}).get("Code", status))
             hint = _HINTS.get(code, _DENIED if status in (401, 403) else "")
-            said = str(error.response.get("Error", {}).get("Message", ""))[:200]
-            return RejectedError(f"{what}: {code} {said}".rstrip(), hint, status, code)
+            detail = str(error.response.get("Error", {}).get("Message", ""))[:200]
+            return RejectedError(f"{failure}: {code} {detail}".rstrip(), hint, status, code)
         if isinstance(
             error, (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError)
         ):
             hint = "set AWS_PROFILE or AWS_ACCESS_KEY_ID; a public bucket is read with ?anonymous=yes"
-            return RemoteError(f"{what}: no credentials were found", hint)
+            return RemoteError(f"{failure}: no credentials were found", hint)
         if isinstance(error, ResponseParserError):
-            return UnansweredError(f"{what}: the answer is none of S3's", "is there a proxy in between?")
+            return UnansweredError(f"{failure}: the answer is none of S3's", "is there a proxy in between?")
         if isinstance(error, (*_mistakes(), ValueError)):
-            return InputError(f"{what}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL")
+            return InputError(
+                f"{failure}: {_one_line(error)}", "check AWS_PROFILE, ~/.aws/config and the URL"
+            )
         hint = "check the network and the endpoint (AWS_ENDPOINT_URL)"
-        return UnansweredError(f"{what}: {_one_line(error) or type(error).__name__}", hint)
+        return UnansweredError(f"{failure}: {_one_line(error) or type(error).__name__}", hint)
 
     def _learn(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         """Make bare requests from now on as this usual one is made."""
@@ -345,7 +349,7 @@ class S3Client:
 
     @cached_property
     def _session(self) -> Any:
-        return _session(self.place.option("profile"))
+        return _session(self.location.option("profile"))
 
     @cached_property
     def _boto(self) -> Any:
@@ -355,20 +359,23 @@ class S3Client:
 
         from onnxreg.registry.store.s3.s3_metered import meter
 
-        place = self.place
-        style = {"s3": {"addressing_style": "path"}} if place.flag("path_style") else {}
+        location = self.location
+        style = {"s3": {"addressing_style": "path"}} if location.flag("path_style") else {}
         config = Config(
-            connect_timeout=CONNECT_TIMEOUT,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
             read_timeout=pace.timeout(),
-            max_pool_connections=CONNECTIONS,
+            max_pool_connections=MAX_CONNECTIONS,
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             **style,
-            signature_version=UNSIGNED if place.flag("anonymous") else "s3v4",
+            signature_version=UNSIGNED if location.flag("anonymous") else "s3v4",
         )
         client = self._session.create_client(
-            "s3", region_name=place.option("region"), endpoint_url=place.option("endpoint"), config=config
+            "s3",
+            region_name=location.option("region"),
+            endpoint_url=location.option("endpoint"),
+            config=config,
         )
         meter(client)
         client.meta.events.register("before-call.s3.GetObject", self._learn)
@@ -402,9 +409,9 @@ def _loader() -> Any:
 
 
 def _fill(memory: memoryview, stream: Any) -> None:
-    """Read exactly as much as there is memory for; ConnectionError where less comes."""
+    """Fill the memory exactly; ConnectionError if fewer bytes come."""
     end = 0
-    while end < len(memory) and (count := stream.readinto(memory[end : end + CHUNK])):
+    while end < len(memory) and (count := stream.readinto(memory[end : end + CHUNK_BYTES])):
         check_stop()
         end += count
     if end != len(memory):
@@ -412,12 +419,12 @@ def _fill(memory: memoryview, stream: Any) -> None:
 
 
 def _arrived(body: Any, size: int, limit: int) -> bytearray:
-    """The bytes of an answer, as many as it promised, in memory that grows with what arrives.
+    """The bytes of an answer, as many as it promised, in memory that grows as they arrive.
 
     The last read meets the end, where botocore compares the checksum.
     """
     data = bytearray()
-    while len(data) <= limit and (part := body.read(CHUNK)):
+    while len(data) <= limit and (part := body.read(CHUNK_BYTES)):
         check_stop()
         data += part
     if len(data) < size:
@@ -426,12 +433,12 @@ def _arrived(body: Any, size: int, limit: int) -> bytearray:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a request that failed so may succeed the next time."""
-    return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.passing)
+    """True if a request that failed so may succeed the next time."""
+    return isinstance(error, UnansweredError) or (isinstance(error, RejectedError) and error.is_passing)
 
 
 def _mistakes() -> tuple[type[Exception], ...]:
-    """What botocore raises where the request, or the configuration that it follows, can never work."""
+    """Errors of botocore for a request or a configuration that can never work."""
     from botocore import exceptions as boto
 
     return (
@@ -446,5 +453,5 @@ def _mistakes() -> tuple[type[Exception], ...]:
 
 
 def _one_line(error: BaseException) -> str:
-    """What an error says, without the queries of URLs: those of signed addresses are as good as credentials."""
+    """An error's text without the queries of URLs: those of signed URLs are as good as credentials."""
     return re.sub(r"""\?[^\s"']+""", "", " ".join(str(error).split()))[:300]

@@ -1,6 +1,6 @@
-"""Requests of which there are many, signed and sent without the layers of botocore's client above its session.
+"""Frequent requests, signed and sent without the layers of botocore's client above its session.
 
-They cost a quarter of the processor time of that client's. Where one is not answered as hoped, the usual way is gone,
+They cost a quarter of the processor time of that client's. If one is not answered as hoped, the usual way is gone,
 whose answer counts: so errors, redirects and a server that takes no such request need no words here.
 """
 
@@ -33,9 +33,9 @@ class SignedRequests:
     Args:
         boto: the client of botocore, whose connections are used.
         credentials: None: requests are not signed.
-        address: where the bucket's objects are.
+        address: if the bucket's objects are.
         region: which signatures name.
-        refused: whether the server refused a request; then it is not to be asked so any more.
+        refused: True if the server refused a request; then no more are made in this way.
     """
 
     boto: Any
@@ -48,12 +48,12 @@ class SignedRequests:
     def like(
         cls, boto: Any, session: Any, params: Mapping[str, Any], context: Mapping[str, Any]
     ) -> "SignedRequests | None":
-        """As the request of which botocore's event `before-call` tells; None where it is signed in some other way."""
-        url, path, how = params["url"], params["url_path"], context.get("auth_type")
-        if not url.endswith(path) or how not in (*PLAIN, UNSIGNED):
+        """Build from the request in botocore's event `before-call`; None if that is signed in another way."""
+        url, path, auth_type = params["url"], params["url_path"], context.get("auth_type")
+        if not url.endswith(path) or auth_type not in (*PLAIN, UNSIGNED):
             return None
         region = context.get("signing", {}).get("region") or boto.meta.region_name
-        credentials = None if how == UNSIGNED else session.get_credentials()
+        credentials = None if auth_type == UNSIGNED else session.get_credentials()
         return cls(boto, credentials, url.removesuffix(path) + "/", region)
 
     def get(self, path: str, headers: Mapping[str, str]) -> Any:
@@ -61,7 +61,7 @@ class SignedRequests:
         return self._send("GET", quote(path, safe="/~"), headers)
 
     def put(self, Key: str, Body: bytes | UploadBody, **parameters: Any) -> tuple[int, str | None]:  # noqa: N803
-        """Send an object or a part of one, with parameters of botocore's. The status of the answer, and its ETag."""
+        """Send an object or a part of one, with parameters of botocore's. Returns the status of the answer, and its ETag."""
         query = urlencode({QUERY[name]: value for name, value in parameters.items() if name in QUERY})
         headers = {HEADERS[name]: value for name, value in parameters.items() if name not in QUERY}
         data: Any = Body
@@ -74,8 +74,8 @@ class SignedRequests:
 
     def _send(self, method: str, target: str, headers: Mapping[str, str], data: Any = None) -> Any:
         check_stop()
-        said = {"User-Agent": self.boto.meta.config.user_agent, **headers}
-        request = AWSRequest(method, self.address + target, said, data, stream_output=True)
+        all_headers = {"User-Agent": self.boto.meta.config.user_agent, **headers}
+        request = AWSRequest(method, self.address + target, all_headers, data, stream_output=True)
         if self.credentials is not None:
             KnownDigestAuth(self.credentials.get_frozen_credentials(), "s3", self.region).add_auth(request)
         answer = self.boto._endpoint.http_session.send(request.prepare())

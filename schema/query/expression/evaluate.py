@@ -39,7 +39,7 @@ class ConstantColumn(NamedTuple):
     value: Any
 
 
-CHARACTERS = 8
+CHARACTERS_PER_STEP = 8
 """So many characters that are held against a pattern are a step."""
 
 Columns = Callable[[str], Sequence[Any] | ConstantColumn]
@@ -90,18 +90,18 @@ def _all(operands: Sequence[Selection]) -> Selection:
 
 def _any(operands: Sequence[Selection]) -> Selection:
     def fitting(columns: Columns, rows: Rows) -> Rows:
-        found: set[int] = set()
+        fitting_rows: set[int] = set()
         for operand in operands:
-            found.update(operand(columns, [row for row in rows if row not in found]))
-        return [row for row in rows if row in found]
+            fitting_rows.update(operand(columns, [row for row in rows if row not in fitting_rows]))
+        return [row for row in rows if row in fitting_rows]
 
     return fitting
 
 
 def _none(operand: Selection) -> Selection:
     def fitting(columns: Columns, rows: Rows) -> Rows:
-        found = set(operand(columns, rows))
-        return [row for row in rows if row not in found]
+        fitting_rows = set(operand(columns, rows))
+        return [row for row in rows if row not in fitting_rows]
 
     return fitting
 
@@ -110,7 +110,7 @@ def test(leaf: Leaf) -> Test:
     """A single test as something to call; of a field with a label it takes what all labels have."""
     passes = _of_value(leaf)
     label = leaf.field.label
-    return passes if label is None else lambda found: found is not None and passes(found.get(label))
+    return passes if label is None else lambda value: value is not None and passes(value.get(label))
 
 
 def _of_value(leaf: Leaf) -> Test:
@@ -130,29 +130,32 @@ def _of_value(leaf: Leaf) -> Test:
 def _like(pattern: str) -> Test:
     fits = matcher(pattern)
 
-    def passes(found: Any) -> bool:
-        if found is None:
+    def passes(value: Any) -> bool:
+        if value is None:
             return False
-        spend(len(found) // CHARACTERS)
-        return fits(found)
+        spend(len(value) // CHARACTERS_PER_STEP)
+        return fits(value)
 
     return passes
 
 
 def _compared(compare: Callable[[Any, Any], bool], literal: Literal) -> Test:
-    wanted = literal.value
-    if isinstance(wanted, Version):
-        precedence = wanted.precedence
-        return lambda found: found is not None and compare(_precedence(found), precedence)
-    return lambda found: found is not None and compare(found, wanted)
+    expected = literal.value
+    if isinstance(expected, Version):
+        precedence = expected.precedence
+        return lambda value: value is not None and compare(_precedence(value), precedence)
+    return lambda value: value is not None and compare(value, expected)
 
 
 def _among(literals: Sequence[Literal], negated: bool) -> Test:
     versions = isinstance(literals[0].value, Version)
-    wanted = {each.value.precedence if isinstance(each.value, Version) else each.value for each in literals}
+    expected = {
+        literal.value.precedence if isinstance(literal.value, Version) else literal.value
+        for literal in literals
+    }
     if versions:
-        return lambda found: found is not None and (_precedence(found) in wanted) is not negated
-    return lambda found: found is not None and (found in wanted) is not negated
+        return lambda value: value is not None and (_precedence(value) in expected) is not negated
+    return lambda value: value is not None and (value in expected) is not negated
 
 
 @lru_cache(4096)

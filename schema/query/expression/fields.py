@@ -66,12 +66,12 @@ def candidate(
     version: "Version",
     entry: "VersionEntry",
     summary: "VersionSummary",
-    place: int,
+    index: int,
     channels: Collection[str] = (),
     newest: bool = False,
 ) -> dict[str, Any]:
     """The fields of the artifact at a place. `channels` hold this version; `newest`: it is the model's newest release."""
-    return {**standing(name, version, entry, channels, newest), **contents(summary, place)}
+    return {**standing(name, version, entry, channels, newest), **contents(summary, index)}
 
 
 def standing(
@@ -90,9 +90,9 @@ def standing(
     }
 
 
-def contents(summary: "VersionSummary", place: int) -> dict[str, Any]:
+def contents(summary: "VersionSummary", index: int) -> dict[str, Any]:
     """The fields that the manifest decides for ever."""
-    return _shared(summary) | {name: column(summary, name)[place] for name in OF_ARTIFACTS}
+    return _shared(summary) | {name: column(summary, name)[index] for name in OF_ARTIFACTS}
 
 
 def columns(standing: Mapping[str, Any], summary: "VersionSummary") -> "Columns":
@@ -114,10 +114,10 @@ def _shared(summary: "VersionSummary") -> dict[str, Any]:
 
 def column(summary: "VersionSummary", name: str) -> Sequence[Any]:
     """The values of a field of all artifacts of a version; made once."""
-    found = summary.columns.get(name)
-    if found is None:
-        found = summary.columns[name] = OF_ARTIFACTS[name](summary)
-    return found
+    values = summary.columns.get(name)
+    if values is None:
+        values = summary.columns[name] = OF_ARTIFACTS[name](summary)
+    return values
 
 
 def _each(value: "Callable[[ArtifactSummary], Any]") -> "Column":

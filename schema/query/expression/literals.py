@@ -3,21 +3,21 @@
 from collections.abc import Callable
 
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.sizes import LARGEST, UNITS
+from onnxreg.schema.core.sizes import MAX_SIZE_BYTES, UNITS
 from onnxreg.schema.core.version import Version
 from onnxreg.schema.query.expression.fields import FieldKind
 from onnxreg.schema.query.expression.tokens import Token
 from onnxreg.schema.query.expression.tree import Literal
 
-DIGITS = 15
+MAX_DIGITS = 15
 """Digits of a number, at most: so every number is exact in any language's floating point."""
-SHOWN = 40
+MAX_SHOWN_CHARACTERS = 40
 """Characters of a word that a message repeats."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_literal(token: Token, kind: FieldKind) -> Literal:
-    """The value that a token is for a field of some kind; it must be one of those that `WRITTEN` has for it."""
+    """The value that a token is for a field of some kind; it must be one of those that `TOKEN_KINDS` has for it."""
     return _READERS[kind](token)
 
 
@@ -42,8 +42,8 @@ def _number(token: Token) -> Literal:
     whole, dot, part = token.text.partition(".")
     if not (_is_digits(whole) and (_is_digits(part) or not dot)):
         raise InputError(f"{short(token.text)} is no number")
-    if len(whole + part) > DIGITS:
-        raise InputError(f"{short(token.text)} has more than {DIGITS} digits")
+    if len(whole + part) > MAX_DIGITS:
+        raise InputError(f"{short(token.text)} has more than {MAX_DIGITS} digits")
     return Literal(float(token.text) if dot else int(whole), token.text)
 
 
@@ -60,15 +60,15 @@ def _size(token: Token) -> Literal:
     number = token.text.rstrip(_LETTERS)
     unit = token.text[len(number) :]
     if unit and unit not in UNITS:
-        hint = next((f"write {known}" for known in UNITS if known.lower() == unit.lower()), "")
+        hint = next((f"write {name}" for name in UNITS if name.lower() == unit.lower()), "")
         raise InputError(f"{short(unit)} is no unit", hint or f"units are {', '.join(UNITS)}")
     _number(Token("number", number, token.start, token.end))
     whole, _, part = number.partition(".")
     count, rest = divmod(int(whole + part) * UNITS.get(unit, 1), 10 ** len(part))
     if rest:
         raise InputError(f"{short(token.text)} is no whole number of bytes")
-    if count > LARGEST:
-        raise InputError(f"{short(token.text)} is more than {LARGEST} bytes")
+    if count > MAX_SIZE_BYTES:
+        raise InputError(f"{short(token.text)} is more than {MAX_SIZE_BYTES} bytes")
     return Literal(count, token.text)
 
 
@@ -77,7 +77,7 @@ def _is_digits(text: str) -> bool:
 
 
 def short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}..."
 
 
 _READERS: dict[FieldKind, Callable[[Token], Literal]] = {
@@ -87,7 +87,7 @@ _READERS: dict[FieldKind, Callable[[Token], Literal]] = {
     FieldKind.COUNT: _number,
     FieldKind.SHARE: _share,
 }
-WRITTEN = {
+TOKEN_KINDS = {
     FieldKind.TEXT: ("word", "string"),
     FieldKind.VERSION: ("number", "string"),
     **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT, FieldKind.SHARE), ("number",)),

@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import nearest
 from onnxreg.schema.query.expression import evaluate
 from onnxreg.schema.query.expression.fields import FIELDS, Candidate, FieldKind
-from onnxreg.schema.query.expression.literals import WRITTEN, read_literal, short, written
+from onnxreg.schema.query.expression.literals import TOKEN_KINDS, read_literal, short, written
 from onnxreg.schema.query.expression.tokens import ExpressionError, Token, tokenize
 from onnxreg.schema.query.expression.tree import (
     And,
@@ -29,7 +29,7 @@ from onnxreg.schema.query.expression.tree import (
     Or,
 )
 
-DEPTH = 64
+MAX_DEPTH = 64
 """How deep brackets and `not` may lie in each other."""
 ORDERED = ("<", "<=", ">", ">=")
 _IN_QUOTES = "a text that begins with a digit stands in quotes"
@@ -47,7 +47,7 @@ class Expression:
         return str(self.tree)
 
     def matches(self, candidate: Candidate) -> bool:
-        """Whether it is true of a candidate; see `where_fields` for what that is."""
+        """True if it is true of a candidate; see `where_fields` for what that is."""
         return bool(self.select(lambda name: evaluate.ConstantColumn(candidate.get(name)), (0,)))
 
     @cached_property
@@ -87,17 +87,17 @@ class _Parser:
 
     def _alternatives(self) -> Node:
         """alternatives = conditions {"or" conditions}"""
-        found = [self._conditions()]
+        operands = [self._conditions()]
         while self._accept("or"):
-            found.append(self._conditions())
-        return found[0] if len(found) == 1 else Or(tuple(found))
+            operands.append(self._conditions())
+        return operands[0] if len(operands) == 1 else Or(tuple(operands))
 
     def _conditions(self) -> Node:
         """conditions = condition {"and" condition}"""
-        found = [self._condition()]
+        operands = [self._condition()]
         while self._accept("and"):
-            found.append(self._condition())
-        return found[0] if len(found) == 1 else And(tuple(found))
+            operands.append(self._condition())
+        return operands[0] if len(operands) == 1 else And(tuple(operands))
 
     def _condition(self) -> Node:
         """condition = "not" condition | "(" alternatives ")" | test"""
@@ -111,8 +111,8 @@ class _Parser:
 
     def _deeper(self, read: Callable[[], Node]) -> Node:
         """Read what stands behind the next token, one level down."""
-        if self._depth == DEPTH:
-            raise self._wrong(self._next, f"it is nested deeper than {DEPTH} levels")
+        if self._depth == MAX_DEPTH:
+            raise self._wrong(self._next, f"it is nested deeper than {MAX_DEPTH} levels")
         self._depth += 1
         self._place += 1
         node = read()
@@ -124,17 +124,17 @@ class _Parser:
         if self._is_membership():
             return self._membership()
         start = self._next
-        asked = self._field()
+        field = self._field()
         if self._next.kind == "operator":
-            return self._relation(start, asked)
+            return self._relation(start, field)
         if self._next.text in ("not", "in"):
-            return self._among(start, asked)
-        if FIELDS[asked.name] is not FieldKind.FLAG:
-            raise self._expected(f"a comparison: {asked} is by itself neither true nor false")
-        return Flag(asked)
+            return self._among(start, field)
+        if FIELDS[field.name] is not FieldKind.FLAG:
+            raise self._expected(f"a comparison: {field} is by itself neither true nor false")
+        return Flag(field)
 
     def _is_membership(self) -> bool:
-        """Whether a value and `in` stand here, without the bracket of a list of values."""
+        """True if a value and `in` stand here, without the bracket of a list of values."""
         after = [token.text for token in self._tokens[self._place + 1 : self._place + 4]]
         rest = after[1:] if after[:1] == ["not"] else after
         literal = self._next.kind in ("word", "string", "number")
@@ -146,27 +146,27 @@ class _Parser:
         negated = self._accept("not")
         self._require("in", "in")
         start = self._next
-        asked = self._field()
-        if FIELDS[asked.name] is not FieldKind.LIST:
+        field = self._field()
+        if FIELDS[field.name] is not FieldKind.LIST:
             lists = " or ".join(name for name, kind in FIELDS.items() if kind is FieldKind.LIST)
             raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
-        return FieldMember(value, asked, negated)
+        return FieldMember(value, field, negated)
 
-    def _relation(self, start: Token, asked: Field) -> Node:
+    def _relation(self, start: Token, field: Field) -> Node:
         """relation = ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT"""
         sign = self._advance()
-        kind = self._comparable(start, asked)
+        kind = self._comparable(start, field)
         if sign.text == "~":
             if kind not in (FieldKind.TEXT, FieldKind.VERSION):
-                raise self._wrong(sign, f"{asked} is {kind.value}, which has no patterns")
-            return Glob(asked, self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"))
+                raise self._wrong(sign, f"{field} is {kind.value}, which has no patterns")
+            return Glob(field, self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"))
         if kind is FieldKind.TEXT and sign.text in ORDERED:
-            raise self._wrong(sign, f"{asked} is a text, which has no order", "use =, !=, in or ~")
-        return Comparison(asked, sign.text.replace("==", "="), self._literal(kind, kind.value))
+            raise self._wrong(sign, f"{field} is a text, which has no order", "use =, !=, in or ~")
+        return Comparison(field, sign.text.replace("==", "="), self._literal(kind, kind.value))
 
-    def _among(self, start: Token, asked: Field) -> Node:
+    def _among(self, start: Token, field: Field) -> Node:
         """among = ["not"] "in" "(" value {"," value} ")" """
-        kind = self._comparable(start, asked)
+        kind = self._comparable(start, field)
         negated = self._accept("not")
         self._require("in", "in")
         self._require("(", "(")
@@ -174,16 +174,16 @@ class _Parser:
         while self._accept(","):
             values.append(self._literal(kind, kind.value))
         self._require(")", ", or )")
-        return OneOf(asked, tuple(values), negated)
+        return OneOf(field, tuple(values), negated)
 
-    def _comparable(self, start: Token, asked: Field) -> FieldKind:
+    def _comparable(self, start: Token, field: Field) -> FieldKind:
         """The kind of a field that values can stand beside."""
-        kind = FIELDS[asked.name]
+        kind = FIELDS[field.name]
         if kind is FieldKind.FLAG:
-            hint = f"write {asked}, or not {asked}"
-            raise self._wrong(start, f"{asked} is true or false by itself and is not compared", hint)
+            hint = f"write {field}, or not {field}"
+            raise self._wrong(start, f"{field} is true or false by itself and is not compared", hint)
         if kind is FieldKind.LIST:
-            raise self._wrong(start, f"{asked} is a list and is not compared", f"write 'VALUE' in {asked}")
+            raise self._wrong(start, f"{field} is a list and is not compared", f"write 'VALUE' in {field}")
         return kind
 
     def _field(self) -> Field:
@@ -214,7 +214,7 @@ class _Parser:
     def _literal(self, kind: FieldKind, expected: str) -> Literal:
         """value = TEXT | VERSION | SIZE | NUMBER, whichever the field is"""
         token = self._next
-        if token.kind not in WRITTEN[kind]:
+        if token.kind not in TOKEN_KINDS[kind]:
             raise self._expected(expected, _IN_QUOTES if token.kind == "number" else "")
         self._place += 1
         try:
@@ -227,27 +227,29 @@ class _Parser:
         return self._tokens[self._place - 1]
 
     def _accept(self, text: str) -> bool:
-        found = self._next.kind in ("keyword", "mark") and self._next.text == text
-        self._place += found
-        return found
+        is_match = self._next.kind in ("keyword", "mark") and self._next.text == text
+        self._place += is_match
+        return is_match
 
     def _require(self, text: str, expected: str) -> None:
         if not self._accept(text):
             raise self._expected(expected)
 
-    def _expected(self, what: str, hint: str = "") -> ExpressionError:
-        found = f"found {short(self._next.text)}" if self._next.text else "it ends here"
-        return self._wrong(self._next, f"expected {what}; {found}", hint)
+    def _expected(self, expectation: str, hint: str = "") -> ExpressionError:
+        actual = f"found {short(self._next.text)}" if self._next.text else "it ends here"
+        return self._wrong(self._next, f"expected {expectation}; {actual}", hint)
 
-    def _wrong(self, token: Token, what: str, hint: str = "") -> ExpressionError:
-        return ExpressionError(self._text, (token.start, token.end), what, hint)
+    def _wrong(self, token: Token, problem: str, hint: str = "") -> ExpressionError:
+        return ExpressionError(self._text, (token.start, token.end), problem, hint)
 
 
 def _nearest(name: str) -> str:
     """The fields that were perhaps meant; else all of them."""
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
-    near = [field for part in parts for field in nearest(part, FIELDS)]
-    near += [field for part in parts for field in FIELDS if part in field]
+    suggestions = [field for part in parts for field in nearest(part, FIELDS)]
+    suggestions += [field for part in parts for field in FIELDS if part in field]
     return (
-        f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"the fields are {', '.join(FIELDS)}"
+        f"did you mean {' or '.join(dict.fromkeys(suggestions))}?"
+        if suggestions
+        else f"the fields are {', '.join(FIELDS)}"
     )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from onnxreg.schema.core.errors import InputError
 
-LENGTH = 4096
+MAX_CHARACTERS = 4096
 """Characters of an expression, at most."""
-WIDTH = 76
+MAX_COLUMNS = 76
 """Characters of an expression that an error draws, at most."""
 
 KEYWORDS = ("and", "or", "not", "in")
@@ -43,44 +43,48 @@ class ExpressionError(InputError):
         what: what was expected, or what is wrong.
     """
 
-    def __init__(self, text: str, span: tuple[int, int], what: str, hint: str = "") -> None:
-        super().__init__(f"the expression cannot be read: {what}", hint or "docs/query.md has the language")
+    def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
+        super().__init__(
+            f"the expression cannot be read: {problem}", hint or "docs/query.md has the language"
+        )
         self.span = span
         self.drawing = draw(text, *span)
 
 
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
     """Two lines: the expression, or the part of it around the span, and `~~~^` under the span."""
-    left = max(0, min(start - WIDTH // 2, len(text) - WIDTH))
-    shown = text[left : left + WIDTH]
-    line = "".join(char if char.isprintable() else " " for char in shown)
-    under = max(1, min(end, left + WIDTH) - start)
-    return line, " " * (start - left) + "~" * (under - 1) + "^"
+    first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
+    excerpt = text[first : first + MAX_COLUMNS]
+    line = "".join(char if char.isprintable() else " " for char in excerpt)
+    under = max(1, min(end, first + MAX_COLUMNS) - start)
+    return line, " " * (start - first) + "~" * (under - 1) + "^"
 
 
 def tokenize(text: str) -> Iterator[Token]:
     """The tokens, and one of kind `end` behind them. ExpressionError at the first character that begins none."""
-    if len(text) > LENGTH:
-        raise ExpressionError(text, (LENGTH, len(text)), f"it is longer than {LENGTH} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise ExpressionError(
+            text, (MAX_CHARACTERS, len(text)), f"it is longer than {MAX_CHARACTERS} characters"
+        )
     stray = _SURROGATE.search(text)
     if stray is not None:
         raise ExpressionError(text, stray.span(), "a character is cut in two: this is no valid text")
-    place = 0
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise _strange(text, place)
-        kind, place = str(found.lastgroup), found.end()
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _bad_character(text, position)
+        kind, position = str(match.lastgroup), match.end()
         if kind != "space":
-            yield Token("keyword" if found[0] in KEYWORDS else kind, found[0], found.start(), place)
-    yield Token("end", "", place, place)
+            yield Token("keyword" if match[0] in KEYWORDS else kind, match[0], match.start(), position)
+    yield Token("end", "", position, position)
 
 
-def _strange(text: str, place: int) -> ExpressionError:
-    char = text[place]
+def _bad_character(text: str, position: int) -> ExpressionError:
+    char = text[position]
     if char in "'\"":
-        return ExpressionError(text, (place, len(text)), f"the text that begins with {char} has no end")
+        return ExpressionError(text, (position, len(text)), f"the text that begins with {char} has no end")
     hint = {"*": "a pattern stands in quotes: name ~ 'acme/*'", "!": "write not, or !="}.get(char, "")
     if char in "&|":
         hint = "write and, or"
-    return ExpressionError(text, (place, place + 1), f"{char!r} is not part of the language", hint)
+    return ExpressionError(text, (position, position + 1), f"{char!r} is not part of the language", hint)

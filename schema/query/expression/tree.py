@@ -37,7 +37,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """True where the field is."""
+    """True if the field is."""
 
     field: Field
 

@@ -19,7 +19,7 @@ from onnxreg.cli import fast
 from onnxreg.converters.engine import memo
 from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.file_state import WRITTEN_BACK
+from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS
 
 Reg = Callable[..., Any]
 MLP = """
@@ -371,7 +371,7 @@ def test_a_source_that_lies_still_is_not_even_read(
     reg: Reg, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time_ns
-    monkeypatch.setattr(memo.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK)
+    monkeypatch.setattr(memo.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
     first = export(reg, "m.onnx", "int8.yaml", "--json")
     read: list[str] = []
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnxreg.converters.source import file_hash
 from onnxreg.converters.source.file_hash import digest_file
-from onnxreg.schema.core.file_state import SETTLED
+from onnxreg.schema.core.file_state import SETTLED_NANOSECONDS
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(file_hash.time, "time_ns", lambda: now() + 10 * SETTLED)
+    monkeypatch.setattr(file_hash.time, "time_ns", lambda: now() + 10 * SETTLED_NANOSECONDS)
 
 
 def written(path: Path, data: bytes) -> str:

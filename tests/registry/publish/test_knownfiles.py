@@ -13,13 +13,13 @@ from onnxreg.registry.publish import known_files
 from onnxreg.registry.publish.known_files import KnownFiles
 from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.store.directory.directory_push import DirectoryPush
-from onnxreg.schema.core.descriptor import PIECE
+from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.file_state import WRITTEN_BACK, FileState
+from onnxreg.schema.core.file_state import WRITTEN_BACK_NANOSECONDS, FileState
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
-FILES = {"model.onnx": 100, "large.bin": PIECE + 1, "empty.bin": 0}
+FILES = {"model.onnx": 100, "large.bin": PIECE_BYTES + 1, "empty.bin": 0}
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def registry(tmp_path: Path) -> Registry:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written now was written long ago."""
     now = time.time_ns
-    monkeypatch.setattr(known_files.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK)
+    monkeypatch.setattr(known_files.time, "time_ns", lambda: now() + 10 * WRITTEN_BACK_NANOSECONDS)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_what_nobody_touched_is_not_read(registry: Registry, folder: Path, read:
     again = add(Registry(registry.store.root), folder)
     assert read == []
     assert (again.version, again.digest, again.new) == (first.version, first.digest, False)
-    assert (folder / "large.bin").stat().st_size == PIECE + 1, "the user's files stay"
+    assert (folder / "large.bin").stat().st_size == PIECE_BYTES + 1, "the user's files stay"
 
 
 @pytest.mark.usefixtures("settled")
@@ -212,7 +212,7 @@ def test_a_blob_that_a_collector_takes_meanwhile_is_brought(
 def test_whole_seconds_prove_nothing(folder: Path) -> None:
     """Such file systems show the time of the bytes, which anybody sets, as that of the inode."""
     state = FileState.of((folder / "model.onnx").stat())
-    late = state.changed + 2 * WRITTEN_BACK
+    late = state.changed + 2 * WRITTEN_BACK_NANOSECONDS
     second = 10**9
     assert replace(state, modified=7 * second, changed=7 * second + 1).is_settled(late)
     assert not replace(state, modified=7 * second, changed=7 * second).is_settled(late)

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.registry.store.directory.direct_io import UNIT, past_cache
+from onnxreg.registry.store.directory.direct_io import ALIGNMENT_BYTES, past_cache
 from onnxreg.registry.support.disk import Disk
 
-length = st.one_of(st.integers(0, 3 * UNIT), st.sampled_from([UNIT, 4 * UNIT]))
+length = st.one_of(
+    st.integers(0, 3 * ALIGNMENT_BYTES), st.sampled_from([ALIGNMENT_BYTES, 4 * ALIGNMENT_BYTES])
+)
 
 
 def pages(data: bytes) -> memoryview:
@@ -64,6 +66,6 @@ def test_a_file_system_that_cannot(refused: str, tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(fcntl, "fcntl", no_fcntl)
     else:
         monkeypatch.setattr(os, "pwrite", no_pwrite)
-    data = os.urandom(4 * UNIT)
+    data = os.urandom(4 * ALIGNMENT_BYTES)
     assert write(tmp_path / "file", b"", [data, data]) == data * 2
     assert len(direct) <= 1

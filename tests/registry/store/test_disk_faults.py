@@ -12,7 +12,7 @@ import pytest
 from onnxreg.registry import Registry
 from onnxreg.registry.log import lookup
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
-from onnxreg.registry.store.directory.partial_download import RESUMABLE
+from onnxreg.registry.store.directory.partial_download import MIN_RESUMABLE_BYTES
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RegError
@@ -116,7 +116,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
     disk = registry.store.disk = Failing(call, number, ERRORS[error])
     family = ""
     try:
-        registry.add(make_draft(seed="b", size=RESUMABLE + 1))
+        registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
     except RegError as caught:
         family = caught.family
     assert family in ("", "environment")
@@ -126,7 +126,7 @@ def test_adding(registry: Registry, make_draft: MakeDraft, error: str, call: str
         assert family == ""
     registry.store.disk = Disk()
     if family:
-        registry.add(make_draft(seed="b", size=RESUMABLE + 1))
+        registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
     check_whole(registry.store.root)
     assert {"0.1.0", "0.1.1"} <= {
         str(each)
@@ -142,7 +142,7 @@ def test_pulling(
 ) -> None:
     registry.add(make_draft())
     other.pull("acme/pii", str(registry.store.root))
-    made = registry.add(make_draft(seed="b", size=RESUMABLE + 1))
+    made = registry.add(make_draft(seed="b", size=MIN_RESUMABLE_BYTES + 1))
     disk = other.store.disk = Failing(call, number, ERRORS[error])
     family = ""
     try:

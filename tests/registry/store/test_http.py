@@ -71,7 +71,7 @@ def test_an_index_is_asked_for_with_its_tag(site: Proxy, registry: Registry, mak
 def test_ranges(
     site: Proxy, registry: Registry, monkeypatch: pytest.MonkeyPatch, size: int, fault: str | None
 ) -> None:
-    monkeypatch.setattr(range_stream, "BLOCK", 2**20)
+    monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
     data = random.Random(size).randbytes(size)
     digest = store(registry, data)
     remote = http_remote(site.url)
@@ -84,7 +84,7 @@ def test_ranges(
 def test_a_file_that_changes_meanwhile_is_noticed(
     site: Proxy, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_stream, "BLOCK", 2**20)
+    monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
     digest = store(registry, bytes(8 * 2**20))
     with (
         http_remote(site.url).open_blob(digest) as stream,

@@ -532,13 +532,13 @@ def test_a_pause_that_the_hub_asks_for_is_made(
     hub.fail("/paths-info/", status=429, headers={"Retry-After": "17"})
     hub.fail("POST .*/commit/", status=429, headers={"Retry-After": "900"})
     put(remote, b"blob")
-    assert {17, hub_errors.LONGEST_PAUSE} <= set(pauses)
+    assert {17, hub_errors.MAX_PAUSE_SECONDS} <= set(pauses)
 
 
 def test_a_hub_that_falls_silent_is_asked_again(
     hub: Hub, remote: HubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_client, "LONGEST_SILENCE", 0.3)
+    monkeypatch.setattr(hub_client, "MAX_SILENCE_SECONDS", 0.3)
     close_session()
     over = threading.Event()
     for pattern in ("/paths-info/", "POST .*/commit/"):
@@ -553,7 +553,7 @@ def test_too_many_commits_are_an_error_in_the_end(
 ) -> None:
     hub.fail("POST .*/commit/", status=429, times=1000)
     assert "429" in failing(lambda: put(remote, b"blob"), RemoteError)
-    assert len(calls(hub, "POST .*/commit/")) == 1 + commits.UNANSWERED
+    assert len(calls(hub, "POST .*/commit/")) == 1 + commits.MAX_UNANSWERED_COMMITS
 
 
 def test_a_missing_file_without_a_commit_in_its_answer(hub: Hub, remote: HubRegistry) -> None:

@@ -170,7 +170,7 @@ def source(tmp_path: Path) -> Registry:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setattr(commits, "UNANSWERED", 100)
+    monkeypatch.setattr(commits, "MAX_UNANSWERED_COMMITS", 100)
 
 
 def play(source: Registry, seed: int) -> MemoryHub:

@@ -165,7 +165,7 @@ def test_a_slow_answer_ends_the_command(
     home = str(tmp_path / "reader")
     assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6
     assert "REG_READ_RATE" in capfd.readouterr().err
-    assert site.requests("GET") == retry.SILENT_TRIES
+    assert site.requests("GET") == retry.MAX_SILENT_TRIES
     monkeypatch.setenv("REG_READ_RATE", "0")
     monkeypatch.setenv("REG_READ_DEADLINE", "0.5")
     assert main(["--registry", home, "pull", "acme/pii", site.url]) == 6

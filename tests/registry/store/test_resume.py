@@ -25,7 +25,7 @@ from onnxreg.registry.store.net import retry
 from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.transfer import copy
 from onnxreg.registry.transfer.copy import Progress
-from onnxreg.schema.core.descriptor import PIECE, PIECES, piece_size
+from onnxreg.schema.core.descriptor import MAX_PIECES, PIECE_BYTES, piece_size
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -37,9 +37,9 @@ BLOCKS = 13
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_stream, "BLOCK", MIB)
-    monkeypatch.setattr(range_stream, "AHEAD", 0)
-    monkeypatch.setattr(partial_download, "RESUMABLE", 2 * MIB)
+    monkeypatch.setattr(range_stream, "RANGE_BYTES", MIB)
+    monkeypatch.setattr(range_stream, "MAX_BLOCKS_AHEAD", 0)
+    monkeypatch.setattr(partial_download, "MIN_RESUMABLE_BYTES", 2 * MIB)
     monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(retry, "TRIES", 2)
 
@@ -119,8 +119,8 @@ import sys
 from onnxreg.registry import Registry
 from onnxreg.registry.store import range_stream
 from onnxreg.registry.store.directory import partial_download
-range_stream.BLOCK = 2**20
-range_stream.AHEAD, partial_download.RESUMABLE = 0, 2**21
+range_stream.RANGE_BYTES = 2**20
+range_stream.MAX_BLOCKS_AHEAD, partial_download.MIN_RESUMABLE_BYTES = 0, 2**21
 Registry(sys.argv[1]).pull("acme/large", sys.argv[2])
 """
 
@@ -252,8 +252,8 @@ def test_the_manifest_has_the_pieces_of_large_files(made: PublishedVersion) -> N
     data = random.Random(1).randbytes(SIZE)
     pieces = made.manifest.artifacts[0].pieces
     assert pieces is not None
-    assert pieces.size == PIECE
-    assert list(pieces.digests) == [Digest.of(data[:PIECE]), Digest.of(data[PIECE:])]
+    assert pieces.size == PIECE_BYTES
+    assert list(pieces.digests) == [Digest.of(data[:PIECE_BYTES]), Digest.of(data[PIECE_BYTES:])]
 
 
 @pytest.mark.parametrize("total", [1, 9, 10, 11, 20, 25])
@@ -270,10 +270,10 @@ def test_pieces_are_hashed_whatever_the_blocks(total: int, step: int) -> None:
 
 
 def test_no_file_has_too_many_pieces() -> None:
-    for total in (PIECE, PIECE * PIECES, PIECE * PIECES + 1, 2**45):
+    for total in (PIECE_BYTES, PIECE_BYTES * MAX_PIECES, PIECE_BYTES * MAX_PIECES + 1, 2**45):
         size = piece_size(total)
-        assert -(-total // size) <= PIECES and size % PIECE == 0
-        assert size == PIECE or total > size // 2 * PIECES
+        assert -(-total // size) <= MAX_PIECES and size % PIECE_BYTES == 0
+        assert size == PIECE_BYTES or total > size // 2 * MAX_PIECES
 
 
 def test_a_source_that_is_damaged_is_given_up(

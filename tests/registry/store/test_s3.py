@@ -163,7 +163,7 @@ def test_over_tls(
     """Checksums and payloads are signed in another way than over plain HTTP."""
     certificate = s3servers.certificate(tmp_path)
     made = registry.add(make_draft(size=200_000))
-    monkeypatch.setattr(bucket, "SINGLE", 2**20)
+    monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 2**20)
     monkeypatch.setattr(retry, "TRIES", 2)
     with proxy(ministack.endpoint, certificate) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)

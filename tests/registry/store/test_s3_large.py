@@ -23,7 +23,7 @@ from onnxreg.registry.store.protocol import Piece
 from onnxreg.registry.store.s3 import bucket, multipart
 from onnxreg.registry.store.s3.bucket import s3_remote
 from onnxreg.registry.transfer import copy
-from onnxreg.schema.core.descriptor import PIECE
+from onnxreg.schema.core.descriptor import PIECE_BYTES
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import Draft
@@ -32,7 +32,7 @@ MakeDraft = Callable[..., Draft]
 
 
 def pieces_of(data: bytes) -> list[Piece]:
-    spans = ((start, min(start + PIECE, len(data))) for start in range(0, len(data), PIECE))
+    spans = ((start, min(start + PIECE_BYTES, len(data))) for start in range(0, len(data), PIECE_BYTES))
     return [Piece(start, stop, Digest.of(data[start:stop])) for start, stop in spans]
 
 
@@ -41,9 +41,9 @@ class TestLargeObjects:
 
     @pytest.fixture(autouse=True)
     def small_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
-        monkeypatch.setattr(multipart, "PART", 5 * 2**20)
-        monkeypatch.setattr(range_stream, "BLOCK", 2**20)
+        monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
+        monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
+        monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**20)
 
     @pytest.mark.parametrize("size", [0, 1, 6 * 2**20, 6 * 2**20 + 1, 10 * 2**20, 17 * 2**20 + 3])
     def test_come_back(self, there: str, size: int) -> None:
@@ -259,7 +259,7 @@ from pathlib import Path
 from onnxreg.registry import Registry
 from onnxreg.registry.store.s3 import bucket, multipart
 
-bucket.SINGLE, multipart.PART = 6 * 2**20, 5 * 2**20
+bucket.MAX_SINGLE_UPLOAD_BYTES, multipart.MIN_PART_BYTES = 6 * 2**20, 5 * 2**20
 Registry(Path(sys.argv[1])).push("acme/pii:0.1.0", sys.argv[2])
 """
 
@@ -289,8 +289,8 @@ def test_a_push_that_is_killed_between_parts(
     assert len(left) == 1
     assert versions(direct(there, ministack)) == set()
     behind.plan = lambda method, path: None
-    monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
-    monkeypatch.setattr(multipart, "PART", 5 * 2**20)
+    monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
+    monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
     registry.push("acme/pii:0.1.0", there)
     assert versions(direct(there, ministack)) == {"0.1.0"}
     assert damages(direct(there, ministack)) == []

@@ -44,8 +44,8 @@ class TestSeaweedFS(StoreContract):
         return s3_remote(seaweedfs.fresh(), create=True)
 
     def test_large_blobs_come_back(self, remote: RegistryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bucket, "SINGLE", 6 * 2**20)
-        monkeypatch.setattr(multipart, "PART", 5 * 2**20)
+        monkeypatch.setattr(bucket, "MAX_SINGLE_UPLOAD_BYTES", 6 * 2**20)
+        monkeypatch.setattr(multipart, "MIN_PART_BYTES", 5 * 2**20)
         data = random.Random(3).randbytes(17 * 2**20)
         with remote.push() as push:
             push.put(BytesIO(data), Digest.of(data))

@@ -5,19 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onnxreg.registry.support.cancellation import CancelledError, check_stop, ended_by, sleep, submit
+from onnxreg.registry.support.cancellation import CancelledError, cancel_scope, check_stop, sleep, submit
 from onnxreg.registry.transfer.copy import run_parallel
 
 
 def test_waiting_ends_with_the_work() -> None:
     stop = threading.Event()
-    with ended_by(stop):
+    with cancel_scope(stop):
         check_stop()
         stop.set()
         for wait in (check_stop, lambda: sleep(3600)):
             with pytest.raises(CancelledError):
                 wait()
-        with ended_by(None):
+        with cancel_scope(None):
             sleep(0)
             check_stop()
     sleep(0)
@@ -27,7 +27,7 @@ def test_waiting_ends_with_the_work() -> None:
 def test_threads_inherit_the_end_of_the_work() -> None:
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        with ended_by(stop):
+        with cancel_scope(stop):
             slept = submit(pool, sleep, 3600)
         stop.set()
         with pytest.raises(CancelledError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnxreg.schema.compare.rebuild_outcome import RebuildComparison, compare
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.tolerance import DISTANCE, RATE, differences, near
+from onnxreg.schema.core.tolerance import DISTANCE_SHARE, RATE_TOLERANCE, differences, is_near
 from onnxreg.schema.manifest.manifest import Manifest
 
 Replaced = Callable[[str, Any], dict[str, Any]]
@@ -169,9 +169,11 @@ def without_null(value: Any) -> Any:
 
 @given(st.floats(-1, 1), st.floats(-1, 1))
 def test_rates_and_distances(old: float, new: float) -> None:
-    assert near("character_recall", old, new) is (abs(old - new) <= RATE)
-    assert near("max_abs_diff", old, new) is (abs(old - new) <= max(RATE, DISTANCE * abs(old)))
-    assert near("recall", None, None) and not near("recall", old, None)
+    assert is_near("character_recall", old, new) is (abs(old - new) <= RATE_TOLERANCE)
+    assert is_near("max_abs_diff", old, new) is (
+        abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old))
+    )
+    assert is_near("recall", None, None) and not is_near("recall", old, None)
 
 
 def mutations(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:

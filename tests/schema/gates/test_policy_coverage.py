@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from onnxreg.schema.gates.policy import _READ, Policy, Rule
-from onnxreg.schema.gates.policy_coverage import WORDS, is_plainly_free
+from onnxreg.schema.gates.policy_coverage import KNOWN_KEYS, is_plainly_free
 
 CHANNELS = some.sampled_from(["stable", "beta"])
 MODELS = some.sampled_from(["acme/pii", "acme/*", "*", "tiny"])
@@ -19,7 +19,7 @@ RULES = some.builds(
 
 
 def test_the_words_are_those_of_a_rule() -> None:
-    assert set(_READ) == WORDS
+    assert set(_READ) == KNOWN_KEYS
 
 
 @given(some.lists(RULES), some.sampled_from(["acme/pii", "tiny"]), CHANNELS)

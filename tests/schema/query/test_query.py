@@ -11,9 +11,9 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.summary import STATES, ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.expression.fields import columns
 from onnxreg.schema.query.expression.parser import parse
-from onnxreg.schema.query.requirements import FLOATS, PREFERENCE, Judgement, Query, judge
+from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Judgement, Query, judge
 
-_FORMATS = st.sampled_from([*PREFERENCE, "webgpu", "aaa"])
+_FORMATS = st.sampled_from([*FORMAT_PREFERENCE, "webgpu", "aaa"])
 _ARTIFACTS = st.builds(
     ArtifactSummary,
     _FORMATS,
@@ -75,7 +75,7 @@ def test_nothing_that_meets_everything_ranks_above_the_best(
     assert (judgement.best is None) == (not fitting)
     if judgement.best is None:
         return
-    preference = [*(query.formats or PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
+    preference = [*(query.formats or FORMAT_PREFERENCE), *sorted({artifact.format for artifact in artifacts})]
 
     def rank(place: int) -> tuple[int, bool, int, int, int]:
         artifact = artifacts[place]

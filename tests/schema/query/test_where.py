@@ -12,7 +12,7 @@ from support.schema.expressions import CANDIDATES, EXPRESSIONS, Case
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.query.expression import parser
 from onnxreg.schema.query.expression.fields import FIELDS, FieldKind
-from onnxreg.schema.query.expression.tokens import LENGTH, WIDTH, ExpressionError
+from onnxreg.schema.query.expression.tokens import MAX_CHARACTERS, MAX_COLUMNS, ExpressionError
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
 """What any language's client answers the same."""
@@ -80,15 +80,15 @@ def test_of_a_long_expression_the_part_around_the_place_is_drawn(before: int, af
         parser.parse(text)
     line, marks = raised.value.drawing
     start = len(marks) - len(marks.lstrip())
-    assert len(line) <= WIDTH
+    assert len(line) <= MAX_COLUMNS
     assert line[start : len(marks)] == text[slice(*raised.value.span)]
 
 
 def test_too_long_is_refused() -> None:
-    text = "yanked or " * (LENGTH // 10) + "yanked"
-    assert parser.parse(text[:LENGTH].rpartition(" or ")[0])
+    text = "yanked or " * (MAX_CHARACTERS // 10) + "yanked"
+    assert parser.parse(text[:MAX_CHARACTERS].rpartition(" or ")[0])
     with pytest.raises(ExpressionError, match="longer than 4096 characters"):
-        parser.parse(text + " " * LENGTH)
+        parser.parse(text + " " * MAX_CHARACTERS)
 
 
 @pytest.mark.parametrize(

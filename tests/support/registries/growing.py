@@ -23,7 +23,7 @@ from onnxreg.registry.search.search_index import ArtifactKind, SearchIndex
 from onnxreg.registry.store.directory.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.memory import MemoryStore
-from onnxreg.registry.store.object_store import Known, ObjectRegistry
+from onnxreg.registry.store.object_store import ObjectRegistry, StoredObject
 from onnxreg.registry.transfer.copy import copy
 from onnxreg.registry.transfer.mirror_registry import mirror
 from onnxreg.registry.transfer.plan import TransferRequest
@@ -56,7 +56,7 @@ class CountingStore:
             self.sent += sent
             self.received += received
 
-    def get(self, key: str, known: Known | None = None) -> Known | None:
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
         found = self._store.get(key, known)
         self._count(1, received=len(found[0]) if found else 0)
         return found
