@@ -196,5 +196,5 @@ def opened(store: FileStore, create: bool, mirror_of: str | None = None) -> Obje
             )
         return ObjectRegistry.create(store, mirror_of, mirror_of is not None)
     remote = ObjectRegistry(store)
-    _ = remote.registry_id
+    remote.check_exists()
     return remote

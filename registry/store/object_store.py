@@ -124,6 +124,10 @@ class ObjectRegistry:
     def registry_id(self) -> str:
         return self._known_id or str(self._identity["id"])
 
+    def check_exists(self) -> None:
+        """Read which registry this is. NotFoundError if there is none."""
+        _ = self.registry_id
+
     @property
     def is_mirror(self) -> bool:
         return self._identity.get("mirror") is True

@@ -1,4 +1,4 @@
-"""Where two JSON values differ: lists are matched by what their items are called, not by where they stand.
+"""Differences of two JSON values: the items of lists are matched by name, not by position.
 
 Pure JSON, knows no manifest: `Tables` says which lists are named and which values are one piece. Complete: two values
 that differ (as canonical JSON does) have at least one `Delta`. Symmetric: the deltas of (b, a) are those of (a, b) with
@@ -23,7 +23,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class NamedItem:
-    """How the items of a list are matched: by the first namer, those that are left by the second, and so on.
+    """The matching of a list's items: by the first namer, the remaining ones by the second, and so on.
 
     `positions`: an item that stands at another index than before counts as reordered, even where the order of the
     common items is the same.

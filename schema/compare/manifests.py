@@ -1,4 +1,4 @@
-"""What changed between two versions of a model, and whether an app notices."""
+"""Changes between two versions of a model, and their effect on an app."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 
 
 def _with_suites(delta: Delta, old: Manifest, new: Manifest) -> Delta:
-    """The mirrored loss with the suites that it was measured on, where each side has one."""
+    """The mirrored loss with the suites that it was measured on, if each side has one."""
     if delta.place != LOSS:
         return delta
     sides = [
@@ -115,7 +115,7 @@ def _touched(change: Change, owners: Mapping[str, set[str]]) -> set[str]:
 
 
 def _owners(old: Manifest, new: Manifest) -> dict[str, set[str]]:
-    """The member of each artifact, by what the artifact is called in the changes' paths; two, where it went to another."""
+    """The member of each artifact, by the artifact's name in the changes' paths; two members if it moved."""
     pairs, removed, added = _matched(old, new)
     before, after = (_members_by_path(side) for side in (old, new))
     members: dict[str, set[str]] = {}
@@ -132,7 +132,7 @@ def _members_by_path(side: Manifest) -> dict[str, str]:
 
 
 def _tables(old: Manifest, new: Manifest) -> Tables:
-    """Of two families an artifact whose path changed stands for one of the same member, format and precision alone."""
+    """The tables for two families: an artifact whose path changed is matched only by member, format and precision."""
     if old.model_family is None or new.model_family is None:
         return TABLES
     before, after = _members_by_path(old), _members_by_path(new)
@@ -148,7 +148,7 @@ def _matched(old: Manifest, new: Manifest) -> Matched:
 
 
 def artifact_pairs(old: Manifest, new: Manifest) -> list[tuple[str, Artifact, Artifact]]:
-    """The artifacts that stand for each other in both, each by the name that it has in the changes' paths."""
+    """The matched artifacts of both, each by its name in the changes' paths."""
     return [(name, old.artifacts[i], new.artifacts[j]) for name, i, j in _matched(old, new)[0]]
 
 

@@ -1,4 +1,4 @@
-"""A version against what its recipe gave when it was run again: files by digest, what was measured by tolerance.
+"""Comparison of a version with its rebuild: files by digest, measured numbers by tolerance.
 
 Pure: the two manifests decide, and of the few files that hold measured numbers their contents, where digests differ.
 """
@@ -19,7 +19,7 @@ EVIDENCE = ("config", "golden", "report")
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 FAILED_STATES = frozenset({MISSING, EXTRA, DIFFERS})
 BYTES = ("digest", "size", "pieces")
-"""What follows from a file's bytes."""
+"""The keys that follow from a file's bytes."""
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
 """The bytes of a file as recorded and as rebuilt; None if the recorded ones are not at hand."""
@@ -118,7 +118,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _compare_file(old: FileEntry, new: FileEntry, loose: bool, contents: Contents) -> RebuiltFile:
-    """A file that is there in both."""
+    """Compare a file that both versions have."""
     if differing := tuple(name for name, _, _ in differences(_about(old), _about(new))):
         state = DIFFERS
     elif old.digest == new.digest:
@@ -132,12 +132,12 @@ def _compare_file(old: FileEntry, new: FileEntry, loose: bool, contents: Content
 
 
 def _about(entry: FileEntry) -> dict[str, Any]:
-    """What is said of a file beside its bytes."""
+    """The facts about a file other than its bytes."""
     return {key: value for key, value in entry.to_json().items() if key not in BYTES}
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """Where two files that differ do so by more than the tolerance: everywhere, unless they hold measured numbers."""
+    """The parts of two different files that differ beyond the tolerance; all, unless they hold measured numbers."""
     if entry.role not in EVIDENCE:
         return ("bytes",)
     pair = contents(entry.path)
@@ -183,7 +183,7 @@ def _key(artifact: Artifact) -> str:
 
 
 def _rest(manifest: Manifest) -> dict[str, Any]:
-    """What no digest, check or tool says: contracts, operators, labels, steps, verdicts."""
+    """The rest of a manifest, without digests, checks and tools: contracts, operators, labels, steps, verdicts."""
     value = manifest.to_json()
     paths = {artifact.digest: artifact.path for artifact in manifest.artifacts}
     artifacts = {}

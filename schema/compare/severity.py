@@ -1,4 +1,4 @@
-"""What a difference between two manifests means to an app: one table from the place of a field to kind and severity."""
+"""The effect of each difference on an app: one table from the location of a field to kind and severity."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ TABLES = Tables(
 class DiffRule:
     """The kind of a change is `<noun>-<verb>`, the verb being the operation unless `changed_is` names another.
 
-    A message ends in the `note` of the change, if any; else, where it is breaking or degrading, in `why`.
+    A message ends in the `note` of the change, if any; else, if it is breaking or degrading, in `why`.
     """
 
     noun: str
@@ -92,7 +92,7 @@ class DiffRule:
         return verdict if isinstance(verdict, str) else verdict(delta)
 
     def remark(self, delta: Delta) -> str:
-        """What a message says in brackets at its end."""
+        """The text in brackets at the end of a message."""
         severe = self.severity(delta) in ("breaking", "degrading")
         return self.note(delta) or (self.why if severe else "")
 
@@ -112,7 +112,7 @@ SEMANTICS = {
     frozenset({"graph"}): "same graph, other weights",
     frozenset(): "other graph and weights",
 }
-"""What is said of two files by what their semantic digests share."""
+"""The note on two files, by the semantic digests that they share."""
 
 
 def _is_nothing(value: Any) -> bool:
@@ -163,14 +163,14 @@ def _measure(delta: Delta) -> Severity:
 
 
 def _other_suite(delta: Delta) -> str:
-    """What is said of two values that were measured on different suites, and tell nothing of each other; else ""."""
+    """The note on two values that cannot be compared, since they were measured on different suites; else ""."""
     suites = [item.get("dataset") for item in delta.within or () if isinstance(item, dict)]
     differ = len(suites) == 2 and None not in suites and suites[0] != suites[1]
     return "measured on another suite" if differ else ""
 
 
 def _semantics(delta: Delta) -> str:
-    """What two artifacts have in common, by their semantic digests; "" where one of these is not known."""
+    """The note on what two artifacts share, by their semantic digests; "" if one of these is not known."""
     semantics = [artifact.get("semantic") for artifact in delta.within or ()]
     if len(semantics) != 2 or not all(isinstance(side, dict) for side in semantics):
         return ""
@@ -189,7 +189,7 @@ def _in_minimal_build(delta: Delta) -> Severity:
 
 
 def _fixed_input(delta: Delta) -> Severity:
-    """An input axis that becomes dynamic takes whatever was fed before; a dynamic axis may be called anything."""
+    """An input axis that becomes dynamic still accepts the old inputs; the name of a dynamic axis does not matter."""
     if isinstance(delta.old, dict) and isinstance(delta.new, dict) and delta.new.get("kind") == "dynamic":
         return "cosmetic" if delta.old.get("kind") == "dynamic" else "notable"
     return "breaking"
@@ -203,7 +203,7 @@ def _fixed_output(delta: Delta) -> Severity:
 
 
 def _rerouted(delta: Delta) -> Severity:
-    """A class that gets a head where it had none is new; one that loses it answers less; another head means others."""
+    """A class that gets its first head is new; one that loses it answers less; another head gives other classes."""
     if delta.old is None:
         return "notable"
     return "degrading" if delta.new is None else "breaking"
@@ -341,7 +341,7 @@ RULES: dict[str, DiffRule] = {
 """Keyed by place; a `*` at the end takes in everything below. The longest key that fits holds."""
 
 FIELD = DiffRule("field", reordered="notable")
-"""What no rule speaks of is still reported."""
+"""The rule of fields without a rule: they are still reported."""
 
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 

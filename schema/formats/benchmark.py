@@ -1,4 +1,4 @@
-"""How fast the artifacts of a version ran on one machine: a statement about the version, no part of it.
+"""Measured speed of a version's artifacts on one machine: a statement about the version, not a part of it.
 
 A latency is of the machine and the moment, and a manifest holds nothing of either. So it is attested after publication: a
 blob and an event of the log, which travel with the version. It is no evaluation: no gate and no certificate looks at it.

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def of_version(manifest: Manifest) -> Json:
-    """The card of a whole version: what it is for, and where its use ends."""
+    """The card of a whole version: its intended use and its limits."""
     parameters: Json = {}
     if manifest.task is not None:
         parameters["task"] = manifest.task
@@ -56,7 +56,7 @@ def of_artifact(artifact: Artifact) -> Json:
 
 
 def quantization(artifact: Artifact) -> Iterator[tuple[str, object]]:
-    """What was asked of a quantization and what was got, as facts for properties; none where there was none."""
+    """The requested and the measured quantization, as facts for properties; empty if there was none."""
     record = artifact.quantization
     if record is not None:
         yield "quantization:requested", record.requested
@@ -89,7 +89,7 @@ def _metric(check: Check) -> Json:
 
 
 def _kind(check: Check) -> tuple[str, str]:
-    """What is measured, and of which label: `character_recall/NAME` is the recall of the slice `NAME`."""
+    """The metric and its label: `character_recall/NAME` is the recall of the slice `NAME`."""
     head, _, rest = check.name.partition("/")
     return (check.metric, rest) if head == check.metric else (f"{check.name}/{check.metric}", "")
 

@@ -26,7 +26,7 @@ NAMESPACE = "onnxreg"
 RUNTIME = "ort"
 """ONNX Runtime's key in `executor_info`."""
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""The session option that says where external data lies, if not beside the model."""
+"""The session option with the folder of external data, if that is not beside the model."""
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
@@ -100,7 +100,7 @@ class PackageExtension(Document):
 
 
 def written_by_us(manifest: PackageManifest) -> PackageExtension | None:
-    """What a package of ours says of itself; None in one of another tool. InputError if that is malformed."""
+    """Our metadata in a package; None in a package of another tool. InputError if it is malformed."""
     metadata = manifest.additional_metadata
     extension = metadata.get(NAMESPACE) if isinstance(metadata, dict) else None
     return (
@@ -147,12 +147,12 @@ def check_component(component: Component, label: str, newer: bool) -> None:
 
 
 def asset_directory(digest: Digest) -> str:
-    """Where a shared asset lies, unless the manifest says otherwise."""
+    """The path of a shared asset, unless the manifest states another."""
     return f"{ASSETS}/sha256-{digest.hex}"
 
 
 def asset_of(name: str) -> Digest | None:
-    """The shared asset whose directory has this name below `shared_assets`; None if it is none."""
+    """The shared asset whose directory has this name below `shared_assets`; None if it is not one."""
     try:
         return Digest(name.removeprefix("sha256-")) if name.startswith("sha256-") else None
     except InputError:

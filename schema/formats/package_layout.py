@@ -1,4 +1,4 @@
-"""How a version is laid out as a model package of ONNX Runtime. Pure: nothing is read, every digest is known already."""
+"""Layout of a version as a model package of ONNX Runtime. Pure: nothing is read, every digest is known already."""
 
 import json
 from collections import Counter
@@ -25,7 +25,7 @@ from onnxreg.schema.query.device import provider
 
 COMPONENT_DIRECTORY = "model"
 LOADABLE = (".onnx", ".ort")
-"""How the name of a model file ends that ONNX Runtime loads."""
+"""The suffixes of model files that ONNX Runtime loads."""
 CPU = "CPUExecutionProvider"
 PROVIDERS = {
     provider(name): name
@@ -63,7 +63,7 @@ class PackageBuild:
 
 @dataclass(frozen=True)
 class PackageLayout:
-    """What lies in a package: documents as bytes, files of the version, each by its path; and the artifacts left out."""
+    """The content of a package: documents as bytes, files of the version, each by its path; and the artifacts left out."""
 
     component: str
     documents: Mapping[str, bytes]
@@ -146,7 +146,7 @@ def _manifest(
 
 
 def _weights(artifact: Artifact) -> Files:
-    """The external data by its path relative to the model's folder; none where that is not all about the main file."""
+    """The external data by its path relative to the model's folder; empty if not all of it belongs to the main file."""
     home = PurePosixPath(artifact.path).parent
     if any(entry.role == "model" for entry in artifact.files):
         return {}
@@ -185,13 +185,13 @@ def _add_build(layout: _Layout, artifact: Artifact, folder: str | None, companio
 
 
 def _name(artifact: Artifact) -> str:
-    """`onnx-float32`; `onnx-int8` where the format says the precision already."""
+    """A component's name: `onnx-float32`; `onnx-int8` if the format already has the precision."""
     has_precision = artifact.format.endswith(f"-{artifact.precision}")
     return artifact.format if has_precision else f"{artifact.format}-{artifact.precision}"
 
 
 def _free(name: str, names: Iterable[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """The name, with a number after it if it is taken."""
     used = set(names)
     return next(choice for choice in _numbered(name) if choice not in used)
 

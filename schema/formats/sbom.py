@@ -1,7 +1,7 @@
 """A version as a bill of materials: CycloneDX 1.6 (ECMA-424) with model cards, made from its manifest alone.
 
 The same manifest under the same version gives the same document: its serial number follows from the digest, and it has
-no time unless one is given. What the standard has no place for stands in properties named `onnxreg:...`.
+no time unless one is given. Facts without a place in the standard are in properties named `onnxreg:...`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ SPDX = {
         *("CC0-1.0", "GPL-3.0-only", "LGPL-3.0-only", "MIT", "MPL-2.0", "Unlicense"),
     )
 }
-"""Licences that a model card may name in small letters, by their SPDX identifiers. Any other is told by its name."""
+"""Licences that a model card may name in small letters, by their SPDX identifiers. Any other is written by its name."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _license(text: str) -> Json:
 
 
 def _source(source: Source) -> Json:
-    """Its digest is one over all source files (see `manifest.Source`), so it is not told as the hash of a file."""
+    """Its digest is one over all source files (see `manifest.Source`), so it is not written as the hash of a file."""
     return {
         "type": "machine-learning-model",
         "bom-ref": SOURCE,
@@ -152,7 +152,7 @@ def _dependencies(manifest: Manifest) -> Iterator[Json]:
 
 
 def _formula(recipe: Recipe) -> Json:
-    """How the version was made: the tools that shaped its bytes, and the steps in their order."""
+    """The making of the version: the tools that shaped its bytes, and the steps in their order."""
     tools = [
         {"type": "application", "bom-ref": f"tool:{name}", "name": name, "version": version}
         for name, version in sorted(recipe.tools.items())

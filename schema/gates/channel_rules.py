@@ -1,4 +1,4 @@
-"""Whether a version meets the rule of a channel: one finding for each thing that is demanded. Pure.
+"""Checks of a version against the rule of a channel: one finding for each demand. Pure.
 
 One function a demand, in the table `DEMANDS`; each reads the rule and the candidate, and nothing else.
 """
@@ -24,7 +24,7 @@ Passed = Literal["pass", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """One demand of a rule, whether it holds, and what was found, for people."""
+    """One demand of a rule, if it is met, and the detail in words for people."""
 
     requirement: str
     verdict: Passed
@@ -43,8 +43,8 @@ class Candidate:
         evaluations: the later evaluations of its artifacts, as they were attested.
         signers: the names and the ids of the trusted keys that validly signed the manifest, as one set a key.
         before: the manifest that the channel was last promoted to, other than this one; None: there was none.
-        held: the paths of the artifacts that are here, where these are not all.
-        known: the names and the ids of all keys that the reader trusts, where that was asked.
+        held: the paths of the artifacts that the registry has, if it does not have all.
+        known: the names and the ids of all keys that the reader trusts, if they were read.
     """
 
     manifest: Manifest
@@ -58,7 +58,7 @@ class Candidate:
 
     @cached_property
     def summary(self) -> VersionSummary:
-        """What the index says of the version."""
+        """The version's entry in the index."""
         return VersionSummary.read(summarize(self.manifest, self.digest, self.size))
 
     @cached_property
@@ -89,7 +89,7 @@ class Candidate:
 
 
 Demand = Callable[[Rule, Candidate], Iterator[tuple[bool, str]]]
-"""Says of each thing that a rule demands whether it holds, and what was found."""
+"""A check of one demand: yields for each of its parts if it is met, and the detail in words."""
 
 
 def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
@@ -147,7 +147,7 @@ def _signed_by(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
 
 
 def _max_recall_loss(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    """What the manifest states must be known; what a later evaluation measured counts where it measured it."""
+    """The loss in the manifest must be known; a later evaluation counts if it measured the loss."""
     artifacts, limit = candidate.judged(rule), rule.max_recall_loss or 0.0
     if not artifacts:
         yield False, "no loss of recall was measured"
@@ -177,7 +177,7 @@ def _losses(artifact: Artifact) -> list[tuple[float | None, tuple[float, float] 
 
 
 def _synthetic(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
-    """What is not said counts as not proven."""
+    """The suite must be stated to be real; an unstated origin does not count."""
     artifacts = candidate.judged(rule)
     if not artifacts:
         yield False, "nothing was evaluated"
@@ -242,7 +242,7 @@ DEMANDS: dict[str, Demand] = {
     "devices": _devices,
     "breaking": _breaking,
 }
-"""What a rule may demand, by its word there."""
+"""The demands of a rule, by their keys."""
 
 
 def evaluate(rule: Rule, candidate: Candidate) -> tuple[GateFinding, ...]:

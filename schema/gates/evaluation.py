@@ -1,4 +1,4 @@
-"""Later evaluations: what somebody measured of published bytes, bound to the artifact, its parent and the suite.
+"""Later evaluations: measurements of published bytes, bound to the artifact, its parent and the suite.
 
 Two documents say it: the `recall_delta.json` that an export writes, and a short one for other tools:
 
@@ -67,7 +67,7 @@ class EvaluationDocument(Document):
 
 
 def read_evaluation(data: bytes, label: str = "report") -> tuple[str, Evaluation]:
-    """Read either document; its media type, and what it says. InputError if it is neither, or does not say about
+    """Read either document; returns its media type and its content. InputError if it is neither, or does not say about
     which bytes it is."""
     hint = "give a recall_delta.json that an export wrote, or the document that docs/gates.md describes"
     try:
@@ -123,7 +123,7 @@ def statement(report: bytes, artifact: Digest) -> bytes:
 
 
 def read_statement(payload: bytes) -> Evaluation | None:
-    """What a signed evaluation says; None if the statement is about something else. InputError if it is malformed."""
+    """Read a signed evaluation; None if the statement is about something else. InputError if it is malformed."""
     value = mapping(canonical.decode(payload, "statement"))
     if value.get("predicateType") != PREDICATE:
         return None

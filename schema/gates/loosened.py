@@ -1,4 +1,4 @@
-"""What a policy demands less of than the one before it. Pure.
+"""Comparison of two policies: the demands that the newer one dropped or weakened. Pure.
 
 A demand is compared for each channel and pattern of the old rules. It is kept if the new rules that cover the whole pattern
 make it too, or a stricter one. What cannot be told is reported: two rules that cover a pattern together, for instance.
@@ -86,7 +86,7 @@ def _weaker(old: Rule, models: str, rules: Sequence[Rule]) -> Iterator[Weaker]:
 
 
 def _covers(rule: Rule, models: str) -> bool:
-    """True if a rule covers every model of a pattern, as far as can be told: `*` is the one wildcard that is looked into."""
+    """True if a rule covers every model of a pattern, as far as is known: `*` is the only wildcard that is interpreted."""
     return any(
         pattern in (models, "*")
         or (not set("?[") & set(pattern) and "[" not in models and fnmatchcase(models, pattern))

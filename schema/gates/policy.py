@@ -1,4 +1,4 @@
-"""A policy: what must hold of a version before a channel may mean it. TOML for people, JSON in the registry's log.
+"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the log.
 
 [[rule]]
 channel = "stable"
@@ -34,7 +34,7 @@ from onnxreg.schema.query.requirements import share
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a channel of some models demands; what is None or empty is not demanded. Sizes are bytes by format."""
+    """The demands of a channel of some models; None or empty demands nothing. Sizes are bytes by format."""
 
     channel: str
     models: tuple[str, ...] = ("*",)
@@ -52,14 +52,14 @@ class Rule:
 
     @property
     def threshold(self) -> int:
-        """How many keys must have signed."""
+        """The number of keys that must have signed."""
         return len(self.signed_by) if self.signatures is None else self.signatures
 
     def covers(self, model: str, channel: str) -> bool:
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """What `read` reads, without what is not demanded. A preset stands there by its name."""
+        """The JSON value, without absent demands. A preset is written by its name."""
         value: dict[str, Any] = {key: getattr(self, key) for key in _READ}
         value["devices"] = [_device_to_json(device) for device in self.devices]
         value["max_size"] = dict(self.max_size)
@@ -146,7 +146,7 @@ class Policy:
     rules: tuple[Rule, ...] = ()
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
-        """What a channel of a model must meet; nothing if it is free."""
+        """The rules that a channel of a model must meet; empty if it is free."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
     def to_json(self) -> list[Any]:
@@ -166,7 +166,7 @@ def _numbered(number: int, value: Any) -> Rule:
 
 
 def read_policy(data: bytes, label: str) -> Policy:
-    """Read a policy file. InputError, naming the file and the rule, if it is none."""
+    """Read a policy file. InputError, naming the file and the rule, if it is malformed."""
     value = read_toml(data, label)
     try:
         unknown = value.keys() - {"rule"}

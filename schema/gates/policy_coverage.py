@@ -1,4 +1,4 @@
-"""Whether a policy plainly says nothing of a channel, told from its JSON alone: light, since every resolve of one asks."""
+"""Fast negative test for every resolve of a channel: can any rule of this JSON policy cover the channel?"""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -21,11 +21,11 @@ KNOWN_KEYS = frozenset(
         "breaking",
     ]
 )
-"""Those of a rule; `schema.policy` reads them."""
+"""The keys of a rule; `policy` reads them."""
 
 
 def is_plainly_free(rules: Any, model: str, channel: str) -> bool:
-    """True if no rule covers a channel of a model. False also where that cannot be told: then `schema.policy` is the judge."""
+    """True if no rule covers a channel of a model. False also if that is not clear: then `policy` decides."""
     return isinstance(rules, list) and not any(_may_cover(rule, model, channel) for rule in rules)
 
 

@@ -90,7 +90,7 @@ class BackboneSizes(Strict):
 
 
 class HeadSizes(Strict):
-    """What some 65 classes of a 768 wide embedding reach in float32."""
+    """The difference that about 65 classes of a 768 wide embedding reach in float32."""
 
     float32: Bytes | None = 200_000
     float16: Bytes | None = 200_000

@@ -56,6 +56,6 @@ class JobRow(Document):
 
     @property
     def called(self) -> str:
-        """How people call the job."""
+        """The name of the job in messages."""
         name = self.name or self.source or self.recipe or ""
         return name if self.version is None else f"{name}:{self.version}"

@@ -97,7 +97,7 @@ class LockedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class LockChange:
-    """What became of one entry; `before` is None if it is new, `after` where it is gone."""
+    """The change of one entry; `before` is None if it is new, `after` if it is gone."""
 
     name: str
     before: LockedArtifact | None
@@ -149,7 +149,7 @@ class Lockfile:
         return before if before is not None and same else entry
 
     def changes(self, before: "Lockfile") -> list[LockChange]:
-        """What is other than in an earlier lock, by name."""
+        """The changes since an earlier lock, by name."""
         names = sorted(self.models.keys() | before.models.keys())
         changes = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
         return [change for change in changes if change.before != change.after]
@@ -165,7 +165,7 @@ class Lockfile:
 
     @classmethod
     def decode(cls, data: bytes, label: str = FILENAME) -> "Lockfile":
-        """Read a lock in any spelling; InputError, naming `label` and the entry, if it is none."""
+        """Read a lock in any spelling; InputError, naming `label` and the entry, if it is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise InputError(f"{label} is no lock: its format is not {FORMAT!r}", "`reg lock REF` writes one")

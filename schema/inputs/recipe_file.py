@@ -1,4 +1,4 @@
-"""A recipe as people write it: what to start from, a tree of passes, what to publish of it, and what that must be worth.
+"""A recipe as people write it: the source, a tree of passes, the outputs to publish, and their limits.
 
     recipe: 1
     name: acme/minilm

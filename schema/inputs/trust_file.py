@@ -1,4 +1,4 @@
-"""The reader's own policy of trust, a TOML file: whose signatures count for which models, and where they are required.
+"""The reader's own policy of trust, a TOML file: the signatures that count for each model, and where they are required.
 
 [keys.release]
 key = "ed25519:..."
@@ -70,7 +70,7 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True)
 class SignatureRequirement:
-    """What must be signed of some models. `keys` are names; none means any trusted key.
+    """The signatures that some models require. `keys` are names; an empty list means any trusted key.
 
     Lines must be signed from line `since` on; of the logs in `after`, those after that line.
     """
@@ -92,7 +92,7 @@ class SignatureRequirement:
 
 @dataclass(frozen=True)
 class Trust:
-    """What a reader trusts: keys by id, and requirements."""
+    """The keys that a reader trusts, by id, and its requirements."""
 
     keys: Mapping[str, TrustedKey] = field(default_factory=dict)
     requirements: tuple[SignatureRequirement, ...] = ()

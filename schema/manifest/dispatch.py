@@ -1,4 +1,4 @@
-"""Which class reads a document: dispatch on `format` and `format_version`."""
+"""Dispatch of a manifest to the class that reads it, by `format` and `format_version`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a converter hands to a registry: files in a workspace, and facts read from them. No digests of stores."""
+"""Drafts: files in a workspace and facts read from them, which a converter passes to a registry. No store digests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class DraftArtifact:
 class Draft:
     """A version that has no digests yet.
 
-    `root` is the workspace; every file named below lies in it. `fields` are the manifest-level keys in their JSON
+    `root` is the workspace; it contains every file named below. `fields` are the manifest-level keys in their JSON
     form (task, family, source, recipe, labels, ...); name, formats, artifacts and files are filled in from the rest.
     `seen` are the states of files that stay where they are, of which the workspace has links, from before they were looked into.
     `document` is the manifest of a version that was written out before: it describes the files, and is kept as it is.
@@ -127,7 +127,7 @@ def _entry(file: DraftFile, measured: Mapping[str, Descriptor]) -> dict[str, Any
 
 
 def _bytes(descriptor: Descriptor) -> dict[str, Any]:
-    """Digest, size, and pieces where there are any."""
+    """Digest, size, and pieces if there are any."""
     value: dict[str, Any] = {"digest": str(descriptor.digest), "size": descriptor.size}
     if descriptor.pieces is not None:
         value["pieces"] = {

@@ -1,4 +1,4 @@
-"""What is claimed of an artifact, and the bytes each claim is bound to."""
+"""Claims about an artifact, and the bytes that each claim is bound to."""
 
 from typing import Literal, Self
 

@@ -190,7 +190,7 @@ Tensor = tuple[str, tuple[int | None, ...]]
 
 @dataclass(frozen=True)
 class Graph:
-    """What a family asks of an artifact: its digest, and its inputs and outputs by name."""
+    """The part of an artifact that a family needs: its digest, and its inputs and outputs by name."""
 
     digest: Digest
     inputs: Mapping[str, Tensor]

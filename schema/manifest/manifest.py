@@ -233,7 +233,7 @@ class Artifact(Document):
 
     @property
     def graph(self) -> Graph:
-        """What a family asks of it."""
+        """The part of it that a family needs."""
         sides = (self.metadata.inputs, self.metadata.outputs)
         inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
         return Graph(self.digest, inputs, outputs)

@@ -1,4 +1,4 @@
-"""The keys of version 1 that repeat a verdict, held against the verdict itself. Pure; ValueError names the contradiction.
+"""Checks of the version 1 keys that repeat a verdict, against the verdict. Pure; ValueError names the contradiction.
 
     certified            true: an artifact is certified, and none is refused; false: not all that were judged are certified
     quant_recall_delta   the value of the check of that name; beside `certified` at most the limit
@@ -12,7 +12,7 @@ from typing import Any
 from onnxreg.schema.manifest.evidence import LIMIT, LOSS
 
 Place = tuple[str, Mapping[str, Any], Collection[Any]]
-"""Where the keys are, what is there, and the artifacts that it is about."""
+"""The path of the keys, their values, and the artifacts that they are about."""
 
 
 def check_mirrored(manifest: Any) -> None:

@@ -1,4 +1,4 @@
-"""Operators: what an artifact needs, what a reduced build of ONNX Runtime has, and whether the one contains the other.
+"""Operators: those an artifact needs, those a reduced build of ONNX Runtime has, and if the build has them all.
 
 A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads
 it: `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
@@ -25,7 +25,7 @@ SIDES = ("inputs", "outputs")
 ONE_HOT = ("ai.onnx", "OneHot")
 """Its types are always triples: what a config says of it in any other form leaves none."""
 MAX_LISTED_NAMES = 3
-"""How many missing operators are named."""
+"""The most missing operators that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Need:
 
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
-    """The content of an operator-set blob. InputError if it is none."""
+    """Read an operator-set blob. InputError if it is malformed."""
     return items(canonical.decode(data, "operator set"), Need.read)
 
 
@@ -81,7 +81,7 @@ class Build:
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> Shortfall | None:
-        """What the build lacks for these operators; operators before types. None if it has all."""
+        """The first thing that the build lacks for these operators, operators before types. None if it has all."""
         needs = tuple(needs)
         missing = [str(need) for need in needs if not self._has(need)]
         if missing:
@@ -93,7 +93,7 @@ class Build:
         return self.operators is None or (need.domain, need.opset, need.name) in self.operators
 
     def _type_problem(self, need: Need) -> str:
-        """What is wrong with the types of an operator that the build has; "" where nothing is."""
+        """The fault of the types of an operator that the build has; "" if there is none."""
         if self.everywhere is not None:
             empty: frozenset[str] = frozenset()
             return _problem(empty.union(*need.inputs.values(), *need.outputs.values()), self.everywhere)
@@ -142,7 +142,7 @@ def read_build(config: str) -> Build:
 
 
 class _Reader:
-    """What the lines said so far."""
+    """The result of the lines read so far."""
 
     def __init__(self) -> None:
         self.operators: set[tuple[str, int, str]] = set()
@@ -176,7 +176,7 @@ class _Reader:
                 self._restrict((domain, name), types)
 
     def _restrict(self, key: tuple[str, str], types: dict[str, Any]) -> None:
-        """What is said of an operator's types takes the place of all that was said before."""
+        """Replace everything that earlier lines stated about an operator's types."""
         self.types.pop(key, None)
         self.triples.pop(key, None)
         if key == ONE_HOT or "custom" in types:

@@ -1,4 +1,4 @@
-"""What an image goes through before it is the input of a model."""
+"""The preprocessing of an image before it becomes the input of a model."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -9,7 +9,7 @@ from onnxreg.schema.core.document import Count, Document, Items
 from onnxreg.schema.core.errors import InputError
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
-"""How many channels each order of colours has; `L` is luminance alone."""
+"""The number of channels of each colour order; `L` is luminance alone."""
 
 Pixels = Annotated[Count, Field(gt=0)]
 
@@ -30,7 +30,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """What people write of an input of (channels, height, width), with the size of that input.
+        """Read preprocessing as people write it, for an input of (channels, height, width), and add the input's size.
 
         InputError if the two contradict each other.
         """

@@ -22,7 +22,7 @@ from onnxreg.schema.query.requirements import Requirement
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
 
 OperatorSets = Callable[[Digest], tuple[Need, ...]]
-"""Reads the operator set of a digest; called only for artifacts that meet every other requirement of a reduced build."""
+"""Reads the operator set of a digest; called only for artifacts that meet all other requirements of a reduced build."""
 
 BUILDS = ("full", "minimal")
 BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", "com.microsoft"})
@@ -61,7 +61,7 @@ class Device:
 
     @classmethod
     def read(cls, value: Any) -> "Device":
-        """Read a device document. InputError, naming the key, if it is none."""
+        """Read a device document. InputError, naming the key, if it is malformed."""
         fields = mapping(value)
         for key in fields:
             if key not in KEYS:
@@ -112,7 +112,7 @@ class Device:
         return None if self.operators is None else read_build(self.operators)
 
     def requirements(self, operator_sets: OperatorSets) -> list[Requirement]:
-        """What an artifact must meet to load and fit here, in the order in which it is tested.
+        """The requirements on an artifact to load and fit on the device, in the order in which they are tested.
 
         Operators come last: only then is an operator set read.
         """
@@ -180,7 +180,7 @@ def is_ort_format(artifact: ArtifactSummary) -> bool:
 
 
 def provider(name: str) -> str:
-    """An execution provider's name as it is compared: `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU."""
+    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` are one, WASM is the CPU."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
 

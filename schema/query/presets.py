@@ -12,12 +12,12 @@ from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.runtimes import RELEASES
 
 OLDEST = (1, 16)
-"""From here on: older packages for phones were minimal builds of their own, and load no ORT format that is made today."""
+"""The oldest release: older packages for phones were minimal builds, and load no ORT format that is made today."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimePackage:
-    """How ONNX Runtime is published for one platform; `absent` are minor numbers that never came out there."""
+    """A published package of ONNX Runtime for one platform; `absent` are minor numbers that were never published."""
 
     name: str
     platform: str
@@ -83,7 +83,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Device:
-    """The device of this name. InputError, with the nearest names, where there is none."""
+    """The device of this name. InputError, with the nearest names, if there is none."""
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name].device

@@ -1,4 +1,4 @@
-"""A question as a document: `{"ref", "device"?, ...}`, what `reg resolve` is told in options.
+"""A question as a document: `{"ref", "device"?, ...}`, like the options of `reg resolve`.
 
 Beside `ref` and `device` its keys are those of a query (`query.Query.read`). The device is the name of a preset or a
 device document. A key that this build does not know is refused: an answer that left out a condition would be wrong.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolveRequest:
-    """Which model or version, what its artifact must be, and where it must run."""
+    """A question: a model or version, the conditions on its artifact, and the device."""
 
     ref: Ref
     query: Query
@@ -39,7 +39,7 @@ class ResolveRequest:
         return cls(ref, Query.read(rest), device)
 
     def to_json(self) -> dict[str, Any]:
-        """What `read` reads; a device in full, so that no later table of presets changes the question."""
+        """The document, with the device in full, so that a later table of presets cannot change the question."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 

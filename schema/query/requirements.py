@@ -1,4 +1,4 @@
-"""What an artifact must be, and which of those that are it is the best. Pure: summaries in, a choice out.
+"""Requirements on artifacts, and the choice of the best artifact that meets them. Pure: summaries in, a choice out.
 
 A query is a list of requirements, tested in order; a device adds its own (`device.py`). The first that an artifact does
 not meet is why it is rejected. `docs/resolve.md` is the specification.
@@ -27,7 +27,7 @@ def worst(states: Iterable[str]) -> str:
 FLOATS = ("float32", "float16", "bfloat16")
 """The precisions that need no proof: nothing was quantized."""
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
-"""The order of formats where the query names none; formats that are not listed come last, by name."""
+"""The order of formats if the query names none; formats that are not listed come last, by name."""
 
 Places = Sequence[int]
 """Artifacts by their place in the summary, in rising order."""
@@ -57,7 +57,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
+    """The conditions of a question. `formats` are in order of preference; empty means any, in the order of `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps labels to the least recall that must have been measured. `member`
     is the stage of a pipeline.
@@ -73,7 +73,7 @@ class Query:
 
     @classmethod
     def read(cls, value: Any) -> "Query":
-        """Read a query document, every key of which may be left out. InputError if it is none."""
+        """Read a query document, in which every key is optional. InputError if it is malformed."""
         from onnxreg.schema.core.sizes import size
 
         fields = {key: item for key, item in mapping(value).items() if item is not None}
@@ -96,7 +96,7 @@ class Query:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What `read` reads, without what is not asked for."""
+        """The query document, without absent conditions."""
         value = {
             "formats": list(self.formats),
             "precision": self.precision,
@@ -109,7 +109,7 @@ class Query:
         return {key: item for key, item in value.items() if item not in ([], None, False, {})}
 
     def requirements(self, columns: "Columns") -> list[Requirement]:
-        """What an artifact must meet, in the order in which it is tested. `columns` has the artifacts as `where` sees
+        """The requirements on an artifact, in the order in which they are tested. `columns` has the artifacts as `where` sees
         them."""
         requirements: list[Requirement] = []
         if self.member is not None:
@@ -184,7 +184,7 @@ ONE_MEMBER = Requirement(
     "member",
     lambda artifact, _: f"is one stage of several, add --member {artifact.member}" if artifact.member else "",
 )
-"""What a question for one artifact asks if it names no member: of a pipeline no stage stands for the others."""
+"""The requirement of a question without a member: no stage of a pipeline can represent the others."""
 
 
 def of_member(name: str) -> Requirement:
@@ -222,7 +222,7 @@ class Judgement:
 
     @cached_property
     def failed(self) -> Sequence[int | None]:
-        """For each artifact the place of the first requirement that it does not meet, None if it meets all."""
+        """For each artifact the index of the first requirement that it does not meet, None if it meets all."""
         failed: list[int | None] = [None] * len(self.summary.artifacts)
         for index, (before, after) in enumerate(pairwise(self.left)):
             for artifact_index in set(before).difference(after):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.expression.evaluate import Columns
 
 MAX_NEAREST = 3
-"""How many of the nearest misses an error names."""
+"""The most near misses that an error names."""
 
 
 class Offer(NamedTuple):
@@ -58,7 +58,7 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True)
 class ResolveOutcome:
-    """What answers, if anything does, and all that was looked at on the way there.
+    """The best artifact, if there is one, and all candidates that were considered.
 
     `offer` is the version that answers, and the last of those looked at.
     """
@@ -162,7 +162,7 @@ def resolve_among(
 
 
 def _held(entry: VersionEntry) -> list[Requirement]:
-    """Where a registry holds only some of a version's artifacts."""
+    """The requirement for a registry that has only some of a version's artifacts."""
     if entry.held is None:
         return []
     held_paths = frozenset(entry.held)
@@ -192,7 +192,7 @@ _WORDS = {
 
 
 def _withheld(version: Version, entry: VersionEntry) -> str:
-    """Why a version is no candidate unless it is asked for; "" where it is one."""
+    """The reason that a version is not a candidate unless it is named; "" if it is one."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

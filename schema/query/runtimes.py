@@ -1,4 +1,4 @@
-"""What each release of ONNX Runtime loads: the newest opset, ONNX IR version and ORT format.
+"""The newest opset, ONNX IR version and ORT format that each release of ONNX Runtime loads.
 
 Measured with the wheels of 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0,
 1.29.0 and 1.31.1 from PyPI, by loading a graph of one `Relu` under rising numbers; the releases between two that agree
@@ -43,7 +43,7 @@ _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
 def runtime(release: str) -> Runtime:
-    """What a release such as `1.23.2` loads. InputError if it is no release, or older than the table."""
+    """The versions that a release such as `1.23.2` loads. InputError if it is not a release, or older than the table."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")

@@ -25,7 +25,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who claims to have signed (a key id, which proves nothing by itself), and the signature."""
+    """A signature with the key id of its claimed signer, which proves nothing by itself."""
 
     keyid: str
     sig: bytes
@@ -59,7 +59,7 @@ class Envelope:
 
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope") -> "Envelope":
-        """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is none."""
+        """Read an envelope; unknown keys are ignored, as DSSE asks. InputError if it is malformed."""
         value = mapping(canonical.decode(data, label))
         signatures = items(required(value, "signatures"), _signature)
         if not 0 < len(signatures) <= MAX_SIGNATURES:

@@ -11,7 +11,7 @@ SPKI = {
     "ed25519": bytes.fromhex("302a300506032b6570032100"),
     "ecdsa-p256": bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200"),
 }
-"""What stands before the raw key in its DER SubjectPublicKeyInfo (RFC 8410, RFC 5480)."""
+"""The bytes before the raw key in its DER SubjectPublicKeyInfo (RFC 8410, RFC 5480)."""
 SIZES = {"ed25519": 32, "ecdsa-p256": 65}
 """Bytes of a raw key: an Ed25519 key (RFC 8032), an uncompressed point of P-256 (SEC 1)."""
 

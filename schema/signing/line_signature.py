@@ -24,7 +24,7 @@ SignLine = Callable[[Mapping[str, Any]], str]
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
-    """What the signature of a line (its JSON value) covers in the log of a registry."""
+    """The bytes that the signature of a line (its JSON value) covers in the log of a registry."""
     value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
     value |= {"registry": registry, "name": line["event"]["name"]}
     return pae(PAYLOAD_TYPE, canonical.encode(value))

@@ -1,4 +1,4 @@
-"""What a release signature says: an in-toto Statement v1 about one manifest (github.com/in-toto/attestation).
+"""Release statements: an in-toto Statement v1 about one manifest (github.com/in-toto/attestation).
 
 The subject is the manifest by name and digest; the predicate repeats the recipe and the certificate of every artifact,
 so that an auditor reads them without our software. They must be those of the manifest.
@@ -20,7 +20,7 @@ RELEASE = "urn:onnxreg:release:v1"
 """The predicate type: this manifest is this version of this model."""
 
 CERTIFICATE = ("format", "precision", "path", "digest", "certification")
-"""What the predicate repeats of each artifact."""
+"""The keys of each artifact that the predicate repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Release:
 
     @classmethod
     def decode(cls, payload: bytes) -> "Release":
-        """Read a statement. InputError if it is none, or has another predicate or several subjects."""
+        """Read a statement. InputError if it is malformed, or has another predicate or several subjects."""
         value = mapping(canonical.decode(payload, "statement"))
         if value.get("_type") != STATEMENT or value.get("predicateType") != RELEASE:
             raise InputError("not the statement of a release")
@@ -64,7 +64,7 @@ class Release:
         return cls(check_name(text(required(subjects[0], "name"))), version, digest, predicate)
 
     def contradiction(self, manifest: bytes) -> str | None:
-        """What the statement says that the manifest with these bytes does not; None if it says the same."""
+        """The first difference between the statement and the manifest with these bytes; None if they agree."""
         if Digest.of(manifest) != self.manifest:
             return f"it is about manifest {self.manifest.short}..."
         if self.predicate != _predicate(self.version, manifest):

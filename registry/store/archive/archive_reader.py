@@ -130,7 +130,7 @@ class ArchiveRegistry(ObjectRegistry):
             raise IntegrityError(f"{path} has no {ABOUT}, which every archive has", COPY_AGAIN_HINT)
         self.carried: Carried = read_about(about_document[0], self.url)
         try:
-            _ = self.registry_id
+            self.check_exists()
         except NotFoundError:
             raise IntegrityError(
                 f"{path} has no registry.json, which every archive has", COPY_AGAIN_HINT

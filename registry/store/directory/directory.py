@@ -36,7 +36,7 @@ class DirectoryRegistry:
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
         """Open an existing registry. NotFoundError if there is none; HostError if its layout is newer than this build."""
         remote = cls(root, disk)
-        _ = remote.registry_id
+        remote.check_exists()
         return remote
 
     @classmethod
@@ -51,7 +51,7 @@ class DirectoryRegistry:
         if not remote.is_there:
             more = {"mirror": True} if mirror_of else {}
             remote._initialise(new_identity(mirror_of, **more))
-        _ = remote.registry_id
+        remote.check_exists()
         return remote
 
     def _initialise(self, identity: bytes) -> None:
@@ -129,6 +129,10 @@ class DirectoryRegistry:
     @cached_property
     def registry_id(self) -> str:
         return str(self._identity["id"])
+
+    def check_exists(self) -> None:
+        """Read which registry this is. NotFoundError if there is none."""
+        _ = self.registry_id
 
     @property
     def is_mirror(self) -> bool:

@@ -290,5 +290,5 @@ class HttpRegistry(ObjectRegistry):
 def http_remote(url: str, known_id: str | None = None) -> ObjectRegistry:
     """The registry at an `https://` URL, or at an `http://` one on this machine. For `known_id` see `ObjectRegistry`."""
     remote = HttpRegistry(HttpStore(url), known_id)
-    _ = remote.registry_id
+    remote.check_exists()
     return remote

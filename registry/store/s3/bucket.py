@@ -296,5 +296,5 @@ def s3_remote(
             )
         return ObjectRegistry.create(CasGuardedStore(store), mirror_of, mirror_of is not None)
     remote = ObjectRegistry(CasGuardedStore(store), known_id)
-    _ = remote.registry_id
+    remote.check_exists()
     return remote

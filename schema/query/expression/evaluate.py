@@ -1,4 +1,4 @@
-"""Which candidates fit an expression. Pure.
+"""Evaluation of expressions on columns of candidates. Pure.
 
 Every expression is true or false of every candidate. A test of a value that nobody knows is false, whichever test it is,
 `!=` and `not in` too; `not` turns that into true like any other false.
@@ -30,7 +30,7 @@ from onnxreg.schema.query.expression.tree import (
 )
 
 Test = Callable[[Any], bool]
-"""Whether a test is true of the value of its field; None is a value that nobody knows."""
+"""A test of a field's value; None is an unknown value."""
 
 
 class ConstantColumn(NamedTuple):
@@ -40,7 +40,7 @@ class ConstantColumn(NamedTuple):
 
 
 CHARACTERS_PER_STEP = 8
-"""So many characters that are held against a pattern are a step."""
+"""Matching this many characters against a pattern costs one step."""
 
 Columns = Callable[[str], Sequence[Any] | ConstantColumn]
 """The values of a field, row by row."""

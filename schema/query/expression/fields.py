@@ -1,4 +1,4 @@
-"""The fields that an expression may ask about: what each of them is, and where a candidate has it from.
+"""The fields of an expression: the kind of each, and its source in a candidate.
 
 A candidate is one artifact of one version of one model, as a mapping from field to value. A value that nobody knows (an
 opset that was not recorded, the recall of a label that was not measured) is None or absent. `docs/query.md` is the
@@ -20,7 +20,7 @@ Candidate = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """What a field holds; the value says what may be written beside it."""
+    """The kind of a field's value; the enum's value describes the literals that it is compared with."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -70,14 +70,14 @@ def candidate(
     channels: Collection[str] = (),
     newest: bool = False,
 ) -> dict[str, Any]:
-    """The fields of the artifact at a place. `channels` hold this version; `newest`: it is the model's newest release."""
+    """The fields of the artifact at an index. `channels` point to this version; `newest`: it is the model's newest release."""
     return {**standing(name, version, entry, channels, newest), **contents(summary, index)}
 
 
 def standing(
     name: str, version: "Version", entry: "VersionEntry", channels: Collection[str], newest: bool
 ) -> dict[str, Any]:
-    """The fields that say where a version stands in its model now."""
+    """The fields of a version's present status in its model."""
     return {
         "name": name,
         "version": str(version),

@@ -17,12 +17,12 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_literal(token: Token, kind: FieldKind) -> Literal:
-    """The value that a token is for a field of some kind; it must be one of those that `TOKEN_KINDS` has for it."""
+    """Read a token as the value of a field of this kind; `TOKEN_KINDS` must allow the token for it."""
     return _READERS[kind](token)
 
 
 def written(token: Token) -> str:
-    """What a token says, without quotes."""
+    """The text of a token, without quotes."""
     return token.text[1:-1] if token.kind == "string" else token.text
 
 
@@ -92,4 +92,4 @@ TOKEN_KINDS = {
     FieldKind.VERSION: ("number", "string"),
     **dict.fromkeys((FieldKind.SIZE, FieldKind.COUNT, FieldKind.SHARE), ("number",)),
 }
-"""As which tokens a value may be written."""
+"""The kinds of tokens as which a value may be written."""

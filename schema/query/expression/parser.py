@@ -1,6 +1,6 @@
 """A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
-A candidate is one artifact of one version of one model; `where_fields` has what may be asked of it. The parser is a
+A candidate is one artifact of one version of one model; `fields` lists its fields. The parser is a
 recursive descent over tokens, and each of its functions has its production as docstring. It makes a tree that is plain
 data and whose types fit; nothing in it can fail or run away when it is evaluated. `docs/query.md` is the specification.
 """
@@ -30,7 +30,7 @@ from onnxreg.schema.query.expression.tree import (
 )
 
 MAX_DEPTH = 64
-"""How deep brackets and `not` may lie in each other."""
+"""The deepest nesting of brackets and `not`."""
 ORDERED = ("<", "<=", ">", ">=")
 _IN_QUOTES = "a text that begins with a digit stands in quotes"
 _JOINED = {"and": "write it in lower case", "or": "write it in lower case"}
@@ -47,7 +47,7 @@ class Expression:
         return str(self.tree)
 
     def matches(self, candidate: Candidate) -> bool:
-        """True if it is true of a candidate; see `where_fields` for what that is."""
+        """True if the candidate meets the expression; see `fields` for candidates."""
         return bool(self.select(lambda name: evaluate.ConstantColumn(candidate.get(name)), (0,)))
 
     @cached_property
@@ -61,7 +61,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Read an expression. ExpressionError, an InputError that draws the place, where it means nothing."""
+    """Read an expression. ExpressionError, an InputError that marks the position, if it is malformed."""
     return Expression(_Parser(text).whole(), text)
 
 
@@ -110,7 +110,7 @@ class _Parser:
         return self._test()
 
     def _deeper(self, read: Callable[[], Node]) -> Node:
-        """Read what stands behind the next token, one level down."""
+        """Read the part after the next token, one level down."""
         if self._depth == MAX_DEPTH:
             raise self._wrong(self._next, f"it is nested deeper than {MAX_DEPTH} levels")
         self._depth += 1
@@ -134,7 +134,7 @@ class _Parser:
         return Flag(field)
 
     def _is_membership(self) -> bool:
-        """True if a value and `in` stand here, without the bracket of a list of values."""
+        """True if a value and `in` follow, without the bracket of a list of values."""
         after = [token.text for token in self._tokens[self._place + 1 : self._place + 4]]
         rest = after[1:] if after[:1] == ["not"] else after
         literal = self._next.kind in ("word", "string", "number")
@@ -177,7 +177,7 @@ class _Parser:
         return OneOf(field, tuple(values), negated)
 
     def _comparable(self, start: Token, field: Field) -> FieldKind:
-        """The kind of a field that values can stand beside."""
+        """The kind of a field that can be compared with values."""
         kind = FIELDS[field.name]
         if kind is FieldKind.FLAG:
             hint = f"write {field}, or not {field}"

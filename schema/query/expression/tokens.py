@@ -27,7 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is word, number, string, operator, mark, keyword or end; `start` and `end` are places in the expression."""
+    """`kind` is word, number, string, operator, mark, keyword or end; `start` and `end` are positions in the expression."""
 
     kind: str
     text: str
@@ -61,7 +61,7 @@ def draw(text: str, start: int, end: int) -> tuple[str, str]:
 
 
 def tokenize(text: str) -> Iterator[Token]:
-    """The tokens, and one of kind `end` behind them. ExpressionError at the first character that begins none."""
+    """Yield the tokens, and one of kind `end` after them. ExpressionError at the first character that begins no token."""
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
             text, (MAX_CHARACTERS, len(text)), f"it is longer than {MAX_CHARACTERS} characters"
