@@ -175,7 +175,7 @@ def test_a_slow_answer_ends_the_command(
 @pytest.fixture
 def slow(tmp_path: Path, make_draft: MakeDraft, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A web server with a version of 5 MB, which sends blobs in pieces."""
-    monkeypatch.setattr(range_stream, "BLOCK", 2**16)
+    monkeypatch.setattr(range_stream, "RANGE_BYTES", 2**16)
     Registry(tmp_path / "home").add(make_draft(size=600_000))
     with static.serve(tmp_path / "home") as url, proxy(url) as running:
         running.plan = lambda method, path: "slow" if "/blobs/" in path else None
