@@ -197,9 +197,7 @@ class Registry:
         from onnxreg.registry.gates.attest import attest
 
         published = self.get(ref)
-        return attest(
-            self._decisions_on(published.name), published.ref, published.manifest, report, key, reason, what
-        )
+        return attest(self._decisions_on(published.name), published, report, key, reason, what)
 
     def attest_benchmark(self, ref: Ref | str, report: bytes, what: str = "benchmark") -> None:
         """Record the measured speed of a version's artifacts; see `gates.attest.attest_benchmark`."""

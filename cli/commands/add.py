@@ -50,7 +50,7 @@ def command(
 
     A file that lies as it did when it was added before is not read again.
 
-    With --json: {ref, name, version, digest, manifest, output}; output is null.
+    With --json: {ref, name, version, digest, manifest, states, output}; states are those of the artifacts by path, output is null.
     """
     session: Session = context.obj
     named = _members(members or ())

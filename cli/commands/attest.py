@@ -30,7 +30,7 @@ def command(
     The report is about the artifact by its digest, and must be one of the version's. It becomes a blob and an event of the
     log, and travels with the version on every push and pull.
 
-    With --json: {ref, artifact, path, stated, attested}; stated is what the manifest says, attested what the report does.
+    With --json: {ref, artifact, path, stated, attested, state}; stated is what the manifest says, attested what the report does, state what counts from now on.
     """
     from onnxreg.registry.signing.signer import signing_key
     from onnxreg.registry.support.disk import read_given
@@ -40,7 +40,9 @@ def command(
     private = None if key is None else signing_key(key)
     done = session.open().attest(ref, data, private, reason, str(report))
     if as_json:
-        said = {"path": done.path, "stated": done.stated, "attested": done.found.state}
+        said = {"path": done.path, "stated": done.stated, "attested": done.found.state, "state": done.state}
         output.write_json({"ref": str(done.ref), "artifact": str(done.found.artifact), **said})
     else:
         session.say(f"{done.ref} {done.path}: {done.found.state}; its manifest says {done.stated}")
+        if done.state != done.found.state:
+            session.say(f"it stays {done.state}: only a refusal changes the state of a published artifact")

@@ -64,7 +64,7 @@ def command(
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}]}; of two model families also {members: {name: [kinds]}}; with --deep also {deep: [{artifact, graph: {facts: [{name, old,
     new}], tensors: [{change, old, new, max_abs, relative_l2, dequantized}], equal_tensors, nodes: [{change, name,
-    operator, what}], equal_nodes}, why_not}]}; where later evaluations were attested, {attested: {old, new}}, each by the path of an artifact.
+    operator, what}], equal_nodes}, why_not}]}; if later evaluations refused artifacts, {attested: {old, new}}: the states by path.
     """
     session: Session = context.obj
     gate = _severities(fail_on)
@@ -80,7 +80,7 @@ def command(
         with session.progress("reading what differs", as_json) as progress:
             opened = inside.open_pairs(sides[0], sides[1], progress)
     if as_json:
-        later = {"old": _attested(before), "new": _attested(after)}
+        later = {"old": _overruled(before), "new": _overruled(after)}
         more = ({} if opened is None else {"deep": _json(opened)}) | (
             {"attested": later} if any(later.values()) else {}
         )
@@ -91,7 +91,7 @@ def command(
         output.write_bytes(markdown(before, after, found, opened).encode())
     elif html != STDOUT:
         _say(session, found, opened)
-        session.say(*manifest_view.later_of((before, after)))
+        session.say(*manifest_view.doubts_of((before, after)))
     if html is not None:
         _write_page(session, html, before, after, found, opened)
     _check_gate(found, gate)
@@ -123,13 +123,9 @@ def _read(place: "RegistryReader", ref: str) -> DiffSide:
     return DiffSide(place, read_version(place, Ref.parse(ref)))
 
 
-def _attested(side: "PublishedVersion") -> dict[str, str]:
-    """What later evaluations say of artifacts, by their path."""
-    return {
-        item.path: side.attested[item.digest]
-        for item in side.manifest.artifacts
-        if side.attested.get(item.digest, item.certification.state) != item.certification.state
-    }
+def _overruled(side: "PublishedVersion") -> dict[str, str]:
+    """The state of each artifact of which the manifest says another, by its path."""
+    return {each.path: each.state for each in side.states if each.state != each.stated}
 
 
 def _json(deep: list[DeepDiff]) -> list[dict[str, object]]:
@@ -161,7 +157,7 @@ def _write_page(
     from onnxreg.registry.server.pages.report import report
     from onnxreg.registry.support.atomic_file import outfile
 
-    page = report(old, new, found, deep, list(manifest_view.later_of((old, new))))
+    page = report(old, new, found, deep, list(manifest_view.doubts_of((old, new))))
     if target == STDOUT:
         output.write_bytes(page)
         return

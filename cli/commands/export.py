@@ -152,7 +152,7 @@ def command(
     With --batch many are exported at once, and one that fails stops none of the others. Run again, it does what is not
     done yet. The exit status is that of the failures' family, or 7 where they are of several. See docs/fleets.md.
 
-    With --json: {ref, name, version, digest, manifest, output}; manifest is the document, output a path or null; what
+    With --json: {ref, name, version, digest, manifest, states, output}; manifest is the document, states are those of the artifacts by path, output is a path or null; what
     became of the fields of another tool's recipe is recipe.parameters.recipe.translation of the manifest: [{field, value,
     became}]; of a family also {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu}]}; with --push
     also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push failed. With --batch: {jobs: [{row, job,

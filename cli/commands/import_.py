@@ -36,7 +36,7 @@ def command(
 
     Digests, sizes, contracts and operators are read again; what differs from the claims is listed.
 
-    With --json: {ref, name, version, digest, manifest, output, differences: [{path, claimed, found}]}.
+    With --json: {ref, name, version, digest, manifest, states, output, differences: [{path, claimed, found}]}.
     """
     session: Session = context.obj
     asked = None if version is None else Version.parse(version)

@@ -217,9 +217,9 @@ def command() -> Callable[..., None]:
         artifacts; the newest four releases of a model and what its channels hold are looked at.
 
         With --json: {models: [{name, versions, newest, channels}]}, where versions is a count and newest may be
-        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, attested?, channels}]}; state
-        is empty, yanked, refused (by a later evaluation), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
-        where these are all. The size is that of all files that are held in bytes, where the index file knows it. Where artifacts are asked for, each model has
+        null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?, channels}]}; state
+        is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held are the paths of the artifacts that are here, null
+        where these are all. The size is that of all files that are held in bytes, and states are those of the artifacts by path, later refusals included, both if the index file knows them. Where artifacts are asked for, each model has
         {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]} besides.
         """
         run(context.obj, name, formats or (), precision, certified, remote, offline, max_age, as_json)

@@ -33,8 +33,11 @@ def command(
 
     Where only some of the artifacts are held here, the version is partial, and a column says which.
 
-    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it is in
-    `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
+    The state of an artifact is that of its manifest, unless a later evaluation refused the same bytes, in this version or
+    another: then it is refused.
+
+    With --json: the manifest, byte for byte, so that its SHA-256 is the manifest's digest; what is held of it, and the
+    states of its artifacts, are in `reg ls NAME --json`. With --benchmark: {ref, benchmarks: [document]}, oldest first; see `reg schema benchmark`.
     """
     from onnxreg.registry.read.versions import read_version
 
@@ -52,12 +55,9 @@ def command(
     session.say(str(found.ref), f"manifest {found.digest}", *manifest_view.facts(manifest))
     if found.held is not None:
         session.say(f"held     partial: reg pull {found.ref} fetches the rest")
-    session.say("", *manifest_view.artifacts(manifest, found.held))
-    doubts = list(manifest_view.later(manifest, found.attested))
-    if doubts:
-        session.say("", *doubts)
-    for part in (manifest_view.remarks, manifest_view.checks, manifest_view.files):
-        lines = list(part(manifest))
+    session.say("", *manifest_view.artifacts(found))
+    details = (manifest_view.doubts(found), manifest_view.remarks(found))
+    for lines in map(list, (*details, manifest_view.checks(manifest), manifest_view.files(manifest))):
         if lines:
             session.say("", *lines)
 

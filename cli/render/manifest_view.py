@@ -7,7 +7,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.render.output import printable, size, table
-from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
 from onnxreg.schema.manifest.evidence import Check
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
@@ -57,19 +56,24 @@ def _members(manifest: Manifest) -> str | None:
     return ", ".join(f"{count} {role}" for role, count in roles.items())
 
 
-def artifacts(manifest: Manifest, held: Collection[str] | None = None) -> Iterator[str]:
-    """One row for each artifact, in the manifest's order; where not all are held, it says which are.
+def artifacts(version: "PublishedVersion") -> Iterator[str]:
+    """One row for each artifact, in the manifest's order; if not all are held, it says which are.
 
     Heads of a family that are of one kind share a row.
     """
+    manifest, held = version.manifest, version.held
+    states = {each.path: each.state for each in version.states}
     heads, stages = _heads(manifest), manifest.stages
-    single = [item for item in manifest.artifacts if item.path not in heads]
-    rows = [_row([item], item.path, held) for item in single]
-    together: dict[tuple[str, ...], list[Artifact]] = {}
+    rows = [
+        _row([item], item.path, states[item.path], held)
+        for item in manifest.artifacts
+        if item.path not in heads
+    ]
+    together: dict[tuple[str, str, str], list[Artifact]] = {}
     for item in manifest.artifacts:
         if item.path in heads:
-            together.setdefault((item.format, item.precision, item.certification.state), []).append(item)
-    rows += [_row(items, f"{len(items)} heads", held) for items in together.values()]
+            together.setdefault((item.format, item.precision, states[item.path]), []).append(item)
+    rows += [_row(items, f"{len(items)} heads", state, held) for (_, _, state), items in together.items()]
     heading: tuple[str, ...] = ("ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "HELD")
     if stages:
         heading, rows = ("MEMBER", *heading), [(stages.get(row[0], ""), *row) for row in rows]
@@ -82,7 +86,7 @@ def _heads(manifest: Manifest) -> Collection[str]:
     return {path for member in family.of_role("head") for path in member.artifacts} if family else ()
 
 
-def _row(items: Sequence[Artifact], name: str, held: Collection[str] | None) -> tuple[str, ...]:
+def _row(items: Sequence[Artifact], name: str, state: str, held: Collection[str] | None) -> tuple[str, ...]:
     first, here = items[0], sum(held is None or item.path in held for item in items)
     told = f"{here} of {len(items)}" if len(items) > 1 else "yes" if here else "no"
     return (
@@ -90,7 +94,7 @@ def _row(items: Sequence[Artifact], name: str, held: Collection[str] | None) -> 
         first.format,
         first.precision,
         size(sum(item.own_size for item in items)),
-        first.certification.state,
+        state,
         "" if held is None else told,
     )
 
@@ -107,9 +111,10 @@ def benchmark(found: "BenchmarkDocument") -> Iterator[str]:
     yield from table(("ARTIFACT", "CHECK", "METRIC", "VALUE"), rows)
 
 
-def translation(manifest: Manifest) -> Iterator[str]:
+def translation(version: "PublishedVersion") -> Iterator[str]:
     """What became of each field of another tool's document, where the recipe was one."""
-    recorded = manifest.recipe.parameters.get("recipe") if manifest.recipe else None
+    recipe = version.manifest.recipe
+    recorded = recipe.parameters.get("recipe") if recipe else None
     told = recorded.get("translation", ()) if isinstance(recorded, Mapping) else ()
     if told:
         rows = [
@@ -118,10 +123,12 @@ def translation(manifest: Manifest) -> Iterator[str]:
         yield from table(("FIELD", "VALUE", "BECAME"), rows)
 
 
-def remarks(manifest: Manifest) -> Iterator[str]:
+def remarks(version: "PublishedVersion") -> Iterator[str]:
     """What a person should know before they rely on it: verdicts with reasons, warnings, steps that were skipped."""
+    manifest = version.manifest
+    states = {each.path: each.state for each in version.states}
     for item in manifest.artifacts:
-        yield from _verdict(item)
+        yield from _verdict(item, states[item.path])
         if outside := item.metadata.unsupported_ops:
             yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         yield from (f"warning: {item.path}: {printable(text)}" for text in _warnings(item))
@@ -133,25 +140,23 @@ def remarks(manifest: Manifest) -> Iterator[str]:
         yield f"skipped: {printable(step.name)}: {printable(step.skipped or '')}"
 
 
-def later(manifest: Manifest, attested: Mapping[Digest, str]) -> Iterator[str]:
-    """What later evaluations say of artifacts and the manifest does not. A refusal wins."""
-    for item in manifest.artifacts:
-        stated = item.certification.state
-        state = attested.get(item.digest, stated)
-        if state != stated:
-            yield f"{state} by a later evaluation: {item.path} (its manifest says {stated})"
+def doubts(version: "PublishedVersion") -> Iterator[str]:
+    """What later evaluations say of artifacts and the manifest does not."""
+    return (printable(each.remark) for each in version.states if each.remark)
 
 
-def later_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:
+def doubts_of(sides: "Iterable[PublishedVersion]") -> Iterator[str]:
     """The same of several versions, each line with its version."""
-    return (f"{side.ref}: {line}" for side in sides for line in later(side.manifest, side.attested))
+    return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 
-def _verdict(item: Artifact) -> Iterator[str]:
+def _verdict(item: Artifact, state: str) -> Iterator[str]:
+    """The manifest's verdict with its reasons; said as such if the artifact is refused in spite of it."""
     verdict = item.certification
     if verdict.reasons != NOT_EVALUATED.reasons and (verdict.rule or verdict.reasons):
         by = f" by {printable(verdict.rule)}" if verdict.rule else ""
-        yield f"{verdict.state}{by}: {item.path}"
+        whose = "" if state == verdict.state else "its manifest says "
+        yield f"{whose}{verdict.state}{by}: {item.path}"
         yield from (f"  {printable(reason)}" for reason in verdict.reasons)
 
 

@@ -22,8 +22,8 @@ def markdown(
 ) -> str:
     """The whole text, with a newline at its end."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", "", f"**{escaped(found.summary)}**"]
-    parts += _list(manifest_view.later_of((old, new)))
-    for pair in artifact_pairs(old.manifest, new.manifest):
+    parts += _list(manifest_view.doubts_of((old, new)))
+    for pair in artifact_pairs(old, new):
         parts += _recall(pair, str(old.version), str(new.version))
     for severity, count in found.counts.items():
         messages = [escaped(change.message) for change in found.changes if change.severity == severity]

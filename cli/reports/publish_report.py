@@ -8,6 +8,7 @@ from onnxreg.cli.render import output
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.log.artifact_state import ArtifactStates
 
 if TYPE_CHECKING:
     from onnxreg.registry.read.versions import PublishedVersion
@@ -28,16 +29,17 @@ def write_out(registry: "Registry", published: "PublishedVersion", out: Path | N
 def announce(
     session: Session, published: "PublishedVersion", as_json: bool, out: Path | None = None, **more: Any
 ) -> None:
-    """The outcome for people, or `{ref, name, version, digest, manifest, output}` and whatever `more` holds."""
+    """The outcome for people, or `{ref, name, version, digest, manifest, states, output}` and whatever `more` holds."""
     if as_json or not published.new:
-        unchanged(session, published.ref, published.digest, published.data, as_json, out, **more)
+        ref, digest, states = published.ref, published.digest, published.states
+        unchanged(session, ref, digest, published.data, states, as_json, out, **more)
         return
     from onnxreg.cli.render import manifest_view
 
     session.say(f"published {published.ref}", f"manifest {published.digest}", "")
-    session.say(*manifest_view.artifacts(published.manifest))
-    for part in (manifest_view.remarks, manifest_view.translation):
-        lines = list(part(published.manifest))
+    session.say(*manifest_view.artifacts(published))
+    for part in (manifest_view.doubts, manifest_view.remarks, manifest_view.translation):
+        lines = list(part(published))
         if lines:
             session.say("", *lines)
     _say_written(session, out)
@@ -48,6 +50,7 @@ def unchanged(
     ref: Ref,
     digest: Digest,
     data: bytes,
+    states: ArtifactStates,
     as_json: bool,
     out: Path | None = None,
     **more: Any,
@@ -60,11 +63,13 @@ def unchanged(
             "version": ref.tag,
             "digest": str(digest),
             "manifest": canonical.decode(data, "manifest"),
+            "states": {each.path: each.state for each in states},
             "output": None if out is None else str(out),
         }
         output.write_json(value | more)
         return
     session.say(f"nothing new: this is {ref}", f"manifest {digest}")
+    session.say(*(output.printable(each.remark) for each in states if each.remark))
     _say_written(session, out)
 
 

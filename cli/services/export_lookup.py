@@ -66,8 +66,8 @@ def show_known(
     found = find_existing(session.place(), known.name, known.manifest, version)
     if found is None:
         return False
-    ref, (_, data) = Ref(known.name, str(found[0])), found
-    report = partial(unchanged, session, ref, known.manifest, data, as_json)
+    ref = Ref(known.name, str(found.version))
+    report = partial(unchanged, session, ref, known.manifest, found.manifest, found.states, as_json)
     report_and_push(session, ref, push, as_json, report)
     return True
 

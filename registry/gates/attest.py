@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from onnxreg.registry.log.decisions import Decisions
+from onnxreg.registry.read.versions import PublishedVersion
 from onnxreg.registry.signing.crypto import PrivateKey
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
@@ -10,6 +11,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.formats.benchmark import MEDIA_TYPE as BENCHMARK
 from onnxreg.schema.formats.benchmark import BenchmarkDocument
 from onnxreg.schema.gates.evaluation import Evaluation, read_evaluation, statement
+from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 from onnxreg.schema.signing.dsse import Envelope, pae
@@ -18,18 +20,18 @@ from onnxreg.schema.signing.statement import PAYLOAD_TYPE
 
 @dataclass(frozen=True)
 class AttestResult:
-    """The version, the artifact by its path, what its manifest states, and what the evaluation says."""
+    """The version, the artifact by its path, what its manifest states, what the evaluation says, and the effective state."""
 
     ref: Ref
     path: str
     stated: str
     found: Evaluation
+    state: str
 
 
 def attest(
     decisions: Decisions,
-    ref: Ref,
-    manifest: Manifest,
+    published: PublishedVersion,
     report: bytes,
     key: PrivateKey | None = None,
     reason: str | None = None,
@@ -41,13 +43,15 @@ def attest(
     parent than the artifact's; `what` is how errors call it.
     """
     media_type, found = read_evaluation(report, what)
-    artifact = _about(manifest, found, ref)
+    ref, artifact = published.ref, _about(published.manifest, found, published.ref)
     if key is not None:
         payload = statement(report, found.artifact)
         signed = Envelope(PAYLOAD_TYPE, payload, (key.sign(pae(PAYLOAD_TYPE, payload)),))
         media_type, report = ENVELOPE, signed.encode()
     decisions.attest(ref, report, media_type, reason, (found.artifact, found.state))
-    return AttestResult(ref, artifact.path, artifact.certification.state, found)
+    states = {each.path: each.state for each in published.states}
+    state = effective_state(states[artifact.path], found.state)
+    return AttestResult(ref, artifact.path, artifact.certification.state, found, state)
 
 
 def attest_benchmark(decisions: Decisions, ref: Ref, manifest: Manifest, report: bytes, what: str) -> None:

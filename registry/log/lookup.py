@@ -241,8 +241,8 @@ def read_summary(
 
 
 def held_summary(state: State, version: Version) -> VersionSummary | None:
-    """The summary that the index holds of a version, if any. IntegrityError where it is malformed."""
+    """The summary that the index holds of a version, if any, with effective states. IntegrityError where it is malformed."""
     try:
-        return state.summary(version)
+        return state.effective_summary(version)
     except InputError as error:
         raise IntegrityError(f"the index of {state.name} has a damaged summary: {error.message}") from error

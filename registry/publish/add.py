@@ -28,6 +28,7 @@ from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.file_state import FileState
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import artifact_states, verdicts_of
 from onnxreg.schema.log.events import Hold, Publish
 from onnxreg.schema.log.summary import operator_set
 from onnxreg.schema.manifest.draft import Draft
@@ -102,8 +103,9 @@ class Publisher:
                 return None
             return blobs
 
-        commit(self.store, push, name, change, _InMemory({**reports, digest: data}), bring=bring)
-        return PublishedVersion(name, version, digest, manifest, data, new)
+        ledger = commit(self.store, push, name, change, _InMemory({**reports, digest: data}), bring=bring)
+        states = artifact_states(verdicts_of(manifest), ledger.entries[version].attested, ledger.refused)
+        return PublishedVersion(name, version, digest, manifest, data, new, states=states)
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,25 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 from onnxreg.registry.log.lookup import all_versions, state_of
 from onnxreg.registry.store.blobs import read_blob, steady
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import ArtifactStates, artifact_states, verdicts_of_json
 from onnxreg.schema.log.state import VersionEntry
 
-ExistingVersion = tuple[Version, bytes]
-"""A complete and usable version, and its manifest's bytes."""
+
+class ExistingVersion(NamedTuple):
+    """A complete and usable version, its manifest's bytes, and the states of its artifacts."""
+
+    version: Version
+    manifest: bytes
+    states: ArtifactStates
 
 
 def newest(entries: Mapping[Version, VersionEntry]) -> Version:
@@ -38,9 +46,14 @@ def find_existing(
 def _find_existing(
     remote: RegistryReader, name: str, manifest: Digest, requested: Version | None, index: IndexFile | None
 ) -> ExistingVersion | None:
-    entries = all_versions(remote, state_of(remote, name, index))
+    state = state_of(remote, name, index)
+    entries = all_versions(remote, state)
     version = newest(entries) if requested is None and entries else requested
     entry = None if version is None else entries.get(version)
     if version is None or entry is None or entry.manifest != manifest or not entry.usable:
         return None
-    return None if entry.held is not None else (version, read_blob(remote, manifest))
+    if entry.held is not None:
+        return None
+    data = read_blob(remote, manifest)
+    verdicts = verdicts_of_json(canonical.decode(data, "manifest"))
+    return ExistingVersion(version, data, artifact_states(verdicts, entry.attested, state.refused))

@@ -1,7 +1,6 @@
 """One version as it was published: its manifest, and its log."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnxreg.registry.log import lookup
 from onnxreg.registry.log.commit import load
@@ -12,6 +11,7 @@ from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref, check_name
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -21,8 +21,7 @@ class PublishedVersion:
     """A version in the registry: its manifest, the manifest's exact bytes, and if this call created it
     (`new`).
 
-    `held` are the paths of the artifacts that the registry has, if not all; `attested` are the verdicts of
-    later evaluations by the digest of the artifact.
+    `held` are the paths of the artifacts that the registry has, if not all; `states` has one for each artifact.
     """
 
     name: str
@@ -32,7 +31,7 @@ class PublishedVersion:
     data: bytes
     new: bool = False
     held: Held = None
-    attested: Mapping[Digest, str] = field(default_factory=dict)
+    states: ArtifactStates = ()
 
     @property
     def ref(self) -> Ref:
@@ -45,10 +44,9 @@ def read_version(reader: RegistryReader, ref: Ref) -> PublishedVersion:
     data = read_blob(reader, located.entry.manifest)
     manifest = read_manifest(data, located.entry.manifest, located.name)
     entry = located.entry
-    artifacts = {artifact.digest for artifact in manifest.artifacts}
-    verdicts = {digest: word for digest, word in state.verdicts(entry).items() if digest in artifacts}
+    states = artifact_states(verdicts_of(manifest), entry.attested, state.refused)
     return PublishedVersion(
-        located.name, located.version, entry.manifest, manifest, data, False, entry.held, verdicts
+        located.name, located.version, entry.manifest, manifest, data, False, entry.held, states
     )
 
 

@@ -20,6 +20,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.query.expression.fields import contents, standing
 from onnxreg.schema.query.expression.parser import Expression
@@ -156,9 +157,11 @@ class _Model:
 
 
 def _with_verdict(verdicts: Mapping[Digest, str], artifact: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an artifact, changed if a later evaluation refused it."""
-    refused = bool(verdicts) and verdicts.get(Digest.parse(artifact["digest"])) == "refused"
-    return artifact | {"state": "refused", "certified": False} if refused else artifact
+    """The fields of an artifact, with its effective state."""
+    if not verdicts:
+        return artifact
+    state = effective_state(artifact["state"], verdicts.get(Digest.parse(artifact["digest"])))
+    return artifact | {"state": state, "certified": state == "certified"}
 
 
 def _version_fields(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Rows of the list of models, and of the list of versions of a model."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from onnxreg.registry.log import lookup
@@ -54,13 +53,15 @@ def versions_json(state: State, entries: Mapping[Version, VersionEntry]) -> dict
 def _version(state: State, version: Version, entry: VersionEntry) -> dict[str, Any]:
     summary = lookup.held_summary(state, version)
     verdicts = _verdicts(state, entry, summary)
+    states = {artifact.path: artifact.state for artifact in summary.artifacts} if summary else {}
     return {
         "version": str(version),
         "manifest": str(entry.manifest),
         **({} if summary is None else {"size": _total(summary, entry.held)}),
-        "state": replace(entry, attested=verdicts).status,
+        "state": entry.status(summary),
         "yanked": entry.yanked,
         "held": None if entry.held is None else list(entry.held),
+        **({"states": states} if states else {}),
         **({"attested": {str(key): word for key, word in verdicts.items()}} if verdicts else {}),
         "channels": sorted(tag for tag, channel in state.channels.items() if channel.version == version),
     }

@@ -259,9 +259,19 @@ def _schemas() -> Json:
     model = _object(name=TEXT, versions=COUNT, newest={"type": ["string", "null"]}, channels=channels)
     version = {"version": TEXT, "manifest": DIGEST, "size": COUNT, "channels": _array(TEXT), "yanked": FLAG}
     version |= {"held": {"type": ["array", "null"], "items": TEXT}}
-    states = {"type": "string", "enum": ["", "yanked", "pinned", "partial", "expired", "purged"]}
+    version |= {key: {"type": "object", "additionalProperties": TEXT} for key in ("states", "attested")}
+    states = {"type": "string", "enum": ["", "yanked", "refused", "pinned", "partial", "expired", "purged"]}
     file = _object(role=TEXT, path=TEXT, digest=DIGEST, size=COUNT, url=TEXT)
-    artifact = _object(format=TEXT, precision=TEXT, path=TEXT, digest=DIGEST, size=COUNT, state=TEXT)
+    artifact = _object(
+        ["format", "precision", "path", "digest", "size", "state"],
+        format=TEXT,
+        precision=TEXT,
+        path=TEXT,
+        digest=DIGEST,
+        size=COUNT,
+        state=TEXT,
+        stated=TEXT,
+    )
     return {
         "Error": _object(error=_object(family=TEXT, message=TEXT, hint=TEXT)),
         "Models": _object(
@@ -270,7 +280,9 @@ def _schemas() -> Json:
         "Versions": _object(
             name=TEXT,
             registry={"type": "string", "pattern": "^[0-9a-f]{32}$"},
-            versions=_array(_object(version.keys() - {"size"} | {"state"}, **version, state=states)),
+            versions=_array(
+                _object(version.keys() - {"size", "states", "attested"} | {"state"}, **version, state=states)
+            ),
         ),
         "Request": _object(
             ["ref"],

@@ -13,6 +13,7 @@ from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.evaluation import Evaluation
 from onnxreg.schema.gates.policy import Rule
+from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.summary import VersionSummary, operator_set, summarize
 from onnxreg.schema.manifest.evidence import LOSS
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -106,7 +107,7 @@ def _certified(rule: Rule, candidate: Candidate) -> Iterator[tuple[bool, str]]:
             if states:
                 state = worst(states)
                 detail += f", a later evaluation says {state}{_suites_of(later, state)}"
-            yield stated == "certified" and "refused" not in states, detail
+            yield effective_state(stated, *states) == "certified", detail
 
 
 def _suites_of(evaluations: list[Evaluation], state: str) -> str:

@@ -19,7 +19,7 @@ from onnxreg.schema.core.codec import flag, items, mapping, number, optional, re
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.document import Document, First, Items, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.summary import STATES
+from onnxreg.schema.log.artifact_state import STATES
 from onnxreg.schema.manifest.evidence import LOSS, Check
 from onnxreg.schema.signing.statement import STATEMENT
 

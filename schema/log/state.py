@@ -32,6 +32,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import check_name, check_registry_id, check_tag
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import effective_state
 from onnxreg.schema.log.summary import VersionSummary, known_summary
 
 SEGMENT = 64
@@ -88,19 +89,25 @@ class VersionEntry:
     def dropped(self) -> bool:
         return self.gone is not None and self.gone.how == "dropped"
 
-    @property
-    def status(self) -> str:
-        """One word for people: gone in some way, yanked, refused (by a later evaluation), pinned, partial, or nothing."""
+    def status(self, summary: VersionSummary | None) -> str:
+        """One word for people: gone in some way, yanked, refused (an artifact is), pinned, partial, or nothing.
+
+        `summary`: the version's, if it is known, with the effective states of its artifacts.
+        """
         if self.gone is not None:
             return self.gone.how
-        refused = "refused" in self.attested.values()
         words = {
             "yanked": self.yanked,
-            "refused": refused,
+            "refused": self.is_refused(summary),
             "pinned": self.pinned,
             "partial": self.held is not None,
         }
         return next((word for word, holds in words.items() if holds), "")
+
+    def is_refused(self, summary: VersionSummary | None) -> bool:
+        """Whether an artifact is refused, by the manifest or later; see `status`."""
+        states = {artifact.state for artifact in summary.artifacts} if summary else set()
+        return effective_state("", *states, *self.attested.values()) == "refused"
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"manifest": str(self.manifest), "size": self.size, "seq": self.seq}
@@ -220,11 +227,18 @@ class State:
             {key: item for key, item in value.items() if key not in STATE_KEYS},
         )
 
-    def verdicts(self, entry: VersionEntry) -> Mapping[Digest, str]:
-        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal wins."""
-        return (
-            {**entry.attested, **dict.fromkeys(self.refused, "refused")} if self.refused else entry.attested
-        )
+    def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
+        """What later evaluations say of artifacts, of a version and of the same bytes in others. A refusal wins.
+
+        `entry`: None if the version's is in the catalog; then only refusals are known.
+        """
+        attested = {} if entry is None else entry.attested
+        return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
+
+    def effective_summary(self, version: Version) -> VersionSummary | None:
+        """The summary of a version, if the state line holds it, with what later evaluations say of its artifacts."""
+        summary = self.summary(version)
+        return None if summary is None else summary.after(self.verdicts(self.versions.get(version)))
 
     def summary(self, version: Version) -> VersionSummary | None:
         """The summary of a version, where the state line holds it. InputError where it is malformed."""

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import count, items, mapping, number, optional, path, pick, required, text
 from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.log.artifact_state import effective_state
 
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-
-STATES = ("certified", "unknown", "refused")
-"""From best to worst; a refused artifact is chosen only where nothing else of its version answers."""
 
 
 class FileSummary(NamedTuple):
@@ -78,6 +76,11 @@ class ArtifactSummary:
             self.domains,
             self.member,
         )
+
+    def after(self, verdict: str | None) -> "ArtifactSummary":
+        """With what a later evaluation says of it."""
+        state = effective_state(self.state, verdict)
+        return self if state == self.state else replace(self, state=state, stated=self.state)
 
     @classmethod
     def read(cls, value: Any) -> "ArtifactSummary":
@@ -153,18 +156,11 @@ class VersionSummary:
         return tuple(first.setdefault(artifact.kind, place) for place, artifact in enumerate(self.artifacts))
 
     def after(self, attested: Mapping[Digest, str]) -> "VersionSummary":
-        """With what later evaluations say of the artifacts: a refusal wins, and nothing else changes a verdict.
-
-        A certificate after the fact lifts neither a refusal nor an unknown: whoever can write to a registry could attest it.
-        """
-        refused = {artifact for artifact, state in attested.items() if state == "refused"}
-        if refused.isdisjoint(artifact.digest for artifact in self.artifacts):
+        """With the effective states of the artifacts: what later evaluations say of them counts."""
+        if attested.keys().isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
-        artifacts = (
-            replace(a, state="refused", stated=a.state) if a.digest in refused and a.state != "refused" else a
-            for a in self.artifacts
-        )
-        return replace(self, artifacts=tuple(artifacts))
+        artifacts = tuple(artifact.after(attested.get(artifact.digest)) for artifact in self.artifacts)
+        return replace(self, artifacts=artifacts)
 
     @classmethod
     def read(cls, value: Any) -> "VersionSummary":

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.codec import flag, items, mapping, number, optional, text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.log.summary import STATES, ArtifactSummary, VersionSummary
+from onnxreg.schema.log.artifact_state import STATES
+from onnxreg.schema.log.summary import ArtifactSummary, VersionSummary
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.expression.evaluate import Columns

@@ -121,10 +121,10 @@ def _offer(state: State, version: Version) -> Offer:
     entry = state.versions.get(version)
     if entry is not None and not entry.usable and not entry.dropped:
         raise NotFoundError(f"{state.name}:{version} {_WORDS[_withheld(version, entry)]}")
-    summary = state.summary(version)
+    summary = state.effective_summary(version)
     if entry is None or summary is None:
         raise NotFoundError(f"the state line of {state.name} does not hold {version}")
-    return Offer(version, entry, summary.after(state.verdicts(entry)))
+    return Offer(version, entry, summary)
 
 
 def releases(state: State) -> list[Version]:

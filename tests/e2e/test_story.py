@@ -18,7 +18,7 @@ def test_export_push_pull_resolve_diff_verify(
     first, second = make_checkpoint(seed=1), make_checkpoint(seed=2)
     export = ("export", "--profile", "android", "--name", "acme/tiny", "--json")
     one = json.loads(reg(*export, first, "--output", "one").stdout)
-    assert set(one) == {"ref", "name", "version", "digest", "manifest", "output"}
+    assert set(one) == {"ref", "name", "version", "digest", "manifest", "states", "output"}
     assert (one["ref"], one["version"]) == ("acme/tiny:0.1.0", "0.1.0")
     assert sha256(tmp_path / "one" / "openmed-onnx.json") == one["digest"]
     two = json.loads(reg(*export, second).stdout)

@@ -29,7 +29,7 @@ def report(
         {"ref": side.ref, "tag": side.ref.tag, "digest": side.digest, "manifest": side.manifest}
         for side in (old, new)
     ]
-    pairs = artifact_pairs(old.manifest, new.manifest)
+    pairs = artifact_pairs(old, new)
     values = {
         "old": sides[0],
         "new": sides[1],

@@ -1,14 +1,17 @@
 """View models of a model, a version and a difference: plain data for the templates; nothing is read here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from onnxreg.registry.log import lookup
 from onnxreg.registry.search import listing
 from onnxreg.registry.server.pages.log_view import LogView
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.core.version import Version
+from onnxreg.schema.log.artifact_state import ArtifactState, ArtifactStates, artifact_states, verdicts_of
 from onnxreg.schema.log.logline import LogLine
 from onnxreg.schema.log.state import State, VersionEntry
 from onnxreg.schema.manifest.draft import NOT_EVALUATED
@@ -35,6 +38,14 @@ class VersionRow:
     size: int | None
     standings: Sequence[VersionStanding]
     published: LogLine | None
+    refused: Collection[Digest]
+
+    def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
+        """The state of each artifact, by its path."""
+        return {
+            each.path: each
+            for each in artifact_states(verdicts_of(manifest), self.entry.attested, self.refused)
+        }
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class Recall:
     verdict: str
 
 
-def standings(entry: VersionEntry, history: LogView | None) -> list[VersionStanding]:
+def standings(entry: VersionEntry, refused: bool, history: LogView | None) -> list[VersionStanding]:
     """The states of a version, the most serious first."""
 
     def line_of(event: Digest) -> LogLine | None:
@@ -73,6 +84,7 @@ def standings(entry: VersionEntry, history: LogView | None) -> list[VersionStand
 
     rows = [] if entry.gone is None else [VersionStanding(entry.gone.how, line_of(entry.gone.event))]
     rows += [VersionStanding("yanked", line_of(event)) for event in sorted(entry.yanks)]
+    rows += [VersionStanding("refused")] if refused else []
     rows += [VersionStanding("partial")] if entry.held is not None else []
     return rows + ([VersionStanding("pinned")] if entry.pinned else [])
 
@@ -88,7 +100,9 @@ def version_rows(
         entry = entries[version]
         published = None if history is None else history.at(entry.seq)
         size = item.get("size")
-        rows.append(VersionRow(version, entry, item["channels"], size, standings(entry, history), published))
+        refused = entry.is_refused(lookup.held_summary(state, version))
+        words = standings(entry, refused, history)
+        rows.append(VersionRow(version, entry, item["channels"], size, words, published, state.refused))
     return rows
 
 
@@ -137,14 +151,20 @@ class VersionView:
     manifest: Manifest
     row: VersionRow
 
+    @property
+    def states(self) -> ArtifactStates:
+        return tuple(self.row.states(self.manifest).values())
+
 
 @dataclass(frozen=True)
 class ArtifactPair:
-    """The artifacts of one path on both sides; None where a side has none."""
+    """The artifacts of one path on both sides, and their states; None if a side has none."""
 
     path: str
     old: Artifact | None
     new: Artifact | None
+    old_state: str | None = None
+    new_state: str | None = None
 
     @property
     def is_comparable(self) -> bool:
@@ -160,10 +180,23 @@ class ArtifactPair:
         return [(label, old.get(label), new.get(label)) for label in dict.fromkeys([*old, *new])]
 
 
-def artifact_pairs(before: Manifest, after: Manifest) -> list[ArtifactPair]:
-    """Pair the artifacts of both manifests by path."""
-    old, new = ({item.path: item for item in side.artifacts} for side in (before, after))
-    return [ArtifactPair(path, old.get(path), new.get(path)) for path in dict.fromkeys([*old, *new])]
+class ComparedSide(Protocol):
+    """A version that is compared: its manifest, and the states of its artifacts."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def states(self) -> ArtifactStates: ...
+
+
+def artifact_pairs(before: ComparedSide, after: ComparedSide) -> list[ArtifactPair]:
+    """The artifacts of both, those of one path side by side."""
+    old, new = ({item.path: item for item in side.manifest.artifacts} for side in (before, after))
+    was, now = ({each.path: each.state for each in side.states} for side in (before, after))
+    return [
+        ArtifactPair(path, old.get(path), new.get(path), was.get(path), now.get(path))
+        for path in dict.fromkeys([*old, *new])
+    ]
 
 
 @dataclass(frozen=True)
@@ -175,4 +208,4 @@ class ComparisonView:
     diff: ManifestDiff
 
     def pairs(self) -> list[ArtifactPair]:
-        return artifact_pairs(self.old.manifest, self.new.manifest)
+        return artifact_pairs(self.old, self.new)

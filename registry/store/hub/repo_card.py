@@ -83,10 +83,11 @@ def _is_dropped(entry: VersionEntry | None) -> bool:
 
 
 def _rows(state: State, version: Version) -> Iterator[str]:
-    summary = state.summary(version)
+    summary = state.effective_summary(version)
     channels = sorted(tag for tag, channel in state.channels.items() if channel.version == version)
     entry = state.versions.get(version)
-    notes = [*channels, *([entry.status] if entry is not None and entry.status else [])]
+    status = "" if entry is None else entry.status(summary)
+    notes = [*channels, *([status] if status else [])]
     label = f"{version} ({', '.join(notes)})" if notes else str(version)
     held_paths = entry.held if entry is not None else None
     for artifact, size in summary.downloads(held_paths) if summary else ():

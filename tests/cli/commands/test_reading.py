@@ -50,6 +50,7 @@ def test_ls_of_a_model(reg: Reg, registry: Registry) -> None:
         "manifest": str(published.digest),
         "size": size,
         "state": "refused",
+        "states": {"model.onnx": "unknown", "model_int8.onnx": "refused"},
         "attested": {str(item.digest): "refused" for item in refused},
         "yanked": False,
         "held": None,

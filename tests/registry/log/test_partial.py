@@ -131,7 +131,7 @@ def test_one_format_comes_with_its_companions_and_is_on_record(
     assert done.held == {V1: (INT8,)} and held(other) == (INT8,)
     assert paths_there(other, manifest_of(whole)) == {INT8, SIDECAR, *COMPANIONS}
     assert done.blobs == 6
-    assert other.find(ONE).entry.status == "partial"
+    assert other.find(ONE).entry.status(None) == "partial"
     assert other.get(ONE).data == whole.get(ONE).data
     assert verify(other.store).damages == [] and verify(other.store).unreferenced == 0
 
@@ -149,7 +149,7 @@ def test_what_is_here_already_is_not_fetched_again(other: Registry, pull: Pull) 
 def test_the_last_artifact_makes_it_whole(whole: Registry, other: Registry, pull: Pull) -> None:
     pull("onnx-int8")
     pull("onnx-android")
-    assert held(other) is None and other.find(ONE).entry.status == ""
+    assert held(other) is None and other.find(ONE).entry.status(None) == ""
     assert kinds(other) == ["publish", "hold", "hold"]
     assert other.log(NAME)[-1].event.to_json().keys().isdisjoint({"paths"})
     assert other.find(ONE).entry.to_json().keys() == whole.find(ONE).entry.to_json().keys()

@@ -98,7 +98,7 @@ def _matches(
         state = lookup.read_state(remote, model.name)
         entries = lookup.all_versions(remote, state)
         for version in sorted(entries):
-            summary = state.summary(version)
+            summary = state.effective_summary(version)
             if summary is None or not entries[version].usable or version.is_prerelease:
                 continue
             paths = [item.path for item in summary.artifacts if _fits(item, kind)]
