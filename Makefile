@@ -36,7 +36,7 @@ generate: env
 	$(BIN)/python -m onnxreg.cli.reference
 
 dist: env
-	$(BIN)/python scripts/dist.py dist
+	$(BIN)/python .ci/dist.py dist
 
 bench: env
 	PYTHONPATH=tests:examples $(BIN)/python -m benchmarks.run $(GROUPS)

@@ -138,7 +138,7 @@ def bert(make_checkpoint: Make) -> Path:
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the wheel and the source distribution, as `make dist` builds them."""
     directory = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, REPOSITORY / "scripts" / "dist.py", directory], check=True)
+    subprocess.run([sys.executable, REPOSITORY / ".ci" / "dist.py", directory], check=True)
     return directory
 
 

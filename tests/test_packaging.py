@@ -71,7 +71,7 @@ def test_the_command_says_the_version_of_the_distribution() -> None:
 
 def test_a_second_build_has_the_same_bytes(distributions: Path, tmp_path: Path) -> None:
     """Another process, another umask, and no time but that of the commit."""
-    command = f'umask 077; exec "{sys.executable}" "{REPOSITORY}/scripts/dist.py" "{tmp_path}"'
+    command = f'umask 077; exec "{sys.executable}" "{REPOSITORY}/.ci/dist.py" "{tmp_path}"'
     done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)
     first, second = (
         {path.name: path.read_bytes() for path in root.iterdir()} for root in (distributions, tmp_path)

@@ -1,6 +1,6 @@
 """Build the wheel and the source distribution: the same files give the same bytes.
 
-    python scripts/dist.py [DIRECTORY]      default: dist
+    python .ci/dist.py [DIRECTORY]      default: dist
 
 The time of everything inside is `SOURCE_DATE_EPOCH`, else that of the last commit, else the first that a zip file can hold.
 Owners and permissions are fixed, and so is the version of the build backend, which pip fetches.
