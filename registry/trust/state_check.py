@@ -7,7 +7,6 @@ whole log replays it. A reader who meets a log with sealed lines believes what o
 from collections.abc import Iterable
 
 from onnxreg.registry.log.ledger import Fetch, Ledger
-from onnxreg.registry.store.manifests import check_summary
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.codec import mapping
 from onnxreg.schema.core.errors import (
@@ -59,6 +58,8 @@ def is_proven(seen: ObservedIndex, fetch: Fetch, sealed: Sealed) -> bool:
 
     It needs no memory of an earlier state, which may have been garbled on its way.
     """
+    from onnxreg.registry.store.manifests import check_summary
+
     state = seen.state
     try:
         empty = Ledger.empty(state.registry, state.name, fetch)
