@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import PATH, task_recipe
 from onnxreg.converters.source.toolchain import require
@@ -54,7 +54,7 @@ def export(
         source = _source(model, Path(scratch, "checkpoint"), sentences)
         workspace = Path(scratch, "made")
         workspace.mkdir()
-        draft = execute(place_order(recipe, source, NAME), workspace)
+        draft = execute(plan_export(recipe, source, NAME), workspace)
         last = draft.artifacts[-1]
         if target is None:
             return _bytes(draft, last)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import ExportPlan, place_order
+from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.profile_contract import ProfilePromises
 from onnxreg.converters.engine.recorded_files import check_code, check_data, with_data
 from onnxreg.converters.engine.run_plan import execute
@@ -32,7 +32,7 @@ class Materials:
 
     The source of a family is its document; that of a version whose module a function made is the directory that holds its
     code and its checkpoint, or that function. `trust_remote_code` is for code that a checkpoint of transformers brings,
-    `allow_code` for functions by name, as `place_order` takes them.
+    `allow_code` for functions by name, as `plan_export` takes them.
 
     `data` are files that the recipe records by digest: a step's data by the step's name, what an option of the task
     names as `options.<key>`.
@@ -81,7 +81,7 @@ def rebuild(
     source = _source(manifest, what, materials.source)
     contract = _contract(recipe, suite)
     trusted = recipe.trust_remote_code
-    order = place_order(
+    order = plan_export(
         asked,
         source,
         manifest.name,
@@ -89,9 +89,9 @@ def rebuild(
         contract=contract,
         allow_code=materials.consent,
     )
-    check_code(recipe.code, order.found.code, what)
+    check_code(recipe.code, order.source.code, what)
     _check_source(order, manifest, what)
-    check_data(recorded, order.asked(), what)
+    check_data(recorded, order.recorded_recipe(), what)
     if recipe.code is None:
         order = order.without_code()
     return execute(order.recorded_as(manifest.source), workspace, report=report)
@@ -191,10 +191,10 @@ def _on_hub(name: str, what: str) -> str:
 def _check_source(order: ExportPlan, manifest: Manifest, what: str) -> None:
     """The task has hashed the source: its files must be those recorded."""
     recorded = manifest.source
-    if recorded is not None and order.found.digest != recorded.digest:
-        names = ", ".join(sorted(path.name for path in order.found.files or () if path.is_file()))
+    if recorded is not None and order.source.digest != recorded.digest:
+        names = ", ".join(sorted(path.name for path in order.source.files or () if path.is_file()))
         raise InputError(
             f"this is another source than {what} was made from: {names or 'its files'} "
-            f"have the digest {order.found.digest}, recorded is {recorded.digest}",
+            f"have the digest {order.source.digest}, recorded is {recorded.digest}",
             f"give the files of {recorded.id} as they were exported",
         )

@@ -108,7 +108,7 @@ def _finished(
     if (
         source is None
         or recipe is None
-        or (source.digest, recipe.parameters.get("recipe")) != (order.found.digest, order.asked())
+        or (source.digest, recipe.parameters.get("recipe")) != (order.source.digest, order.recorded_recipe())
     ):
         raise ConflictError(
             f"{ref} is there already, made from another source or by another recipe",

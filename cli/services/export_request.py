@@ -75,24 +75,24 @@ class ExportRequest:
 
 
 def place(asked: ExportRequest) -> "ExportPlan":
-    """The order, its source found and hashed. Raises what `place_order` raises."""
+    """The order, its source found and hashed. Raises what `plan_export` raises."""
     if asked.profile == ANDROID:
         from onnxreg.converters.android import order_android
         from onnxreg.converters.android.android_options import read_options
 
         options = read_options(asked.options, asked.trust.remote_code)
         return order_android(asked.source, asked.name, options)
-    from onnxreg.converters.engine.plan import place_order
+    from onnxreg.converters.engine.plan import plan_export
 
     recipe, directory = _recipe(asked)
     about = (recipe, asked.source, asked.name, directory, asked.trust.remote_code)
     consent = _consent(asked)
     if asked.profile is None:
-        return place_order(*about, what=asked.document, allow_code=consent)
+        return plan_export(*about, label=asked.document, allow_code=consent)
     from onnxreg.converters.profiles.profile_catalog import find
 
     profile = find(asked.profile)
-    order = place_order(*about, profile.contract({}, None), asked.document, consent)
+    order = plan_export(*about, profile.contract({}, None), asked.document, consent)
     return replace(order, document=profile.document, package=profile.package)
 
 

@@ -39,10 +39,10 @@ def cache_of(registry: "Registry") -> "StepCache":
 
 def cache_limit() -> int:
     """Bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
-    from onnxreg.converters.engine.cache import LIMIT
+    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
 
     wanted = environment.read("REG_CACHE_SIZE")
-    return parse_size(wanted) if wanted else LIMIT
+    return parse_size(wanted) if wanted else MAX_CACHE_BYTES
 
 
 def add(

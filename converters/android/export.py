@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxreg.converters.android.android_options import AndroidOptions, check_options, recipe_of
 from onnxreg.converters.android.android_profile import AndroidContract
-from onnxreg.converters.engine.plan import ExportPlan, place_order
+from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.suite import load as load_suite
 from onnxreg.converters.source.source_files import hub_id
@@ -50,4 +50,4 @@ def order_android(source: str | None, name: str | None, options: AndroidOptions)
     suite = None if options.eval_suite is None else load_suite(options.eval_suite)
     contract = AndroidContract(suite, options.floors())
     trusted = options.trust_remote_code
-    return place_order(recipe_of(options), source, name, trust_remote_code=trusted, contract=contract)
+    return plan_export(recipe_of(options), source, name, trust_remote_code=trusted, contract=contract)

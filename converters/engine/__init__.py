@@ -1,7 +1,8 @@
 """The export engine: a recipe becomes an `ExportPlan`, the plan a `Draft`.
 
-`plan` finds, hashes and checks everything before anything heavy is loaded; `run_plan` runs each step, `measure` compares
-results with their parents, `output_checks` applies stated limits, `describe` makes the draft. `cache` and `memo` skip what was
+`plan` finds, hashes and checks everything before anything heavy is loaded; `run_plan` runs each step,
+`measure` compares results with their parents, `output_checks` applies stated limits, `describe` makes the
+draft. `cache` and `memo` skip what was
 made before.
 
 Start with `plan.py`, then `run_plan.py`. Recipes in words: docs/recipes.md.

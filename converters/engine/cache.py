@@ -1,11 +1,12 @@
-"""Results that need not be made again, by everything that shapes them.
+"""Cache of results, by everything that shapes them.
 
-    <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json: {"key", "files": {path: digest}}
-                                                    or {"key", "value"}, where the result is a JSON value
+    <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json:
+                                                    {"key", "files": {path: digest}}, or
+                                                    {"key", "value"} if the result is a JSON value
 
 The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions of the
-tools. An entry appears whole or not at all, is read only where every file still has its digest, and is the first to go
-where it was not used for longest.
+tools. An entry appears whole or not at all. It is read only if every file still has its digest. Trimming removes
+the entries that were unused for longest.
 """
 
 import hashlib
@@ -23,20 +24,20 @@ from onnxreg.converters.source.file_hash import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 
-ENTRY = "entry.json"
-LIMIT = 10 * 2**30
-"""Bytes that a cache may take, where nobody says otherwise."""
+ENTRY_FILE = "entry.json"
+MAX_CACHE_BYTES = 10 * 2**30
+"""Default limit of the size of a cache."""
 
-STAGED = ".staged-"
-ABANDONED = 3600.0
-"""Seconds after which what was staged and is no entry yet was left by a process that was killed."""
+STAGED_PREFIX = ".staged-"
+ABANDONED_AFTER_SECONDS = 3600.0
+"""A staged directory of this age was left by a process that was killed."""
 
 Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class TrimResult:
-    """What left a cache, and what is left in it."""
+    """Entries removed from a cache with their bytes, and the bytes kept."""
 
     entries: int = 0
     bytes: int = 0
@@ -44,114 +45,114 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of results. Files are linked in and out where the file system can do that, so they must not change."""
+    """A directory of results. Files are linked in and out if the file system can do that, so they must not change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
-        """Put the files of an entry into `target`, an empty directory; False where there is none that is whole.
+        """Put the files of an entry into `target`, an empty directory; False if no whole entry exists.
 
-        An entry that was damaged is removed.
+        A damaged entry is removed.
         """
-        place, entry = self._read(kind, key)
+        directory, entry = self._read(kind, key)
         try:
             for path, digest in entry["files"].items():
-                lend(place / path, target / path)
+                link_or_copy(directory / path, target / path)
                 if str(digest_file(target / path)) != digest:
                     raise InputError(f"{path} was changed")
         except (OSError, InputError, KeyError, TypeError, AttributeError):
             _empty(target)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             return False
         with suppress(OSError):
-            os.utime(place / ENTRY)
+            os.utime(directory / ENTRY_FILE)
         return True
 
     def keep(self, kind: str, key: Key, source: Path) -> None:
-        """Keep the files below `source` under a key. Where nothing can be written, nothing is kept."""
+        """Keep the files below `source` under a key. If nothing can be written, nothing is kept."""
         with suppress(OSError), self._staged(kind, key) as staged:
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
             for path in files:
-                lend(source / path, staged / path)
+                link_or_copy(source / path, staged / path)
                 (staged / path).chmod(0o444)
             digests = {path.as_posix(): str(digest_file(staged / path)) for path in files}
             _write_entry(staged, key, files=digests)
 
     def recall(self, kind: str, key: Key) -> Any:
-        """The JSON value that was remembered under a key; None where there is none."""
-        place, entry = self._read(kind, key)
+        """Return the JSON value that was remembered under a key, or None."""
+        directory, entry = self._read(kind, key)
         with suppress(OSError):
-            os.utime(place / ENTRY)
+            os.utime(directory / ENTRY_FILE)
         return entry.get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
-        """Keep a JSON value, in place of what was there. Where nothing can be written, nothing is kept."""
+        """Keep a JSON value and replace an earlier one. If nothing can be written, nothing is kept."""
         with suppress(OSError), self._staged(kind, key) as staged:
             _write_entry(staged, key, value=value)
             shutil.rmtree(self._place(kind, key), ignore_errors=True)
 
-    def trim(self, limit: int = LIMIT, dry_run: bool = False) -> TrimResult:
+    def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
         """Remove entries, those unused for longest first, until the rest takes at most `limit` bytes.
 
-        What a killed process left half-made goes too, after `ABANDONED` seconds.
+        Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
         """
         entries = sorted(self._entries(), key=lambda entry: entry[0], reverse=True)
-        kept, gone = 0, list(self._abandoned())
-        for _, size, place in entries:
-            if kept + size <= limit:
-                kept += size
+        kept_bytes, removed = 0, list(self._abandoned())
+        for _, size, directory in entries:
+            if kept_bytes + size <= limit:
+                kept_bytes += size
             else:
-                gone.append((size, place))
-        for _, place in gone if not dry_run else ():
-            shutil.rmtree(place, ignore_errors=True)
-        return TrimResult(len(gone), sum(size for size, _ in gone), kept)
+                removed.append((size, directory))
+        for _, directory in removed if not dry_run else ():
+            shutil.rmtree(directory, ignore_errors=True)
+        return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Where the entry of a key lies, and the entry; that is empty where none can be read."""
-        place = self._place(kind, key)
+        """Return the directory of an entry, and the entry: empty if it cannot be read."""
+        directory = self._place(kind, key)
         try:
-            entry = canonical.decode((place / ENTRY).read_bytes(), ENTRY)
+            entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
         except (OSError, InputError):
-            return place, {}
-        return place, entry if isinstance(entry, dict) else {}
+            return directory, {}
+        return directory, entry if isinstance(entry, dict) else {}
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[Path]:
-        """A directory that becomes the entry of a key at the end, whole; the first of two that are made at once stays."""
-        place, staged = self._place(kind, key), self.root / f"{STAGED}{secrets.token_hex(8)}"
+        """Yield a directory that becomes the entry of a key; of two made at once, the first is kept."""
+        directory, staged = self._place(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         try:
             staged.mkdir(parents=True)
             yield staged
-            place.parent.mkdir(parents=True, exist_ok=True)
-            staged.rename(place)
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            staged.rename(directory)
         except BaseException:
             shutil.rmtree(staged, ignore_errors=True)
             raise
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """When each entry was last used, its bytes, and where it lies."""
-        for place in self.root.glob("[!.]*/*"):
+        """Yield the time of last use, the bytes and the directory of each entry."""
+        for directory in self.root.glob("[!.]*/*"):
             with suppress(OSError):
-                yield (place / ENTRY).stat().st_mtime, _size(place), place
+                yield (directory / ENTRY_FILE).stat().st_mtime, _size(directory), directory
 
     def _abandoned(self) -> Iterator[tuple[int, Path]]:
-        """What was staged and never became an entry: its bytes, and where it lies."""
-        for staged in self.root.glob(f"{STAGED}*"):
+        """Yield the bytes and path of each staged directory that never became an entry."""
+        for staged in self.root.glob(f"{STAGED_PREFIX}*"):
             with suppress(OSError):
-                if time.time() - staged.stat().st_mtime > ABANDONED:
+                if time.time() - staged.stat().st_mtime > ABANDONED_AFTER_SECONDS:
                     yield _size(staged), staged
 
     def _place(self, kind: str, key: Key) -> Path:
         return self.root / kind / hashlib.sha256(canonical.encode(dict(key), "cache key")).hexdigest()
 
 
-def _write_entry(place: Path, key: Key, **holds: Any) -> None:
-    (place / ENTRY).write_bytes(canonical.encode({"key": dict(key), **holds}, ENTRY))
+def _write_entry(directory: Path, key: Key, **content: Any) -> None:
+    (directory / ENTRY_FILE).write_bytes(canonical.encode({"key": dict(key), **content}, ENTRY_FILE))
 
 
-def _size(place: Path) -> int:
-    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 def _empty(directory: Path) -> None:
@@ -159,8 +160,8 @@ def _empty(directory: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def lend(source: Path, target: Path) -> None:
-    """The same file under another name: a link where that can be, else a copy. FileExistsError where one is there."""
+def link_or_copy(source: Path, target: Path) -> None:
+    """Link a file under another name, or copy it. FileExistsError if `target` exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

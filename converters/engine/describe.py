@@ -6,12 +6,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from onnxreg.converters.engine import measure, output_checks
-from onnxreg.converters.engine.cache import lend
+from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.plan import ExportPlan
 from onnxreg.converters.engine.profile_contract import ProfileOutput
 from onnxreg.converters.engine.step_result import StepResult
-from onnxreg.converters.engine.steps import GOLDEN
-from onnxreg.converters.engine.subjects import FILES
+from onnxreg.converters.engine.steps import GOLDEN_PREFIX
+from onnxreg.converters.engine.subjects import FILES_DIRECTORY
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_model, inspect_ort
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.validity import check_model
@@ -28,12 +28,12 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.pipeline import pipeline_of
 from onnxreg.schema.manifest.recorded_recipe import Recipe, Step
 
-SCRATCH, SUBJECT = ".steps", "subject"
-"""Where an execution works in its workspace, and where in that the subject lies."""
-TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2, "uint8": 5e-2, "int4": 1e-1}
-"""How far another runtime may be from an artifact's golden vectors, in parts of its largest value, by precision."""
-FORMATS = {"int8": "onnx-int8", "uint8": "onnx-int8", "int4": "onnx-int4"}
-"""The format of an ONNX file by the precision of its weights, where the recipe names none; else it is `onnx`."""
+SCRATCH_DIRECTORY, SUBJECT_DIRECTORY = ".steps", "subject"
+"""The working directory of an execution in its workspace, and the directory of the subject in it."""
+TOLERANCE_BY_PRECISION = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2, "uint8": 5e-2, "int4": 1e-1}
+"""Greatest distance of another runtime from an artifact's golden vectors, in parts of its largest value."""
+FORMAT_BY_PRECISION = {"int8": "onnx-int8", "uint8": "onnx-int8", "int4": "onnx-int4"}
+"""Default format of an ONNX file by the precision of its weights; `onnx` for all others."""
 
 
 @dataclass(frozen=True)
@@ -45,47 +45,49 @@ class DescribedOutput:
 
 
 def draft_of(
-    order: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
+    plan: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
 ) -> Draft:
-    """Describe every output that was made, in the order of the recipe.
+    """Describe every output, in the order of the recipe.
 
-    Raises ConversionError, naming the file, where one breaks the contract or a check.
+    Raises ConversionError, naming the file, if one breaks the contract or a check.
     """
-    outputs = [output for output in order.outputs if results[output.step].is_there]
+    outputs = [output for output in plan.outputs if results[output.step].has_files]
     if not outputs:
         raise ConversionError("nothing was made: every output was skipped")
-    paths = {output.step: place(results[output.step], output, workspace) for output in outputs}
-    described = [_describe(order, subject, results, output, paths, workspace) for output in outputs]
+    paths = {output.step: place_files(results[output.step], output, workspace) for output in outputs}
+    described = [_describe(plan, subject, results, output, paths, workspace) for output in outputs]
     steps = [result.step for result in results.values()]
-    steps += [each.step for each in described if each.step is not None]
+    steps += [item.step for item in described if item.step is not None]
     fields = {
         **subject.fields,
         "source": subject.origin.to_json(),
         "source_model_id": subject.origin.id,
-        "recipe": _recipe(order, subject, steps).to_json(),
+        "recipe": _recipe(plan, subject, steps).to_json(),
     }
     members = {paths[output.step][0]: output.member for output in outputs if output.member is not None}
     if members:
         fields["model_family"] = pipeline_of(members)
     for file in subject.companions:
-        _lay(workspace / SCRATCH / SUBJECT / FILES / file.path, workspace, file.path)
-    return Draft(
-        order.name, workspace, tuple(each.artifact for each in described), subject.companions, fields
-    )
+        _lay(
+            workspace / SCRATCH_DIRECTORY / SUBJECT_DIRECTORY / FILES_DIRECTORY / file.path,
+            workspace,
+            file.path,
+        )
+    return Draft(plan.name, workspace, tuple(item.artifact for item in described), subject.companions, fields)
 
 
-def place(result: StepResult, output: AskedOutput, workspace: Path) -> tuple[str, ...]:
+def place_files(result: StepResult, output: AskedOutput, workspace: Path) -> tuple[str, ...]:
     """Give the files of a result their places in the workspace; returns their paths, the main one first."""
     folder = PurePosixPath(output.path or "").parent
-    paths = {name: (folder / name).as_posix() for name in result.made.files}
+    paths = {name: (folder / name).as_posix() for name in result.step_files.files}
     for name, path in paths.items():
-        _lay(result.made.directory / name, workspace, path)
+        _lay(result.step_files.directory / name, workspace, path)
     return tuple(paths.values())
 
 
 def _lay(source: Path, workspace: Path, path: str) -> None:
     try:
-        lend(source, workspace / path)
+        link_or_copy(source, workspace / path)
     except FileExistsError as error:
         raise InputError(
             f"two files of the export would be {path}",
@@ -94,47 +96,53 @@ def _lay(source: Path, workspace: Path, path: str) -> None:
 
 
 def _describe(
-    order: ExportPlan,
+    plan: ExportPlan,
     subject: ExportSubject,
     results: Mapping[str, StepResult],
-    asked: AskedOutput,
+    output_spec: AskedOutput,
     paths: Mapping[str, tuple[str, ...]],
     workspace: Path,
 ) -> DescribedOutput:
-    node, result = order.nodes[asked.step], results[asked.step]
-    path, *others = paths[asked.step]
-    facts = _read(workspace, path, others, checked=node.kind.takes != "checkpoint")
-    above = node.above()
+    node, result = plan.nodes[output_spec.step], results[output_spec.step]
+    path, *sidecar_paths = paths[output_spec.step]
+    facts = _read(workspace, path, sidecar_paths, checked=node.kind.takes != "checkpoint")
+    lineage = node.lineage()
     output = ProfileOutput(
-        path, tuple(others), facts, tuple(results[one.name].step for one in reversed(above))
+        path,
+        tuple(sidecar_paths),
+        facts,
+        tuple(results[ancestor.name].step for ancestor in reversed(lineage)),
     )
-    order.contract.check(output, subject)
-    checks = list(_checks(order, subject, result, path, workspace, [path, *others]))
-    vectors = _write_golden(asked, result, facts, workspace / path, checks)
-    parent = next((paths[one.name][0] for one in above[1:] if one.name in paths), None)
+    plan.contract.check(output, subject)
+    checks = list(_checks(plan, subject, result, path, workspace, [path, *sidecar_paths]))
+    vectors = _write_golden(output_spec, result, facts, workspace / path, checks)
+    parent = next((paths[ancestor.name][0] for ancestor in lineage[1:] if ancestor.name in paths), None)
     fields = _fields(output, result)
     fields["checks"] = checks
-    extra = dict(order.contract.fields(output))
+    extra = dict(plan.contract.fields(output))
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
-    sidecars = [_sidecar(other, path, facts) for other in others]
+    sidecars = [_sidecar(sidecar_path, path, facts) for sidecar_path in sidecar_paths]
     if vectors is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))
-    format_name = asked.format or _format(path, facts)
+    format_name = output_spec.format or _format(path, facts)
     artifact = DraftArtifact(
         format_name, facts.precision, path, tuple(sidecars), parent, fields={**fields, **extra}
     )
     return DescribedOutput(artifact, vectors)
 
 
-def _read(workspace: Path, path: str, others: list[str], checked: bool) -> GraphFacts:
-    """The facts of a graph, read back from where it lies. ConversionError where the checker refuses it.
+def _read(workspace: Path, path: str, sidecar_paths: list[str], checked: bool) -> GraphFacts:
+    """Read the facts of a graph back from its file. ConversionError if the checker refuses it.
 
     Args:
-        checked: whether the graph is for the checker; decoders have operators that only ONNX Runtime knows.
+        checked: run the checker; decoders have operators that only ONNX Runtime knows.
     """
     if path.endswith(".ort"):
-        config = next((workspace / other for other in others if other.endswith(".config")), None)
+        config = next(
+            (workspace / sidecar_path for sidecar_path in sidecar_paths if sidecar_path.endswith(".config")),
+            None,
+        )
         return inspect_ort(workspace / path, config)
     model = load_onnx(workspace / path)
     try:
@@ -146,51 +154,57 @@ def _read(workspace: Path, path: str, others: list[str], checked: bool) -> Graph
 
 
 def _checks(
-    order: ExportPlan,
+    plan: ExportPlan,
     subject: ExportSubject,
     result: StepResult,
     path: str,
     workspace: Path,
     files: list[str],
 ) -> Iterator[dict[str, Any]]:
-    asked = output_checks.asked_of(order.recipe.checks, path)
+    limits = output_checks.limits_of(plan.recipe.checks, path)
     first = result.expected[0] if result.feeds else {}
-    numbers = [name for name, array in first.items() if array.dtype.kind == "f"]
-    output_checks.refuse_unmeasured(asked, bool(numbers), subject.labelled is not None, path)
+    float_outputs = [name for name, array in first.items() if array.dtype.kind == "f"]
+    output_checks.refuse_unmeasured(limits, bool(float_outputs), subject.labelled is not None, path)
     if result.feeds:
-        found = {name: measure.agreement(result.expected, result.outputs, name) for name in numbers}
-        yield from output_checks.parity_checks(found, samples.digest(result.feeds), asked, path)
+        agreements = {
+            name: measure.agreement(result.expected, result.outputs, name) for name in float_outputs
+        }
+        yield from output_checks.parity_checks(agreements, samples.digest(result.feeds), limits, path)
     if (data := subject.labelled) is not None:
         source = subject.got["accuracy"]
-        yield from output_checks.accuracy_checks(result.accuracy, source, data, asked, path)
-    if "bytes" in asked:
+        yield from output_checks.accuracy_checks(result.accuracy, source, data, limits, path)
+    if "bytes" in limits:
         size = sum((workspace / file).stat().st_size for file in files)
-        yield output_checks.judge({"name": "size"}, "bytes", size, asked["bytes"], path)
+        yield output_checks.judge({"name": "size"}, "bytes", size, limits["bytes"], path)
 
 
 def _write_golden(
-    asked: AskedOutput, result: StepResult, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
+    output_spec: AskedOutput, result: StepResult, facts: GraphFacts, path: Path, checks: list[dict[str, Any]]
 ) -> Step | None:
-    """The golden vectors of a graph. They tell no runtime apart by less than the graph itself is from the source."""
-    tolerance = TOLERANCES.get(facts.precision, 5e-2) if asked.golden is None else asked.golden
-    if not tolerance or not result.is_there or not result.golden:
+    """Write the golden vectors of a graph; their tolerance is at least its own distance from the source."""
+    tolerance = (
+        TOLERANCE_BY_PRECISION.get(facts.precision, 5e-2)
+        if output_spec.golden is None
+        else output_spec.golden
+    )
+    if not tolerance or not result.has_files or not result.golden:
         return None
     cases = {case: result.sample.golden[case] for case in result.golden}
     least = max((check["value"] for check in checks if check["metric"] == "max_abs_diff"), default=0.0)
     work = GoldenVectors(tolerance=tolerance, least=least)
     subject = Outputs(path, cases, result.golden)
-    return run(f"{GOLDEN}{asked.step}", work, subject, asked.step)[1]
+    return run(f"{GOLDEN_PREFIX}{output_spec.step}", work, subject, output_spec.step)[1]
 
 
 def _fields(output: ProfileOutput, result: StepResult) -> dict[str, Any]:
     fields = output.facts.fields()
-    if not all(one.made.reproducible for one in (result, *result.above)):
+    if not all(ancestor.step_files.reproducible for ancestor in (result, *result.ancestors)):
         fields["reproducible"] = False
     if output.facts.weights.weights_quantized:
-        asked = next(
+        quantizing_step = next(
             (step for step in reversed(output.steps) if "quantized_bytes" in step.result), output.steps[-1]
         )
-        requested = {"pass": asked.pass_, **asked.params}
+        requested = {"pass": quantizing_step.pass_, **quantizing_step.params}
         fields["quantization"] = {"requested": requested, "measured": output.facts.weights.to_json()}
     return fields
 
@@ -203,18 +217,21 @@ def _sidecar(path: str, main: str, facts: GraphFacts) -> DraftFile:
 
 
 def _format(path: str, facts: GraphFacts) -> str:
-    return "ort" if path.endswith(".ort") else FORMATS.get(facts.precision, "onnx")
+    return "ort" if path.endswith(".ort") else FORMAT_BY_PRECISION.get(facts.precision, "onnx")
 
 
-def _recipe(order: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:
-    used = sorted({tool for node in order.nodes.values() for tool in node.kind.tools})
+def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:
+    used = sorted({tool for node in plan.nodes.values() for tool in node.kind.tools})
     value = {
-        "profile": order.recipe.profile,
-        "profile_version": order.recipe.profile_version,
+        "profile": plan.recipe.profile,
+        "profile_version": plan.recipe.profile_version,
         "steps": [step.to_json() for step in steps],
         "tools": tool_versions(used),
-        "trust_remote_code": order.task.trust_remote_code,
-        **({} if order.found.code is None else {"code": order.found.code.to_json()}),
-        "parameters": {"recipe": order.asked(), **({"got": dict(subject.got)} if subject.got else {})},
+        "trust_remote_code": plan.task.trust_remote_code,
+        **({} if plan.source.code is None else {"code": plan.source.code.to_json()}),
+        "parameters": {
+            "recipe": plan.recorded_recipe(),
+            **({"got": dict(subject.got)} if subject.got else {}),
+        },
     }
     return Recipe.from_json(value)

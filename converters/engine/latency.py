@@ -1,4 +1,4 @@
-"""How long each output takes on this CPU: all of them in turn, so that a busy moment slows all of them."""
+"""Latency of each output on this CPU, measured in turn so that a busy moment slows all of them."""
 
 import time
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
-WARM_UP = 10
-BATCH = "batch"
-"""How the axis is called whose size is asked for."""
-LENGTH = 32
-"""Of a dynamic axis that is no batch, such as the tokens of a sentence."""
+WARM_UP_RUNS = 10
+BATCH_AXIS = "batch"
+"""Name of the axis whose sizes the recipe lists."""
+DYNAMIC_AXIS_LENGTH = 32
+"""Length of every other dynamic axis, such as the tokens of a sentence."""
 
 Times = dict[str, dict[int, list[float]]]
 """Milliseconds of each timed run, by the path of an output and the rows of a batch."""
@@ -30,49 +30,49 @@ Times = dict[str, dict[int, list[float]]]
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """What was asked, and what it took."""
+    """A requested benchmark and its measured times."""
 
-    asked: Benchmark
+    benchmark: Benchmark
     times: Times
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
-        """The statement about a version, whose artifacts lie at the paths that were timed."""
+        """Make the benchmark document of a version whose artifacts have the timed paths."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
-        found = [
+        artifacts = [
             {
                 "artifact": digests[path],
                 "path": path,
-                "checks": [check for one in rows.items() for check in _checks(*one)],
+                "checks": [check for entry in rows.items() for check in _checks(*entry)],
             }
             for path, rows in self.times.items()
         ]
-        about = {"cpu": cpu_model(), "isa": instruction_set(), "threads": self.asked.threads}
-        about |= {
+        environment = {"cpu": cpu_model(), "isa": instruction_set(), "threads": self.benchmark.threads}
+        environment |= {
             "runtime": f"onnxruntime {version('onnxruntime')}",
-            "warm_up": WARM_UP,
-            "runs": self.asked.runs,
+            "warm_up": WARM_UP_RUNS,
+            "runs": self.benchmark.runs,
         }
         return BenchmarkDocument.from_json(
-            {"format": "onnxreg-benchmark", "format_version": 1, **about, "artifacts": found}
+            {"format": "onnxreg-benchmark", "format_version": 1, **environment, "artifacts": artifacts}
         )
 
 
-def measure(draft: Draft, asked: Benchmark) -> LatencyTable:
+def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
     """Time every artifact of a draft.
 
     Raises ConversionError, naming the file, for one that does not run on inputs drawn for it.
     """
     bounds = _index_bounds(draft)
     runs = [
-        run for item in draft.artifacts for run in _runs(draft.root / item.path, item.path, bounds, asked)
+        run for item in draft.artifacts for run in _runs(draft.root / item.path, item.path, bounds, benchmark)
     ]
     times: Times = {}
-    for turn in range(WARM_UP + asked.runs):
+    for turn in range(WARM_UP_RUNS + benchmark.runs):
         for run in runs:
-            took = run.time()
-            if turn >= WARM_UP:
-                times.setdefault(run.path, {}).setdefault(run.rows, []).append(took)
-    return LatencyTable(asked, times)
+            elapsed = run.time()
+            if turn >= WARM_UP_RUNS:
+                times.setdefault(run.path, {}).setdefault(run.rows, []).append(elapsed)
+    return LatencyTable(benchmark, times)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Run:
     feed: Feed
 
     def time(self) -> float:
-        """Milliseconds."""
+        """Run once; return milliseconds."""
         begin = time.perf_counter()
         try:
             self.session.run(None, self.feed)
@@ -96,39 +96,39 @@ class Run:
 
 def _index_bounds(draft: Draft) -> Mapping[str, int]:
     """`samples.index_bounds` over the ONNX graphs of a draft: a file in ORT format takes inputs of the same names."""
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for path in (item.path for item in draft.artifacts if item.path.endswith(".onnx")):
         for name, rows in samples.index_bounds(load_onnx(draft.root / path)).items():
-            found[name] = min(rows, found.get(name, rows))
-    return found
+            bounds[name] = min(rows, bounds.get(name, rows))
+    return bounds
 
 
-def _runs(file: Path, path: str, bounds: Mapping[str, int], asked: Benchmark) -> list[Run]:
-    """A run for each batch size that the graph takes."""
+def _runs(file: Path, path: str, bounds: Mapping[str, int], benchmark: Benchmark) -> list[Run]:
+    """Prepare a run for each batch size that the graph takes."""
     import onnxruntime as ort
 
     options = session_options(prepacking=True)
-    options.intra_op_num_threads, options.inter_op_num_threads = asked.threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = benchmark.threads, 1
     session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    sizes = [{BATCH: rows} for rows in asked.batches]
-    taken = samples.taken_by(session)
-    feeds = samples.draw(taken, bounds, sizes=sizes, lengths=[LENGTH] * len(sizes))
-    counted = _counted(session)
-    found = {len(feed[counted]) if counted else 1: feed for feed in feeds}
-    return [Run(path, rows, session, feed) for rows, feed in found.items()]
+    sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
+    inputs = samples.taken_by(session)
+    feeds = samples.draw(inputs, bounds, sizes=sizes, lengths=[DYNAMIC_AXIS_LENGTH] * len(sizes))
+    batch_input = _batch_input(session)
+    feeds_by_rows = {len(feed[batch_input]) if batch_input else 1: feed for feed in feeds}
+    return [Run(path, rows, session, feed) for rows, feed in feeds_by_rows.items()]
 
 
-def _counted(session: Any) -> str | None:
-    """The input whose first axis is the batch, else the first that is no scalar."""
+def _batch_input(session: Any) -> str | None:
+    """Find the input whose first axis is the batch, else the first that is not a scalar."""
     axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
-    return next((name for name, axis in axes.items() if axis == BATCH), next(iter(axes), None))
+    return next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
 
 
 def _checks(rows: int, times: list[float]) -> list[dict[str, Any]]:
     import numpy as np
 
-    about = {"name": f"latency of batch {rows}", "samples": len(times), "verdict": "info"}
+    common = {"name": f"latency of batch {rows}", "samples": len(times), "verdict": "info"}
     return [
-        {**about, "metric": metric, "value": float(f"{np.percentile(times, share):.4g}")}
+        {**common, "metric": metric, "value": float(f"{np.percentile(times, share):.4g}")}
         for metric, share in (("median_ms", 50), ("p95_ms", 95))
     ]

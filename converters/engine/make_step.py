@@ -1,4 +1,4 @@
-"""One step: its pass applied to what lies before it, and what it made in a directory of its own."""
+"""One step: its pass applied to its input, with the result in a directory of its own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.cache import lend
+from onnxreg.converters.engine.cache import link_or_copy
 from onnxreg.converters.engine.steps import StepNode
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
@@ -21,14 +21,14 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.recorded_recipe import Step
 
-NOTE = "made.json"
+NOTE_FILE = "made.json"
 
 
 @dataclass(frozen=True)
 class StepFiles:
-    """What a step left in `directory`: `files`, the one that runs first, and its record.
+    """The result of a step in `directory`: `files`, the one that runs first, and its record.
 
-    `reproducible` is False where a second run is known to give other bytes. A step that was skipped left no files.
+    `reproducible` is False if a second run is known to give other bytes. A skipped step has no files.
     """
 
     step: Step
@@ -42,25 +42,25 @@ class StepFiles:
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """The SHA-256 of each file, by its name."""
+        """SHA-256 of each file by name."""
         return {name: str(digest_file(self.directory / name)) for name in self.files}
 
     def write(self, step: Step) -> None:
-        """Leave a note beside the files, with the whole record, for `read`."""
+        """Write a note with the whole record beside the files, for `read`."""
         value = {"step": step.to_json(), "files": list(self.files), "reproducible": self.reproducible}
-        (self.directory / NOTE).write_bytes(canonical.encode(value, NOTE))
+        (self.directory / NOTE_FILE).write_bytes(canonical.encode(value, NOTE_FILE))
 
     @classmethod
     def read(cls, directory: Path, node: StepNode) -> "StepFiles":
-        """What was made once for a step like `node`, which may have had another name."""
-        value = canonical.decode((directory / NOTE).read_bytes(), NOTE)
+        """Read the cached result of an equal step, which may have had another name."""
+        value = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
         step = {key: item for key, item in value["step"].items() if key not in ("name", "input")}
-        named = (
-            {"name": node.name}
-            if node.asked.input is None
-            else {"name": node.name, "input": node.asked.input}
+        identity = (
+            {"name": node.name} if node.step.input is None else {"name": node.name, "input": node.step.input}
         )
-        return cls(Step.from_json({**step, **named}), directory, tuple(value["files"]), value["reproducible"])
+        return cls(
+            Step.from_json({**step, **identity}), directory, tuple(value["files"]), value["reproducible"]
+        )
 
 
 def make(
@@ -68,36 +68,35 @@ def make(
 ) -> StepFiles:
     """Run the pass of a step in `directory`, which exists and is empty.
 
-    Raises InputError, naming the step, where its pass takes something else than what its input is, and what the pass
-    raises.
+    Raises InputError, naming the step, if its pass does not take this kind of input, and whatever the pass raises.
 
     Args:
         start: the subject's own start, for a step without a parent.
         name: the file name of the graph; of external data and operator configs beside it, the beginning.
         feed: inputs that ORT format is compared on.
     """
-    what = start if parent is None else parent.main
-    if not _fits(node.kind.takes, what):
-        given = "the source" if parent is None else f"the result of {node.asked.input}"
+    subject = start if parent is None else parent.main
+    if not _can_take(node.kind.takes, subject):
+        input_label = "the source" if parent is None else f"the result of {node.step.input}"
         raise InputError(
-            f"step {node.name}: {node.kind.id} takes a {node.kind.takes}, and {given} is none",
+            f"step {node.name}: {node.kind.id} takes a {node.kind.takes}, and {input_label} is none",
             "a step names what it takes: input: STEP; without it that is the source",
         )
     with model_file.scratch_in(directory.parent):
-        made = _MAKERS[node.kind.takes](node, what, directory / name, feed)
-    return made
+        step_files = _MAKERS[node.kind.takes](node, subject, directory / name, feed)
+    return step_files
 
 
-def _fits(takes: base.Takes, what: Any) -> bool:
+def _can_take(takes: base.Takes, subject: Any) -> bool:
     if takes == "module":
-        return isinstance(what, TorchModel)
+        return isinstance(subject, TorchModel)
     if takes == "checkpoint":
-        return isinstance(what, Path) and what.is_dir()
-    return takes in ("graph", "file") and isinstance(what, Path) and what.is_file()
+        return isinstance(subject, Path) and subject.is_dir()
+    return takes in ("graph", "file") and isinstance(subject, Path) and subject.is_file()
 
 
 def _run(node: StepNode, work: Pass[Any, Any], subject: Any) -> tuple[Any, Step]:
-    return base.run(node.name, work, subject, node.asked.input)
+    return base.run(node.name, work, subject, node.step.input)
 
 
 def _from_module(node: StepNode, module: Any, target: Path, feed: Feed | None) -> StepFiles:
@@ -106,34 +105,34 @@ def _from_module(node: StepNode, module: Any, target: Path, feed: Feed | None) -
 
 
 def _from_graph(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
-    given = model_file.load(path)
-    strip_notes.take_paths_out(given, path.parent)
-    graph, step = _run(node, node.make(), given)
+    model = model_file.load(path)
+    strip_notes.take_paths_out(model, path.parent)
+    graph, step = _run(node, node.make(), model)
     return StepFiles(step, target.parent, model_file.save(graph, target))
 
 
 def _from_file(node: StepNode, path: Path, target: Path, feed: Feed | None) -> StepFiles:
-    """The pass writes beside its input, which is lent to it under another name, its external data under its own."""
-    lent, given = [target.with_suffix(".onnx")], load_onnx(path)
-    if strip_notes.take_paths_out(given, path.parent):
-        lent[0].write_bytes(given.SerializeToString(deterministic=True))
+    """Run a pass that writes beside its input, which is linked to another name; external data keeps its name."""
+    copies, model = [target.with_suffix(".onnx")], load_onnx(path)
+    if strip_notes.take_paths_out(model, path.parent):
+        copies[0].write_bytes(model.SerializeToString(deterministic=True))
     else:
-        lend(path, lent[0])
-    for name in external_files(given, path):
-        lent.append(target.parent / name)
-        lend(path.parent / name, lent[-1])
-    files, step = _run(node, node.make(feed=feed), lent[0])
-    for file in lent:
+        link_or_copy(path, copies[0])
+    for name in external_files(model, path):
+        copies.append(target.parent / name)
+        link_or_copy(path.parent / name, copies[-1])
+    files, step = _run(node, node.make(feed=feed), copies[0])
+    for file in copies:
         file.unlink()
     return StepFiles(step, target.parent, (files.path.name, files.config.name), files.reproducible)
 
 
 def _from_checkpoint(node: StepNode, checkpoint: Path, target: Path, feed: Feed | None) -> StepFiles:
-    """The names of the files are the tool's own."""
+    """Run a pass whose tool chooses the file names."""
     target.parent.rmdir()
-    found, step = _run(node, node.make(), Decoder(checkpoint, target.parent))
-    main = next(name for name in found.files if name.endswith(".onnx"))
-    return StepFiles(step, target.parent, (main, *(name for name in found.files if name != main)))
+    decoder, step = _run(node, node.make(), Decoder(checkpoint, target.parent))
+    main = next(name for name in decoder.files if name.endswith(".onnx"))
+    return StepFiles(step, target.parent, (main, *(name for name in decoder.files if name != main)))
 
 
 _MAKERS: Mapping[base.Takes, Callable[[StepNode, Any, Path, Feed | None], StepFiles]] = {

@@ -1,7 +1,7 @@
-"""What each graph gives on the sample: run once, and held against its parent and against the source.
+"""Measure each graph on the sample: run it once and compare it with its parent and with the source.
 
-Only positions that the input `attention_mask` leaves in count: what a graph gives for padding means nothing, and
-differs by far more than what it means.
+Only positions that the input `attention_mask` leaves in count: outputs for padding mean nothing, and differ by far
+more than all others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks.labelled_inputs import LabelledInputs
 from onnxreg.converters.tasks.task import Sample
 
-ROWS = 32
-"""Of labelled inputs in one run."""
+ROWS_PER_RUN = 32
+"""Rows of labelled inputs in one run."""
 
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
@@ -24,7 +24,7 @@ Outputs = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one output is from another over `positions`: vectors along its last axis, or the numbers of a run together.
+    """Distance of one output from another over `positions`: vectors along its last axis, or the numbers of a run.
 
     `max_abs_diff` is in the output's units, `min_cosine` the lowest cosine of two vectors, `argmax_agreement` the share
     of positions with the same largest value; `scale` is the largest value to compare with, at least 1.
@@ -38,54 +38,55 @@ class Agreement:
 
 
 def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
-    """The outputs of an ONNX or ORT-format file in ONNX Runtime, on one thread.
+    """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
 
-    Raises ConversionError, naming the file, where it does not load or run.
+    Raises ConversionError, naming the file, if it does not load or run.
     """
     return run_session(load_session(path), feeds, path.name)
 
 
-def run_session(session: Any, feeds: Sequence[Feed], what: str) -> Outputs:
-    """The same of a graph that is loaded (`onnxruntime.InferenceSession`); errors call it `what`."""
-    return [proof.outputs(session, feed, what) for feed in feeds]
+def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
+    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call it `label`."""
+    return [proof.outputs(session, feed, label) for feed in feeds]
 
 
-def fits(session: Any, feeds: Sequence[Feed]) -> bool:
-    """Whether a graph that is loaded takes inputs of these names and shapes."""
+def can_run(session: Any, feeds: Sequence[Feed]) -> bool:
+    """Tell if a loaded graph takes inputs of these names and shapes."""
     takes = {item.name: item.shape for item in session.get_inputs()}
     return all(
-        feed.keys() == takes.keys() and all(map(_fits, feed.values(), map(takes.get, feed))) for feed in feeds
+        feed.keys() == takes.keys() and all(map(_has_shape, feed.values(), map(takes.get, feed)))
+        for feed in feeds
     )
 
 
-def _fits(array: Any, shape: Any) -> bool:
+def _has_shape(array: Any, shape: Any) -> bool:
     return len(array.shape) == len(shape) and all(
-        not isinstance(asked, int) or asked == size for size, asked in zip(array.shape, shape, strict=True)
+        not isinstance(axis, int) or axis == size for size, axis in zip(array.shape, shape, strict=True)
     )
 
 
 def drawn_for(path: Path, parent: Path) -> tuple[Feed, ...]:
-    """Inputs for a graph that takes other shapes than its parent; drawn to fit both."""
+    """Draw inputs that fit both a graph and a parent of other shapes."""
     return samples.draw(model_file.load(path), samples.index_bounds(model_file.load(parent)))
 
 
 def accuracy(path: Path, data: LabelledInputs) -> dict[str, float]:
-    """What a graph has right of labelled inputs, by output name.
+    """Measure the accuracy of a graph on labelled inputs, by output name.
 
-    Raises ConversionError, naming the file, where it does not load or run, InputError where the labels do not fit.
+    Raises ConversionError, naming the file, if it does not load or run, InputError if the labels do not fit.
     """
     session = load_session(path)
     rows = session.get_inputs()[0].shape[0]
     return data.accuracy(
-        lambda feed: proof.outputs(session, feed, path.name), rows if isinstance(rows, int) else ROWS
+        lambda feed: proof.outputs(session, feed, path.name), rows if isinstance(rows, int) else ROWS_PER_RUN
     )
 
 
 def counting(outputs: Outputs, sample: Sample) -> Outputs:
-    """The positions that count, of each output that is per token; the others as they are."""
+    """Select the positions that count of each output per token; return all others unchanged."""
     return [
-        {name: _counting(array, feed, name in sample.per_token) for name, array in found.items()}
-        for found, feed in zip(outputs, sample.feeds, strict=True)
+        {name: _counting(array, feed, name in sample.per_token) for name, array in arrays.items()}
+        for arrays, feed in zip(outputs, sample.feeds, strict=True)
     ]
 
 
@@ -95,18 +96,18 @@ def _counting(array: Any, feed: Feed, per_token: bool) -> Any:
 
 
 def parity(
-    expected: Outputs, got: Outputs, feeds: Sequence[Feed], what: str, tolerance: float | None
+    expected: Outputs, actual: Outputs, feeds: Sequence[Feed], label: str, tolerance: float | None
 ) -> dict[str, Any]:
-    """The `parity` of a step's result: see `proof.compare`."""
-    found = proof.compare(expected, got, what, tolerance)
-    return {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": found}
+    """Compute the `parity` of a step's result: see `proof.compare`."""
+    comparison = proof.compare(expected, actual, label, tolerance)
+    return {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": comparison}
 
 
-def agreement(expected: Outputs, got: Outputs, name: str) -> Agreement:
-    """How far the output `name` is from what is expected; both finite and of one shape, as `parity` has seen."""
+def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
+    """Compare the output `name` with the expected one; `parity` has checked that both are finite and of one shape."""
     import numpy as np
 
-    sides = [[_vectors(found[name]) for found in side] for side in (expected, got)]
+    sides = [[_vectors(outputs[name]) for outputs in side] for side in (expected, actual)]
     pairs = list(zip(*sides, strict=True))
     same = [parent.argmax(axis=1) == child.argmax(axis=1) for parent, child in pairs]
     return Agreement(
@@ -119,7 +120,7 @@ def agreement(expected: Outputs, got: Outputs, name: str) -> Agreement:
 
 
 def _cosines(parent: Any, child: Any) -> Any:
-    """The cosine of each pair of rows; 1 where one is zero."""
+    """Compute the cosine of each pair of rows; 1 if a row is zero."""
     import numpy as np
 
     norms = np.linalg.norm(parent, axis=1) * np.linalg.norm(child, axis=1)
@@ -127,7 +128,7 @@ def _cosines(parent: Any, child: Any) -> Any:
 
 
 def _vectors(array: Any) -> Any:
-    """An array as float64 rows along its last axis; numbers without such an axis, one for each token, are one row."""
+    """Reshape an array to float64 rows along its last axis; one number per token makes a single row."""
     import numpy as np
 
     rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)

@@ -1,8 +1,8 @@
-"""Which manifest an order gave the last time: where it is known, nothing needs to be run.
+"""Memory of exports: the manifest that an equal plan gave before, so that nothing needs to be run.
 
-It is known by the order, with everything that shapes the draft; and, in ccache's "direct mode", by the request as it was
-typed and the digests of the files that were read for it. The second is found without reading a recipe, and in a fraction
-of the time that importing what an export needs would take.
+It is keyed by the plan, with everything that shapes the draft; and, as in ccache's "direct mode", by the request as
+typed and the digests of the files that were read for it. The second lookup reads no recipe, and takes a fraction of
+the time that the imports of an export would take.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from onnxreg.schema.core.file_state import FileState
 if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
 
-ORDERS, REQUESTS = "exports", "requests"
+EXPORTS, REQUESTS = "exports", "requests"
 
 
 @dataclass(frozen=True)
 class RememberedExport:
-    """A manifest that was made before, and the model that it is of."""
+    """A manifest of an earlier export, and its model name."""
 
     name: str
     manifest: Digest
@@ -37,57 +37,57 @@ class RememberedExport:
 
 @dataclass(frozen=True)
 class RepeatableExport:
-    """A request and the order that is made from it, which `place` makes once more.
+    """A request as typed; `replan` makes its plan once more.
 
     `documents` are further files that are read for the request, such as the recipe.
     """
 
     values: Mapping[str, Any]
     documents: Sequence[Path]
-    place: "Callable[[], ExportPlan]"
+    replan: "Callable[[], ExportPlan]"
 
 
-def recall(cache: StepCache, order: "ExportPlan") -> Digest | None:
-    """The manifest that this order gave."""
-    known = _known(cache.recall(ORDERS, order.key()))
-    return None if known is None else known.manifest
+def recall(cache: StepCache, plan: "ExportPlan") -> Digest | None:
+    """Return the manifest that an equal plan gave, or None."""
+    export = _read_export(cache.recall(EXPORTS, plan.key()))
+    return None if export is None else export.manifest
 
 
-def remember(cache: StepCache, order: "ExportPlan", manifest: Digest) -> None:
+def remember(cache: StepCache, plan: "ExportPlan", manifest: Digest) -> None:
     """Keep the manifest for `recall`."""
-    cache.remember(ORDERS, order.key(), {"name": order.name, "manifest": str(manifest)})
+    cache.remember(EXPORTS, plan.key(), {"name": plan.name, "manifest": str(manifest)})
 
 
 def recall_request(cache: StepCache, request: Mapping[str, Any]) -> RememberedExport | None:
-    """What the same request gave, where every file that was read for it is as it was.
+    """Return the export of an equal request if every file that was read for it is unchanged.
 
     Args:
-        request: JSON values that say all that was asked; paths in it are absolute.
+        request: the whole request as JSON values; paths in it are absolute.
     """
     if not cache.root.is_dir():
         return None
     value = cache.recall(REQUESTS, _request_key(request))
-    known = _known(value)
-    if known is None or value["read"] != _state_of(value["read"], value.get("settled", {})):
+    export = _read_export(value)
+    if export is None or value["read"] != _state_of(value["read"], value.get("settled", {})):
         return None
-    return known
+    return export
 
 
 def remember_request(
-    cache: StepCache, request: RepeatableExport, order: "ExportPlan", manifest: Digest
+    cache: StepCache, request: RepeatableExport, plan: "ExportPlan", manifest: Digest
 ) -> None:
     """Keep the manifest for `recall_request`.
 
-    Nothing is kept where a task does not say which files it read, nor where these gave another order than they do now.
+    Nothing is kept if a task does not state which files it read, or if they give another plan now.
     """
-    read = order.reads()
+    read = plan.reads()
     if read is not None:
         files = dict.fromkeys(str(path.absolute()) for path in (*read, *request.documents))
         settled = {path: state for path in files if (state := _settled(Path(path)))}
-        state = _state_of({"files": files, "packages": order.packages()}, {})
-        value = {"name": order.name, "manifest": str(manifest), "read": state, "settled": settled}
+        state = _state_of({"files": files, "packages": plan.packages()}, {})
+        value = {"name": plan.name, "manifest": str(manifest), "read": state, "settled": settled}
         with suppress(RegError, OSError):
-            if request.place().key() == order.key():
+            if request.replan().key() == plan.key():
                 cache.remember(REQUESTS, _request_key(request.values), value)
 
 
@@ -96,19 +96,19 @@ def _request_key(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(read: Any, settled: Mapping[str, Any]) -> Any:
-    """Files by digest, directories by the names in them, packages by version; None for what is not there.
+    """Map files to digests, directories to a digest of their names, packages to versions; None for missing ones.
 
-    A file that is still as it was when it was `settled` has the digest that is said, and is not read.
+    A file that is unchanged since it was `settled` keeps the recorded digest, and is not read.
     """
     files = {
-        path: said if path in settled and settled[path] == _settled(Path(path)) else _digest(Path(path))
-        for path, said in read.get("files", {}).items()
+        path: digest if path in settled and settled[path] == _settled(Path(path)) else _digest(Path(path))
+        for path, digest in read.get("files", {}).items()
     }
     return {"files": files, "packages": package_versions(read.get("packages", {}))}
 
 
 def _settled(path: Path) -> list[str] | None:
-    """The state by which a file is known again; None where there is no file, or it may change and keep it."""
+    """Return the state that identifies unchanged contents; None without a file, or if it may change and keep its state."""
     with suppress(OSError):
         status, now = path.stat(), time.time_ns()
         state = FileState.of(status)
@@ -127,8 +127,8 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _known(value: Any) -> RememberedExport | None:
-    """None for an entry that is not there, or holds something else."""
+def _read_export(value: Any) -> RememberedExport | None:
+    """Decode a remembered export; None for a missing or malformed entry."""
     try:
         return RememberedExport(value["name"], Digest.parse(value["manifest"]))
     except (KeyError, TypeError, InputError):

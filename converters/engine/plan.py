@@ -1,4 +1,4 @@
-"""A recipe with everything that it needs found, hashed and checked, and nothing heavy loaded."""
+"""Plan of an export: everything that the recipe needs is found, hashed and checked; nothing heavy is loaded."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,16 +22,16 @@ from onnxreg.schema.manifest.manifest import Source
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """What will be run. `name` is that of the model; `outputs` what is published, in order; `directory` the recipe's;
-    `start` the source as it was named.
+    """A checked export. `name` is the model's; `outputs` are published, in order; `directory` is the recipe's;
+    `start` is the source as the user named it.
 
-    `document` and `package` are those of another package's profile.
+    `document` and `package` belong to a profile of another package.
     """
 
     recipe: RecipeFile
     name: str
     task: Task
-    found: LocatedSource
+    source: LocatedSource
     nodes: dict[str, steps.StepNode]
     outputs: list[AskedOutput]
     contract: ProfilePromises
@@ -41,20 +41,20 @@ class ExportPlan:
     package: str | None = None
 
     def recorded_as(self, origin: Source | None) -> "ExportPlan":
-        """The same, its source recorded under another id and revision; the digest stays that of its files."""
+        """Return the same plan with its source recorded under another id and revision; the digest stays that of its files."""
         if origin is None:
             return self
-        told = origin.model_copy(update={"digest": self.found.digest})
-        return replace(self, found=replace(self.found, origin=told))
+        source = origin.model_copy(update={"digest": self.source.digest})
+        return replace(self, source=replace(self.source, origin=source))
 
     def without_code(self) -> "ExportPlan":
-        """The same, as versions recorded it before recipes named the function that made the module."""
-        return replace(self, found=replace(self.found, code=None))
+        """Return the same plan as it was recorded before recipes named the function that made the module."""
+        return replace(self, source=replace(self.source, code=None))
 
     def key(self) -> dict[str, Any]:
         """Everything that shapes the draft: equal keys, equal drafts."""
         return {
-            "recipe": self.asked(),
+            "recipe": self.recorded_recipe(),
             "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: pass_key(node) for name, node in self.nodes.items()},
@@ -64,38 +64,38 @@ class ExportPlan:
         }
 
     def packages(self) -> dict[str, str | None]:
-        """The packages of others that bring a pass, the task, the profile or code of the source, with their versions."""
+        """Map third-party packages to versions: those of passes, of the task, of the profile and of code of the source."""
         parts = [type(self.task), type(self.contract), *(node.kind for node in self.nodes.values())]
-        brought = {name: found for part in parts for name, found in _packages(part).items()}
-        own = [] if self.package is None else [self.package]
-        return {**brought, **package_versions([*self.found.packages, *own])}
+        brought = {name: version for part in parts for name, version in _packages(part).items()}
+        profile_packages = [] if self.package is None else [self.package]
+        return {**brought, **package_versions([*self.source.packages, *profile_packages])}
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as they are recorded; what they name is hashed once, so all keys agree."""
-        return self.task.record(self.found)
+        """The task's options as recorded; files that they name are hashed once, so all keys agree."""
+        return self.task.record(self.source)
 
     def check_unchanged(self) -> None:
-        """InputError where the source, or what the options name, is no longer what was found; a hub's never changes."""
-        if self.found.files is None:
+        """Raise InputError if the source or a file of the options has changed; a source of a hub never does."""
+        if self.source.files is None:
             return
-        again = self.task.find(self.start)
-        found = replace(self.found, digest=again.digest, described=again.described)
-        if replace(self, found=found).subject_key() != self.subject_key():
+        current = self.task.find(self.start)
+        source = replace(self.source, digest=current.digest, described=current.described)
+        if replace(self, source=source).subject_key() != self.subject_key():
             raise InputError(
                 "the source was changed while it was read", "export again once nothing writes to it"
             )
 
     def reads(self) -> list[Path] | None:
-        """Every file that shapes the order, and each directory whose names do; None where the task does not say."""
-        if self.found.files is None:
+        """List every file that shapes the plan, and each directory whose names do; None if the task cannot tell."""
+        if self.source.files is None:
             return None
-        named = [step.data for step in self.recipe.steps if step.data is not None]
-        named += [] if self.recipe.source is None else [self.recipe.source]
-        beside = [self.directory / name for name in named]
-        inside = [path for each in beside if each.is_dir() for path in each.glob("*.npz")]
-        own = [] if self.document is None else [self.document]
-        return [*self.found.files, *beside, *inside, *own]
+        data_paths = [step.data for step in self.recipe.steps if step.data is not None]
+        data_paths += [] if self.recipe.source is None else [self.recipe.source]
+        paths = [self.directory / name for name in data_paths]
+        arrays = [path for directory in paths if directory.is_dir() for path in directory.glob("*.npz")]
+        documents = [] if self.document is None else [self.document]
+        return [*self.source.files, *paths, *arrays, *documents]
 
     def subject_key(self) -> dict[str, Any]:
         """Everything that shapes the subject."""
@@ -105,14 +105,19 @@ class ExportPlan:
             "options": self.options,
         }
         trusted = self.task.trust_remote_code
-        origin = None if self.found.origin is None else self.found.origin.to_json()
-        about = {"source": str(self.found.digest), "origin": origin, "name": self.name, "trusted": trusted}
-        described = None if self.found.described is None else str(self.found.described)
-        packages = package_versions(self.found.packages)
-        return {"task": task, **about, "described": described, "packages": packages, "tools": tools()}
+        origin = None if self.source.origin is None else self.source.origin.to_json()
+        identity = {
+            "source": str(self.source.digest),
+            "origin": origin,
+            "name": self.name,
+            "trusted": trusted,
+        }
+        described = None if self.source.described is None else str(self.source.described)
+        packages = package_versions(self.source.packages)
+        return {"task": task, **identity, "described": described, "packages": packages, "tools": tools()}
 
-    def asked(self) -> dict[str, Any]:
-        """The recipe as it is recorded: without what says where things lay, calibration data by digest."""
+    def recorded_recipe(self) -> dict[str, Any]:
+        """Return the recipe as recorded: without paths, calibration data by digest."""
         value = self.recipe.to_json()
         value.pop("source", None)
         value.pop("name", None)
@@ -124,53 +129,56 @@ class ExportPlan:
         return value
 
 
-def place_order(
+def plan_export(
     recipe: RecipeFile,
     source: str | None = None,
     name: str | None = None,
     directory: Path = Path(),
     trust_remote_code: bool = False,
     contract: ProfilePromises | None = None,
-    what: str = "",
+    label: str = "",
     allow_code: Iterable[str] | Consent = (),
 ) -> ExportPlan:
     """Check a recipe, and find its source.
 
-    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError where the source cannot be had.
+    Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be read.
 
     Args:
         source: in place of the recipe's own.
-        name: the model's name; the recipe's, or a hub id, where absent.
-        directory: what the recipe's relative paths are relative to.
-        what: how people call the recipe, where it has a name that they know.
-        allow_code: the factories that may run: `module:function` of an installed one, `file.py:function` or `file.py` of any other.
+        name: the model's name; by default the recipe's, or the hub id.
+        directory: base of the recipe's relative paths.
+        label: name of the recipe in messages, if it has one.
+        allow_code: the factories that may run: `module:function` of an installed one,
+            `file.py:function` or `file.py` of any other.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
-    with about(what):
+    with about(label):
         nodes = steps.nodes(recipe, directory)
         outputs = steps.outputs(recipe, nodes)
         task = task_catalog.find(recipe.task)(directory, trust_remote_code, consent, **recipe.options)
     start = start_of(recipe, source, directory)
     _check_metrics(recipe, task)
-    found = task.find(start)
-    called = name or recipe.name or found.name
-    if called is None:
+    located = task.find(start)
+    model_name = name or recipe.name or located.name
+    if model_name is None:
         raise InputError("what lies on this machine has no model name of its own", "pass --name NAME")
-    promised = contract or ProfilePromises()
-    return ExportPlan(recipe, check_name(called), task, found, nodes, outputs, promised, directory, start)
+    promises = contract or ProfilePromises()
+    return ExportPlan(
+        recipe, check_name(model_name), task, located, nodes, outputs, promises, directory, start
+    )
 
 
 def _check_metrics(recipe: RecipeFile, task: Task) -> None:
-    """What nothing can be measured on is told before hours of work."""
-    asked = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
-    if asked is not None and not task.has_dataset:
+    """Report a check that cannot be measured before hours of work."""
+    metric = next((check.metric for check in recipe.checks if check.metric in LABELLED), None)
+    if metric is not None and not task.has_dataset:
         raise InputError(
-            f"a check of {asked} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
+            f"a check of {metric} needs a dataset with labels", "name one: options: {dataset: FILE.npz}"
         )
 
 
 def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
-    """The source as it is named by a person, else by the recipe; InputError where neither does."""
+    """Return the source that the user names, else that of the recipe; InputError if neither names one."""
     start = source or (None if recipe.source is None else _beside(recipe.source, directory))
     if start is None:
         raise InputError(
@@ -180,23 +188,23 @@ def start_of(recipe: RecipeFile, source: str | None, directory: Path) -> str:
 
 
 def _beside(source: str, directory: Path) -> str:
-    """A source that a recipe names lies beside the recipe, where it lies anywhere."""
+    """Resolve a path that a recipe names against the recipe's directory; keep other sources."""
     path = directory / source
     return str(path) if path.exists() else source
 
 
 def pass_key(node: steps.StepNode) -> dict[str, Any]:
-    """A pass with its version and parameters, all defaults filled in; of another package, with its version."""
-    found: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
-    found["params"] = node.kind.read(node.asked.params).model_dump(mode="json")
+    """Make the cache key of a pass: version, parameters with all defaults, and the versions of third-party packages."""
+    key: dict[str, Any] = {"pass": node.kind.id, "version": node.kind.version}
+    key["params"] = node.kind.read(node.step.params).model_dump(mode="json")
     if node.data is not None:
-        found["data"] = str(samples.digest(node.data))
+        key["data"] = str(samples.digest(node.data))
     if packages := _packages(node.kind):
-        found["package"] = packages
-    return found
+        key["package"] = packages
+    return key
 
 
 def _packages(part: type) -> dict[str, str | None]:
-    """The packages that a class of another project is in, with their versions; of ours, none."""
+    """Map the third-party packages of a class to their versions; empty for onnxreg's own."""
     top = part.__module__.partition(".")[0]
     return {} if top == "onnxreg" else package_versions(sorted(packages_distributions().get(top, ())))

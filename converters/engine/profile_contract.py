@@ -1,4 +1,4 @@
-"""What a built-in profile promises beyond its recipe."""
+"""Promises of a profile beyond its recipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,29 +22,29 @@ class ProfileOutput:
 
 
 class ProfilePromises:
-    """Promises nothing. A profile with promises is a subclass, found by the recipe's `profile`.
+    """Contract without promises. A profile with promises has a subclass, found by the recipe's `profile`.
 
-    `keeps_source`: whether `finish` needs what the task loaded, which is given free before where not.
+    `keeps_source` is True if `finish` needs the loaded source; else its memory is freed before.
     """
 
     keeps_source = False
 
     @property
     def finishing(self) -> str | None:
-        """What `finish` does, in a few words, where it takes a while."""
+        """Progress message for `finish`, if it takes a while."""
         return None
 
     def key(self) -> Mapping[str, Any]:
-        """What beside the recipe and the source shapes the draft, such as the digest of an evaluation suite."""
+        """Return what else shapes the draft, such as the digest of an evaluation suite."""
         return {}
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
-        """Raise ConversionError, naming the file, where a graph breaks the contract."""
+        """Raise ConversionError, naming the file, if a graph breaks the contract."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Further keys of `manifest.Artifact` in their JSON form, laid over what was read from the graph."""
+        """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
 
     def finish(self, draft: Draft, subject: ExportSubject, workspace: Path) -> Draft:
-        """The last word on a draft."""
+        """Complete a draft."""
         return draft

@@ -1,7 +1,7 @@
-"""Files that a recorded recipe names by digest alone, put back in their places.
+"""Put files back into a recorded recipe, which names them by digest alone.
 
-A manifest tells no path, so what lay beside a recipe stands there as a digest: the data of steps, and what options of the
-task named. Whoever runs the recipe again has to name these files, and they must have the recorded digests.
+A manifest holds no paths, so files beside a recipe are recorded as digests: the data of steps, and files that
+options of the task name. To run the recipe again, name these files; they must have the recorded digests.
 """
 
 import re
@@ -15,113 +15,117 @@ from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.manifest.recorded_recipe import Code
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-OPTIONS = "options."
-IN_FOLDER = ", or the directory that it is in: --source DIR"
-WEIGHTS = frozenset({".ckpt", ".npz", ".pt", ".pth", ".safetensors"})
+OPTION_PREFIX = "options."
+FOLDER_HINT = ", or the directory that it is in: --source DIR"
+WEIGHT_SUFFIXES = frozenset({".ckpt", ".npz", ".pt", ".pth", ".safetensors"})
 """Suffixes of the files that options name."""
-OF_THE_FILE = ("source", "name")
-"""Keys of a recipe that say where it was run, and that a manifest never has."""
+UNRECORDED_KEYS = ("source", "name")
+"""Keys of a recipe that depend on the machine, and that a manifest never has."""
 
 
 def with_data(
-    recorded: Any, given: Mapping[str, Path], what: str, folder: Path | None = None
+    recorded: Any, files: Mapping[str, Path], label: str, folder: Path | None = None
 ) -> dict[str, Any]:
-    """The recipe in its JSON form, with paths in place of digests. No path in it is the recorded recipe's own.
+    """Return the recipe in JSON form with paths in place of digests. No path comes from the recorded recipe.
 
-    Raises InputError for a file that must be named and is not, and for one that the recipe has no place for; IntegrityError
-    where it has a path in place of a digest.
+    Raises InputError for a missing file and for one that the recipe does not use; IntegrityError if the recipe has
+    a path in place of a digest.
 
     Args:
-        given: by the name of a step, or `options.<key>`.
-        what: how people call the version.
-        folder: the source that a person named: a file that an option records may be in it.
+        files: paths by the name of a step, or `options.<key>`.
+        label: name of the version in messages.
+        folder: the source that the user named: a file that an option records may be in it.
     """
-    recorded = {key: value for key, value in recorded.items() if key not in OF_THE_FILE}
-    _check_paths(recorded, what)
+    recorded = {key: value for key, value in recorded.items() if key not in UNRECORDED_KEYS}
+    _check_paths(recorded, label)
     digests = dict(_digests(recorded))
-    given = {**_in_folder(digests, given, folder), **given}
-    if missing := next((name for name in digests if name not in given), None):
+    files = {**_in_folder(digests, files, folder), **files}
+    if missing := next((name for name in digests if name not in files), None):
         raise InputError(
-            f"{what} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
-            f"name that file: --data {missing}=PATH{IN_FOLDER if missing.startswith(OPTIONS) else ''}",
+            f"{label} was made with data that its recipe names by digest: {missing}, {digests[missing]}",
+            f"name that file: --data {missing}=PATH{FOLDER_HINT if missing.startswith(OPTION_PREFIX) else ''}",
         )
-    if others := sorted(given.keys() - digests.keys()):
-        known = ", ".join(digests) or "nothing"
-        raise InputError(f"{what} was made without data called {others[0]}", f"its recipe names {known}")
+    if unknown := sorted(files.keys() - digests.keys()):
+        names = ", ".join(digests) or "nothing"
+        raise InputError(f"{label} was made without data called {unknown[0]}", f"its recipe names {names}")
     steps = [
-        {**step, "data": str(given[step["name"]].absolute())} if step["name"] in digests else dict(step)
+        {**step, "data": str(files[step["name"]].absolute())} if step["name"] in digests else dict(step)
         for step in recorded["steps"]
     ]
     options = {
-        key: str(given[OPTIONS + key].absolute()) if OPTIONS + key in digests else value
+        key: str(files[OPTION_PREFIX + key].absolute()) if OPTION_PREFIX + key in digests else value
         for key, value in recorded.get("options", {}).items()
     }
     return {**recorded, "steps": steps, "options": options}
 
 
-def _check_paths(recorded: Any, what: str) -> None:
-    """IntegrityError where the recipe names a file of this machine."""
+def _check_paths(recorded: Any, label: str) -> None:
+    """Raise IntegrityError if the recipe names a file of this machine."""
     options = recorded.get("options", {})
-    named = {OPTIONS + key: options.get(key) for key in task_catalog.find(recorded["task"]).paths}
-    named |= {step["name"]: step["data"] for step in recorded["steps"] if "data" in step}
-    for name, value in named.items():
+    references = {OPTION_PREFIX + key: options.get(key) for key in task_catalog.find(recorded["task"]).paths}
+    references |= {step["name"]: step["data"] for step in recorded["steps"] if "data" in step}
+    for name, value in references.items():
         if value is not None and not (isinstance(value, str) and _DIGEST.fullmatch(value)):
-            raise IntegrityError(f"the recipe of {what} names a file, not the digest of one: {name}")
+            raise IntegrityError(f"the recipe of {label} names a file, not the digest of one: {name}")
 
 
-def _in_folder(digests: Mapping[str, str], given: Mapping[str, Path], folder: Path | None) -> dict[str, Path]:
-    """The files in a folder that options record the digests of."""
-    wanted = {
-        name: digest for name, digest in digests.items() if name.startswith(OPTIONS) and name not in given
+def _in_folder(digests: Mapping[str, str], files: Mapping[str, Path], folder: Path | None) -> dict[str, Path]:
+    """Find the files in a folder whose digests options record."""
+    missing = {
+        name: digest
+        for name, digest in digests.items()
+        if name.startswith(OPTION_PREFIX) and name not in files
     }
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in [] if folder is None else _visible_files(folder):
-        if found.keys() >= set(wanted.values()):
+        if paths.keys() >= set(missing.values()):
             break
-        found.setdefault(str(digest_file(path)), path)
-    return {name: found[digest] for name, digest in wanted.items() if digest in found}
+        paths.setdefault(str(digest_file(path)), path)
+    return {name: paths[digest] for name, digest in missing.items() if digest in paths}
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    """The files below a folder, weights and arrays first."""
+    """List the files below a folder, weights and arrays first."""
     names = (path.relative_to(folder) for path in folder.rglob("*"))
     visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    ordered = sorted(visible, key=lambda name: (name.suffix not in WEIGHTS, name))
+    ordered = sorted(visible, key=lambda name: (name.suffix not in WEIGHT_SUFFIXES, name))
     return [folder / name for name in ordered if (folder / name).is_file()]
 
 
-def check_code(recorded: Code | None, found: Code | None, what: str) -> None:
-    """Raise InputError where the function that makes the module is not the one that was recorded.
+def check_code(recorded: Code | None, current: Code | None, label: str) -> None:
+    """Raise InputError if the function that makes the module is not the recorded one.
 
-    Versions that were made before functions were recorded have None: then the digest of the source has to do.
+    Older versions have no record of the function: then only the digest of the source is compared.
     """
-    if found is None or found == recorded:
+    if current is None or current == recorded:
         return
     if recorded is None:
-        if found.distribution is not None:
-            raise InputError(f"{what} does not record which {found.distribution} made it", "export it again")
+        if current.distribution is not None:
+            raise InputError(
+                f"{label} does not record which {current.distribution} made it", "export it again"
+            )
         return
     hint = "give the code as it was exported: --source DIR"
     if recorded.distribution is not None:
         hint = f"install {recorded.distribution} {recorded.version}, if you trust it"
-    raise InputError(f"{what} was made by {_described(recorded)}, here it is {_described(found)}", hint)
+    raise InputError(f"{label} was made by {_described(recorded)}, here it is {_described(current)}", hint)
 
 
 def _described(code: Code) -> str:
     return f"{code.name} of {code.digest or f'{code.distribution} {code.version}'}"
 
 
-def check_data(recorded: Any, found: Any, what: str) -> None:
-    """Raise InputError, naming the first, where files have other digests than those recorded.
+def check_data(recorded: Any, current: Any, label: str) -> None:
+    """Raise InputError, naming the first file whose digest is not the recorded one.
 
     Args:
-        found: the recipe as an order of it would be recorded.
+        current: the recipe as this plan would record it.
     """
-    now = dict(_digests(found))
+    now = dict(_digests(current))
     for name, digest in _digests(recorded):
         if now.get(name) != digest:
             raise InputError(
-                f"the data {name} are not those that {what} was made with: {now.get(name)}, recorded is {digest}"
+                f"the data {name} are not those that {label} was made with: {now.get(name)}, recorded is {digest}"
             )
 
 
@@ -131,4 +135,4 @@ def _digests(recipe: Any) -> Iterator[tuple[str, str]]:
             yield step["name"], step["data"]
     for key, value in recipe.get("options", {}).items():
         if isinstance(value, str) and _DIGEST.fullmatch(value):
-            yield OPTIONS + key, value
+            yield OPTION_PREFIX + key, value

@@ -1,4 +1,4 @@
-"""Running an order: load the source, run each step, measure what it made beside the making of the next."""
+"""Run a plan: load the source, run each step, and measure its result while the next step runs."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.converters.engine import measure, subjects
 from onnxreg.converters.engine.cache import Key, StepCache
-from onnxreg.converters.engine.describe import SCRATCH, SUBJECT, draft_of
+from onnxreg.converters.engine.describe import SCRATCH_DIRECTORY, SUBJECT_DIRECTORY, draft_of
 from onnxreg.converters.engine.make_step import StepFiles, make
 from onnxreg.converters.engine.measure import Outputs
 from onnxreg.converters.engine.plan import ExportPlan, pass_key
@@ -32,62 +32,62 @@ Results = Mapping[str, Future[StepResult]]
 
 
 def execute(
-    order: ExportPlan, workspace: Path, cache: StepCache | None = None, report: Report = lambda step: None
+    plan: ExportPlan, workspace: Path, cache: StepCache | None = None, report: Report = lambda step: None
 ) -> Draft:
-    """Run an order into `workspace` and return the draft of a version. Steps whose result is in `cache` are not run.
+    """Run a plan into `workspace` and return the draft of a version. Steps whose result is in `cache` are not run.
 
-    Raises what the task and the passes raise, and ConversionError where a graph does not load, gives NaN, is not its
-    parent's, or is further from the source than a check allows. Then nothing in the workspace counts.
+    Raises what the task and the passes raise, and ConversionError if a graph does not load, gives NaN, differs from
+    its parent, or is further from the source than a check allows. Then the workspace is not valid.
     """
-    return Execution(order, workspace, cache, report).run()
+    return Execution(plan, workspace, cache, report).run()
 
 
 class Execution:
-    """One run of an order. Steps are made one after the other; a second thread measures what was made."""
+    """One run of a plan. Steps run one after the other; a second thread measures their results."""
 
-    def __init__(self, order: ExportPlan, workspace: Path, cache: StepCache | None, report: Report) -> None:
-        self._order = order
+    def __init__(self, plan: ExportPlan, workspace: Path, cache: StepCache | None, report: Report) -> None:
+        self._plan = plan
         self._workspace = workspace
-        self._scratch = workspace / SCRATCH
+        self._scratch = workspace / SCRATCH_DIRECTORY
         self._steps = self._scratch / "steps"
         self._cache = cache
         self._report = report
-        self._names = {output.step: file_name(order.nodes[output.step], output) for output in order.outputs}
+        self._names = {output.step: file_name(plan.nodes[output.step], output) for output in plan.outputs}
         self._loading = Lock()
 
     def run(self) -> Draft:
         self._steps.mkdir(parents=True)
         self._report("loading the source")
-        self._subject = subjects.load(self._order, self._scratch / SUBJECT, self._cache)
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            results = self._run_steps(beside)
-        contract = self._order.contract
+        self._subject = subjects.load(self._plan, self._scratch / SUBJECT_DIRECTORY, self._cache)
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            results = self._run_steps(executor)
+        contract = self._plan.contract
         if contract.keeps_source:
             self._loaded()
         else:
             self._subject = replace(self._subject, start=None, loaded=None)
         self._report("describing what was made")
-        draft = draft_of(self._order, self._subject, results, self._workspace)
+        draft = draft_of(self._plan, self._subject, results, self._workspace)
         if contract.finishing is not None:
             self._report(contract.finishing)
         draft = contract.finish(draft, self._subject, self._workspace)
         shutil.rmtree(self._scratch)
         return draft
 
-    def _run_steps(self, beside: ThreadPoolExecutor) -> dict[str, StepResult]:
-        made: dict[str, StepFiles] = {}
+    def _run_steps(self, executor: ThreadPoolExecutor) -> dict[str, StepResult]:
+        step_files: dict[str, StepFiles] = {}
         results: dict[str, Future[StepResult]] = {}
-        for name, node in self._order.nodes.items():
-            parent = None if node.parent is None else made[node.parent.name]
-            made[name], key = self._make(node, parent, results)
-            results[name] = beside.submit(self._measure, node, made[name], key, dict(results))
+        for name, node in self._plan.nodes.items():
+            parent = None if node.parent is None else step_files[node.parent.name]
+            step_files[name], key = self._make(node, parent, results)
+            results[name] = executor.submit(self._measure, node, step_files[name], key, dict(results))
         self._report("measuring what was made")
         return {name: future.result() for name, future in results.items()}
 
     def _make(
-        self, node: StepNode, parent: StepFiles | None, before: Results
+        self, node: StepNode, parent: StepFiles | None, previous: Results
     ) -> tuple[StepFiles, Key | None]:
-        """What a step made, and the key to keep it under; None for what was in the cache, or was skipped."""
+        """Run a step; return its files and its cache key, which is None for a cached or skipped result."""
         directory = self._steps / node.name
         if parent is not None and parent.step.skipped:
             return self._skipped(node, parent.step.skipped), None
@@ -99,57 +99,61 @@ class Execution:
         self._report(f"running {node.name}")
         start = self._loaded().start if parent is None else None
         try:
-            made = make(node, start, parent, directory, name, self._feed(node, before))
+            step_files = make(node, start, parent, directory, name, self._feed(node, previous))
         except HostError as error:
-            if not node.asked.optional:
+            if not node.step.optional:
                 raise
             return self._skipped(node, error.message), None
         if isinstance(start, Path):
-            self._order.check_unchanged()
-        return made, key
+            self._plan.check_unchanged()
+        return step_files, key
 
     def _loaded(self) -> ExportSubject:
-        """The subject with its start, which what came out of the cache does not have. Both threads may ask."""
+        """Load the subject with its start, which a cached subject lacks. Both threads may call this."""
         with self._loading:
             if self._subject.start is None:
-                directory = Path(mkdtemp(dir=self._scratch)) / SUBJECT
-                self._subject = subjects.load(self._order, directory, None)
+                directory = Path(mkdtemp(dir=self._scratch)) / SUBJECT_DIRECTORY
+                self._subject = subjects.load(self._plan, directory, None)
             return self._subject
 
-    def _feed(self, node: StepNode, before: Results) -> Feed | None:
-        """Inputs for a pass that compares two forms of one file: such as its parent takes."""
+    def _feed(self, node: StepNode, previous: Results) -> Feed | None:
+        """Return inputs of the parent's kind for a pass that compares two forms of one file."""
         if node.kind.takes != "file":
             return None
         parent = node.parent
-        feeds = self._subject.sample.feeds if parent is None else before[parent.name].result().feeds
+        feeds = self._subject.sample.feeds if parent is None else previous[parent.name].result().feeds
         return next(iter(feeds), None)
 
     def _skipped(self, node: StepNode, reason: str) -> StepFiles:
         work = node.make() if node.kind.takes != "file" else node.make(feed={})
-        return StepFiles(skip(node.name, work, node.asked.input or "", reason), self._steps / node.name, ())
+        return StepFiles(skip(node.name, work, node.step.input or "", reason), self._steps / node.name, ())
 
     def _key(self, node: StepNode, parent: StepFiles | None, file: str) -> Key:
-        before: Any = self._order.subject_key() if parent is None else dict(parent.digests)
+        input_key: Any = self._plan.subject_key() if parent is None else dict(parent.digests)
         sample = str(samples.digest(self._subject.sample.feeds))
-        return {"pass": pass_key(node), "input": before, "file": file, "sample": sample, "tools": tools()}
+        return {"pass": pass_key(node), "input": input_key, "file": file, "sample": sample, "tools": tools()}
 
-    def _measure(self, node: StepNode, made: StepFiles, key: Key | None, before: Results) -> StepResult:
-        """Everything before it was measured already: this runs in one thread, in order."""
-        above = [before[one.name].result() for one in node.above()[1:]]
+    def _measure(
+        self, node: StepNode, step_files: StepFiles, key: Key | None, previous: Results
+    ) -> StepResult:
+        """Measure a step; all earlier steps are measured already, since one thread runs this in order."""
+        ancestors = [previous[ancestor.name].result() for ancestor in node.lineage()[1:]]
         subject = self._subject
-        tolerance = self._tolerance(node, made)
-        result = StepResult(made, above, subject.sample, self._run_source, tolerance, subject.labelled)
+        tolerance = self._tolerance(node, step_files)
+        result = StepResult(
+            step_files, ancestors, subject.sample, self._run_source, tolerance, subject.labelled
+        )
         step = result.step
         if key is not None and self._cache is not None:
-            made.write(step)
-            self._cache.keep("steps", key, made.directory)
+            step_files.write(step)
+            self._cache.keep("steps", key, step_files.directory)
         return result
 
-    def _tolerance(self, node: StepNode, made: StepFiles) -> float | None:
-        """As the precision of the graph allows, which a pass that has a tolerance does not change."""
-        if not made.files or getattr(node.kind, "tolerance", None) is None:
+    def _tolerance(self, node: StepNode, step_files: StepFiles) -> float | None:
+        """Return the tolerance for the graph's precision, if its pass has one."""
+        if not step_files.files or getattr(node.kind, "tolerance", None) is None:
             return None
-        return proof.tolerance_of(node.kind, load_onnx(made.main))
+        return proof.tolerance_of(node.kind, load_onnx(step_files.main))
 
     def _run_source(self, feeds: Sequence[Feed]) -> Outputs:
         start = self._loaded().start

@@ -1,4 +1,4 @@
-"""What a step made, with what it gives on the sample."""
+"""Result of a step, with its outputs on the sample."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,95 +16,99 @@ from onnxreg.schema.manifest.recorded_recipe import Step
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's result. `above` are those that it came from, its parent first.
+    """A step's result. `ancestors` are the results that it came from, its parent first.
 
-    A graph that takes other shapes than the sample, since its axes were fixed, is measured on inputs drawn for it, and
-    held against the first graph that was made from the source; where it is that itself, against the source, which
-    `run_source` runs. `tolerance` is the pass's own, see `GraphPass`.
+    A graph with fixed axes that does not take the sample is measured on inputs drawn for it, and compared with the
+    first graph that was made from the source; that first graph is compared with the source, which `run_source` runs.
+    `tolerance` is the pass's own, see `GraphPass`.
     """
 
-    made: StepFiles
-    above: "Sequence[StepResult]"
+    step_files: StepFiles
+    ancestors: "Sequence[StepResult]"
     sample: Sample
     run_source: Callable[[Sequence[Feed]], measure.Outputs]
     tolerance: float | None = None
     labelled: LabelledInputs | None = None
 
     @property
-    def is_there(self) -> bool:
-        return bool(self.made.files)
+    def has_files(self) -> bool:
+        return bool(self.step_files.files)
 
     @cached_property
     def takes_sample(self) -> bool:
         feeds = self.sample.feeds
-        return bool(feeds) and measure.fits(self._session, feeds)
+        return bool(feeds) and measure.can_run(self._session, feeds)
 
     @cached_property
     def _session(self) -> Any:
-        """The graph, loaded once; given back when it has run."""
-        return load_session(self.made.main)
+        """Session of the graph, loaded once and released after its run."""
+        return load_session(self.step_files.main)
 
     @cached_property
     def feeds(self) -> Sequence[Feed]:
         if self.takes_sample or not self.sample.feeds:
             return self.sample.feeds
-        graphs = [result.made.main for result in (self, *self.above) if result.made.main.suffix == ".onnx"]
+        graphs = [
+            result.step_files.main
+            for result in (self, *self.ancestors)
+            if result.step_files.main.suffix == ".onnx"
+        ]
         return measure.drawn_for(graphs[0], graphs[-1])
 
     @cached_property
-    def _given(self) -> tuple[measure.Outputs, measure.Outputs]:
-        """The outputs for the feeds, and those for the golden inputs: one session for both."""
+    def _run_outputs(self) -> tuple[measure.Outputs, measure.Outputs]:
+        """Outputs for the feeds and for the golden inputs, from one session."""
         golden = list(self.sample.golden.values()) if self.takes_sample else []
         feeds = [*self.feeds, *golden]
-        found = measure.run_session(self._session, feeds, self.made.main.name)
+        run_outputs = measure.run_session(self._session, feeds, self.step_files.main.name)
         del self.__dict__["_session"]
-        return found[: len(self.feeds)], found[len(self.feeds) :]
+        return run_outputs[: len(self.feeds)], run_outputs[len(self.feeds) :]
 
     @cached_property
     def outputs(self) -> measure.Outputs:
-        """The positions that count."""
-        return self._counting(self._given[0])
+        """Outputs at the positions that count."""
+        return self._counting(self._run_outputs[0])
 
     @cached_property
     def accuracy(self) -> Mapping[str, float]:
-        """The share of the task's labelled inputs whose class is right, by output; none where there are no such."""
-        return {} if self.labelled is None else measure.accuracy(self.made.main, self.labelled)
+        """Accuracy on the task's labelled inputs by output; empty without labelled inputs."""
+        return {} if self.labelled is None else measure.accuracy(self.step_files.main, self.labelled)
 
     @property
     def golden(self) -> Mapping[str, Mapping[str, Any]]:
-        """The outputs for the golden inputs, by case; none where the graph does not take these."""
-        return dict(zip(self.sample.golden, self._given[1], strict=False))
+        """Outputs for the golden inputs by case; empty if the graph does not take them."""
+        return dict(zip(self.sample.golden, self._run_outputs[1], strict=False))
 
     @cached_property
     def expected(self) -> measure.Outputs:
-        """What the source gives, or the first graph that was made from it."""
+        """Outputs of the source, or of the first graph that was made from it."""
         if self.takes_sample:
             return self._counting(self.sample.expected)
-        if self.above:
-            return measure.run(self.above[-1].made.main, self.feeds)
+        if self.ancestors:
+            return measure.run(self.ancestors[-1].step_files.main, self.feeds)
         return self.run_source(self.feeds)
 
     @cached_property
     def step(self) -> Step:
-        """The record of the step, with how far what it made is from its parent.
+        """Record of the step, with the distance of its result from its parent.
 
-        Raises ConversionError where it does not run, gives NaN, or is not its parent's; see `proof.compare`.
+        Raises ConversionError if it does not run, gives NaN, or differs from its parent; see `proof.compare`.
         """
-        recorded = self.made.step.to_json()
-        if not self.is_there or "parity" in recorded.get("result", {}) or not self.feeds:
-            return self.made.step
-        what = self.made.step.pass_
-        found = measure.parity(self._parents, self.outputs, self.feeds, what, self.tolerance)
-        return Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": found}})
+        recorded = self.step_files.step.to_json()
+        if not self.has_files or "parity" in recorded.get("result", {}) or not self.feeds:
+            return self.step_files.step
+        label = self.step_files.step.pass_
+        parity = measure.parity(self._parents, self.outputs, self.feeds, label, self.tolerance)
+        return Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
     @property
     def _parents(self) -> measure.Outputs:
-        """What the parent gives for the feeds of this result."""
-        if not self.above:
+        """Outputs of the parent for the feeds of this result."""
+        if not self.ancestors:
             return self.expected
-        parent = self.above[0]
-        both = self.takes_sample and parent.takes_sample
-        return parent.outputs if both else measure.run(parent.made.main, self.feeds)
+        parent = self.ancestors[0]
+        both_take_sample = self.takes_sample and parent.takes_sample
+        return parent.outputs if both_take_sample else measure.run(parent.step_files.main, self.feeds)
 
     def _counting(self, outputs: measure.Outputs) -> measure.Outputs:
         return measure.counting(outputs, self.sample) if self.takes_sample else outputs

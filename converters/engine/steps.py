@@ -15,31 +15,31 @@ from onnxreg.schema.core.paths import check_distinct
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import AskedCheck, AskedOutput, AskedStep, RecipeFile
 
-GOLDEN = "golden-"
-"""How the name of a step begins that writes the golden vectors of another."""
+GOLDEN_PREFIX = "golden-"
+"""Prefix of the name of a step that writes the golden vectors of another."""
 
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with the pass that it names; `parent` is the step whose result it takes, None for the source."""
+    """A step with its pass; `parent` is the step whose result it takes, None for the source."""
 
-    asked: AskedStep
+    step: AskedStep
     kind: type[Pass[Any, Any]]
     parent: "StepNode | None"
     data: Sequence[samples.Feed] | None = None
 
     @property
     def name(self) -> str:
-        return self.asked.name
+        return self.step.name
 
     def make(self, **extra: Any) -> Pass[Any, Any]:
-        """The pass with its parameters, and with the data where there is some."""
+        """Make the pass with its parameters, and with its data if it has some."""
         if self.data is not None:
             extra["data"] = self.data
-        return self.kind(**extra, **self.asked.params)
+        return self.kind(**extra, **self.step.params)
 
-    def above(self) -> "list[StepNode]":
-        """The steps from this one up to the source, this one first."""
+    def lineage(self) -> "list[StepNode]":
+        """List the steps from this one up to the source, this one first."""
         line = [self]
         while (parent := line[-1].parent) is not None:
             line.append(parent)
@@ -47,53 +47,56 @@ class StepNode:
 
 
 def nodes(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """The steps by name, parents before children, each otherwise in the recipe's order.
+    """Map names to steps, parents before children, otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated name or one of ours, a parent that is not there, a cycle, a pass
-    that is unknown or whose parameters are not valid, and data that cannot be read.
+    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass
+    or one whose parameters are not valid, and data that cannot be read.
 
     Args:
-        directory: what the paths of calibration data are relative to.
+        directory: base of the paths of calibration data.
     """
-    asked: dict[str, AskedStep] = {}
+    steps_by_name: dict[str, AskedStep] = {}
     for step in recipe.steps:
-        if step.name in asked:
+        if step.name in steps_by_name:
             raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
-        if step.name.startswith(GOLDEN):
+        if step.name.startswith(GOLDEN_PREFIX):
             raise InputError(
-                f"step {step.name}: names that begin with {GOLDEN} are those of golden vectors",
+                f"step {step.name}: names that begin with {GOLDEN_PREFIX} are those of golden vectors",
                 "give it another name",
             )
-        asked[step.name] = step
-    found: dict[str, StepNode] = {}
+        steps_by_name[step.name] = step
+    nodes_by_name: dict[str, StepNode] = {}
     for step in recipe.steps:
-        for each in reversed(_line(step, asked, found)):
-            found[each.name] = _node(each, found, directory)
+        for pending in reversed(_line(step, steps_by_name, nodes_by_name)):
+            nodes_by_name[pending.name] = _node(pending, nodes_by_name, directory)
     return {
-        step.name: found[step.name] for step in sorted(recipe.steps, key=lambda s: len(found[s.name].above()))
+        step.name: nodes_by_name[step.name]
+        for step in sorted(recipe.steps, key=lambda s: len(nodes_by_name[s.name].lineage()))
     }
 
 
-def _line(step: AskedStep, asked: Mapping[str, AskedStep], found: Mapping[str, StepNode]) -> list[AskedStep]:
-    """The steps that are not yet found, from this one up, this one first."""
+def _line(
+    step: AskedStep, steps_by_name: Mapping[str, AskedStep], nodes_by_name: Mapping[str, StepNode]
+) -> list[AskedStep]:
+    """List the steps that have no node yet, from this one up, this one first."""
     line: dict[str, AskedStep] = {}
     name: str | None = step.name
-    while name is not None and name not in found:
+    while name is not None and name not in nodes_by_name:
         if name in line:
             raise InputError(
                 f"steps are each other's input: {' <- '.join((*line, name))}",
                 "the first step of a line has no `input`: it takes the source",
             )
-        line[name] = asked[name]
-        above = asked[name].input
-        if above is not None and above not in asked:
-            raise InputError(f"step {name}: there is no step called {above}", suggest(above, asked))
-        name = above
+        line[name] = steps_by_name[name]
+        parent = steps_by_name[name].input
+        if parent is not None and parent not in steps_by_name:
+            raise InputError(f"step {name}: there is no step called {parent}", suggest(parent, steps_by_name))
+        name = parent
     return list(line.values())
 
 
-def _node(step: AskedStep, found: Mapping[str, StepNode], directory: Path) -> StepNode:
-    parent = None if step.input is None else found[step.input]
+def _node(step: AskedStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
+    parent = None if step.input is None else nodes_by_name[step.input]
     node = StepNode(step, _kind(step), parent, _data(step, directory))
     _check(node)
     return node
@@ -116,34 +119,36 @@ def _data(step: AskedStep, directory: Path) -> Sequence[samples.Feed] | None:
 
 
 def _check(node: StepNode) -> None:
-    """What is asked for wrongly is told before hours of work."""
+    """Report wrong parameters and unused data before hours of work."""
     with about(f"step {node.name}"):
-        node.kind.read(node.asked.params)
+        node.kind.read(node.step.params)
     if node.data is not None and not issubclass(node.kind, GraphPass):
         raise InputError(f"step {node.name}: {node.kind.id} takes no data", "leave `data` out")
 
 
 def outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[AskedOutput]:
-    """What to publish: what the recipe names, else the result of each step that no other one takes; with their paths.
+    """List the outputs with their paths: those of the recipe, else the result of each step that no other one takes.
 
-    Raises InputError for a step that is not there or is named twice, a path that its pass cannot write or that two
-    outputs have, a check of an output that is not there, and two checks of one metric of it.
+    Raises InputError for a step that is missing or named twice, a path that its pass cannot write or that two outputs
+    have, a check of a missing output, and two checks of one metric of it.
     """
-    asked = list(recipe.outputs)
-    if not asked:
-        taken = {node.asked.input for node in steps.values()}
-        asked = [AskedOutput(step=name) for name in steps if name not in taken]
-    named = [output.step for output in asked]
-    for step in named:
+    output_specs = list(recipe.outputs)
+    if not output_specs:
+        inputs = {node.step.input for node in steps.values()}
+        output_specs = [AskedOutput(step=name) for name in steps if name not in inputs]
+    step_names = [output.step for output in output_specs]
+    for step in step_names:
         if step not in steps:
             raise InputError(f"an output names the step {step}, which is not there", suggest(step, steps))
-        if named.count(step) > 1:
+        if step_names.count(step) > 1:
             raise InputError(f"two outputs name the step {step}", "a step is published once: leave one out")
-    found = [output.model_copy(update={"path": _path(steps[output.step], output)}) for output in asked]
-    paths = [str(output.path) for output in found]
+    outputs_with_paths = [
+        output.model_copy(update={"path": _path(steps[output.step], output)}) for output in output_specs
+    ]
+    paths = [str(output.path) for output in outputs_with_paths]
     _check_paths(paths)
     _check_limits(recipe.checks, paths)
-    return found
+    return outputs_with_paths
 
 
 def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
@@ -156,20 +161,25 @@ def _check_limits(checks: Sequence[AskedCheck], paths: Sequence[str]) -> None:
 
 
 def file_name(node: StepNode, output: AskedOutput | None = None) -> str:
-    """What the main file of a step's result is called, without its directory.
+    """Return the name of the main file of a step's result, without its directory.
 
-    Raises InputError, naming the step, where an output asks for a name that its pass does not give.
+    Raises InputError, naming the step, if an output requests a name that its pass cannot write.
     """
-    asked = None if output is None or output.path is None else PurePosixPath(output.path).name
+    requested_name = None if output is None or output.path is None else PurePosixPath(output.path).name
     if node.kind.takes == "checkpoint":
         name = GENERATOR
     else:
         suffix = ".ort" if node.kind.takes == "file" else ".onnx"
-        name = asked if asked is not None and asked.endswith(suffix) else f"{node.name}{suffix}"
-    if asked not in (None, name):
+        name = (
+            requested_name
+            if requested_name is not None and requested_name.endswith(suffix)
+            else f"{node.name}{suffix}"
+        )
+    if requested_name not in (None, name):
         ending = name if name == GENERATOR else f"a name that ends in {PurePosixPath(name).suffix}"
         raise InputError(
-            f"step {node.name}: {node.kind.id} cannot write {asked}", f"its file has {ending}: path: {name}"
+            f"step {node.name}: {node.kind.id} cannot write {requested_name}",
+            f"its file has {ending}: path: {name}",
         )
     return name
 

@@ -1,4 +1,4 @@
-"""The subject of an order, loaded by its task, or as much of it as the cache keeps."""
+"""The subject of a plan, loaded by its task, or as much of it as the cache keeps."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,23 +15,23 @@ from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.manifest import Source
 
-NOTE, ARRAYS, FILES = "subject.json", "sample.npz", "files"
+NOTE_FILE, ARRAYS_FILE, FILES_DIRECTORY = "subject.json", "sample.npz", "files"
 
 
-def load(order: ExportPlan, directory: Path, cache: StepCache | None) -> ExportSubject:
-    """The subject, its companions below `directory / "files"`. Out of the cache it has no `start` and nothing loaded.
+def load(plan: ExportPlan, directory: Path, cache: StepCache | None) -> ExportSubject:
+    """Load the subject, its companions below `directory / "files"`. From the cache it has no `start` and nothing loaded.
 
-    Raises what the task's `load` raises, and InputError where the source was changed meanwhile.
+    Raises what the task's `load` raises, and InputError if the source was changed meanwhile.
     """
     directory.mkdir()
-    key = order.subject_key()
+    key = plan.subject_key()
     if cache is not None and cache.find("subjects", key, directory):
-        (directory / FILES).mkdir(exist_ok=True)
+        (directory / FILES_DIRECTORY).mkdir(exist_ok=True)
         subject = _read(directory)
-        return replace(subject, labelled=order.task.dataset(order.found, subject.got))
-    (directory / FILES).mkdir()
-    subject = order.task.load(order.found, order.name, directory / FILES)
-    order.check_unchanged()
+        return replace(subject, labelled=plan.task.dataset(plan.source, subject.got))
+    (directory / FILES_DIRECTORY).mkdir()
+    subject = plan.task.load(plan.source, plan.name, directory / FILES_DIRECTORY)
+    plan.check_unchanged()
     _refuse_no_numbers(subject.sample)
     if cache is not None:
         _write(subject, directory)
@@ -40,7 +40,7 @@ def load(order: ExportPlan, directory: Path, cache: StepCache | None) -> ExportS
 
 
 def _refuse_no_numbers(sample: Sample) -> None:
-    """NaN compares with nothing, so a source that gives it cannot be exported."""
+    """Raise ConversionError for NaN or infinity in the source's outputs: nothing can be compared with them."""
     import numpy as np
 
     for outputs in counting(sample.expected, sample):
@@ -62,9 +62,9 @@ def _write(subject: ExportSubject, directory: Path) -> None:
         for index, run in enumerate(runs)
         for name, array in run.items()
     }
-    held = io.BytesIO()
-    np.savez(held, allow_pickle=False, **arrays)
-    (directory / ARRAYS).write_bytes(held.getvalue())
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    (directory / ARRAYS_FILE).write_bytes(buffer.getvalue())
     note = {
         "origin": subject.origin.to_json(),
         "per_token": sorted(sample.per_token),
@@ -73,14 +73,14 @@ def _write(subject: ExportSubject, directory: Path) -> None:
         "fields": dict(subject.fields),
         "got": dict(subject.got),
     }
-    (directory / NOTE).write_bytes(canonical.encode(note, NOTE))
+    (directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
 
 
 def _read(directory: Path) -> ExportSubject:
     import numpy as np
 
-    note = canonical.decode((directory / NOTE).read_bytes(), NOTE)
-    with np.load(directory / ARRAYS, allow_pickle=False) as arrays:
+    note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
+    with np.load(directory / ARRAYS_FILE, allow_pickle=False) as arrays:
         runs = _runs({name: arrays[name] for name in arrays.files})
     golden = dict(zip(note["golden"], runs.get("golden", ()), strict=True))
     sample = Sample(runs.get("feeds", ()), runs.get("expected", ()), frozenset(note["per_token"]), golden)
@@ -90,9 +90,9 @@ def _read(directory: Path) -> ExportSubject:
 
 
 def _runs(arrays: Mapping[str, Any]) -> dict[str, Sequence[dict[str, Any]]]:
-    """Arrays called `<part>/<run>/<name>` as `{part: [{name: array}]}`."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    """Group arrays named `<part>/<run>/<name>` as `{part: [{name: array}]}`."""
+    parts: dict[str, dict[int, dict[str, Any]]] = {}
     for key, array in arrays.items():
         part, index, name = key.split("/", 2)
-        found.setdefault(part, {}).setdefault(int(index), {})[name] = array
-    return {part: [runs[index] for index in sorted(runs)] for part, runs in found.items()}
+        parts.setdefault(part, {}).setdefault(int(index), {})[name] = array
+    return {part: [runs[index] for index in sorted(runs)] for part, runs in parts.items()}

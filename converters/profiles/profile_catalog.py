@@ -9,7 +9,7 @@ from typing import Any
 from onnxreg.converters.android.android_options import DOCUMENT
 from onnxreg.converters.android.recorded_promises import contract_of
 from onnxreg.converters.engine.profile_contract import ProfilePromises
-from onnxreg.converters.engine.read_recipe import OURS_TO_SAY, from_value, read_document
+from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
 from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.core.suggest import suggest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -37,7 +37,7 @@ class Profile:
     def text(self) -> str:
         """The document without what makes it a profile's: a recipe of one's own may begin with it."""
         lines = self.document.read_text("utf-8").splitlines()
-        return "\n".join(line for line in lines if line.partition(":")[0] not in OURS_TO_SAY)
+        return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
     def recipe(self) -> RecipeFile:
         recipe = from_value(read_document(self.document), self.document.name)

@@ -15,7 +15,7 @@ from contextlib import chdir
 from pathlib import Path
 
 from onnxreg.converters.engine import steps
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.read_recipe import read_recipe
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles import profile_catalog
@@ -63,5 +63,5 @@ class ProfileContract:
         profile = profile_catalog.find(self.name)
         contract = profile.contract({}, None)
         where = profile.document.parent
-        order = place_order(profile.recipe(), str(source), "test/profile", where, contract=contract)
+        order = plan_export(profile.recipe(), str(source), "test/profile", where, contract=contract)
         return execute(order, workspace)

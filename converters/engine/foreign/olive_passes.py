@@ -1,8 +1,8 @@
-"""Olive's passes as ours: their names are the same, and so are most parameters.
+"""Table of Olive's passes: the names are the same here, and so are most parameters.
 
-Of those that are not, each is one of: filled in with Olive's default where ours is another (`defaults`), or with what
-Olive's page says where its program does something else (`documented`), ours although Olive's
-is another (`ours`), said in other words (`renamed`), without meaning here (`unused`), or possible with one value alone (`only`).
+Every other parameter is one of: filled in with Olive's default if our default differs (`defaults`), or with the
+value of Olive's documentation if its program differs from it (`documented`); kept at our default (`own_defaults`);
+under another name (`renamed`); without a meaning here (`unused`); possible with one value alone (`only`).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ from onnxreg.converters.passes import mixed_precision, pass_catalog
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.suggest import suggest
 
-Told = tuple[str, Any, str]
-"""A parameter, its value, and what became of it."""
+ParameterNote = tuple[str, Any, str]
+"""A parameter, its value and its outcome."""
 
 STORAGE = "not used: how weights are stored follows from their size"
 LAYOUT = dict.fromkeys(
@@ -27,7 +27,7 @@ LAYOUT = dict.fromkeys(
     ),
     STORAGE,
 )
-"""How Olive lays weights into files; every pass of a graph has these."""
+"""Parameters of Olive's file layout, which every pass of a graph has."""
 SCRIPTS: Mapping[str, tuple[Any, ...]] = {"user_script": (None,), "script_dir": (None,)}
 
 Rename = Callable[[Any], tuple[str, Any]]
@@ -35,55 +35,57 @@ Rename = Callable[[Any], tuple[str, Any]]
 
 @dataclass(frozen=True)
 class OlivePass:
-    """One of Olive's passes; ours has the same id."""
+    """One of Olive's passes; the pass here has the same id."""
 
     id: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    ours: Mapping[str, str] = field(default_factory=dict)
+    own_defaults: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     unused: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     documented: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
-    def translate(self, given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Told]]:
-        """Our parameters, and what became of those that are not simply taken over.
+    def translate(self, options: Mapping[str, Any], label: str) -> tuple[dict[str, Any], list[ParameterNote]]:
+        """Return the parameters of our pass, and a note for each that is not simply taken over.
 
-        Raises InputError, naming the parameter, where Olive has none of that name or it cannot be had here.
+        Raises InputError, naming the parameter, if it is unknown or not supported here.
         """
         params: dict[str, Any] = {}
-        told: list[Told] = []
-        known = _names(self.id)
-        for key, value in given.items():
+        notes: list[ParameterNote] = []
+        aliases = _names(self.id)
+        for key, value in options.items():
             if key in self.renamed:
-                name, ours = self.renamed[key](value)
-                params[name] = ours
-                told.append((key, value, f"{name}: {ours}"))
+                name, converted = self.renamed[key](value)
+                params[name] = converted
+                notes.append((key, value, f"{name}: {converted}"))
             elif key in self.unused:
-                told.append((key, None, self.unused[key]))
+                notes.append((key, None, self.unused[key]))
             elif key in self.only:
-                _check_only(key, value, self.only[key], where)
-                told.append((key, value, "as it is here anyway"))
-            elif key not in known:
-                names = [*known, *self.renamed, *self.unused, *self.only]
-                raise InputError(f"{where}: {self.id} has no parameter {key!r} here", suggest(key, names))
-            elif value is not None and known[key] in params:
-                raise InputError(f"{where}: {key} is another name of {known[key]}, which is given too")
+                _check_only(key, value, self.only[key], label)
+                notes.append((key, value, "as it is here anyway"))
+            elif key not in aliases:
+                names = [*aliases, *self.renamed, *self.unused, *self.only]
+                raise InputError(f"{label}: {self.id} has no parameter {key!r} here", suggest(key, names))
+            elif value is not None and aliases[key] in params:
+                raise InputError(f"{label}: {key} is another name of {aliases[key]}, which is given too")
             elif value is not None:
-                params[known[key]] = value
+                params[aliases[key]] = value
         for key, value in self.defaults.items():
             if key not in params:
                 params[key] = value
-                told.append((key, value, "Olive's default"))
-        for key, (value, why) in self.documented.items():
+                notes.append((key, value, "Olive's default"))
+        for key, (value, reason) in self.documented.items():
             if key not in params:
                 params[key] = value
-                told.append((key, value, why))
-        told += [(key, None, why) for key, why in self.ours.items() if given.get(key) is None]
-        return params, told
+                notes.append((key, value, reason))
+        notes += [
+            (key, None, reason) for key, reason in self.own_defaults.items() if options.get(key) is None
+        ]
+        return params, notes
 
 
 def _names(kind: str) -> dict[str, str]:
-    """Every name that a parameter of our pass has, with the one that is recorded."""
+    """Map every alias of a parameter of our pass to its recorded name."""
     return {
         alias: name
         for name, info in pass_catalog.find(kind).Params.model_fields.items()
@@ -91,10 +93,10 @@ def _names(kind: str) -> dict[str, str]:
     }
 
 
-def _check_only(key: str, value: Any, allowed: tuple[Any, ...], where: str) -> None:
+def _check_only(key: str, value: Any, allowed: tuple[Any, ...], label: str) -> None:
     if value not in allowed:
-        values = " or ".join(repr(each) for each in allowed)
-        raise InputError(f"{where}: {key} can only be {values} here, not {value!r:.80}")
+        values = " or ".join(repr(item) for item in allowed)
+        raise InputError(f"{label}: {key} can only be {values} here, not {value!r:.80}")
 
 
 def _weight_type(value: Any) -> tuple[str, Any]:
@@ -122,7 +124,7 @@ REFUSED = {
     "OnnxStaticQuantization": NO_DATA,
     "OnnxQuantization": "say which one: OnnxDynamicQuantization, or a recipe of your own with OnnxStaticQuantization",
 }
-"""Passes of Olive's that cannot be translated, and what to do instead."""
+"""Olive's passes that cannot be translated, each with a hint."""
 
 PASSES = (
     OlivePass(
@@ -144,7 +146,7 @@ PASSES = (
     ),
     OlivePass(
         "OnnxOpVersionConversion",
-        ours={
+        own_defaults={
             "target_opset": "21; Olive's default is the newest opset that onnx knows, which ONNX Runtime may not load"
         },
         unused=LAYOUT,
@@ -219,7 +221,7 @@ PASSES = (
     ),
     OlivePass(
         "OrtTransformersOptimization",
-        ours={"model_type": "bert; Olive asks the checkpoint"},
+        own_defaults={"model_type": "bert; Olive asks the checkpoint"},
         unused={**LAYOUT, "keep_io_types": "not used: no type is changed"},
         only={
             "num_key_value_heads": (0,),
@@ -233,14 +235,14 @@ PASSES = (
 
 
 def table() -> str:
-    """In Markdown, for each pass what is filled in, what has one value alone, and what is not used."""
+    """Format in Markdown, for each pass, the parameters filled in, restricted to one value, and not used."""
     rows = [
         (
             f"`{work.id}`",
             _listed(
                 {**work.defaults, **{key: value for key, (value, _) in work.documented.items()}}, values=True
             ),
-            _listed(work.ours),
+            _listed(work.own_defaults),
             _listed(work.renamed),
             _listed(work.only),
             _listed(work.unused),
@@ -256,5 +258,5 @@ def table() -> str:
 
 
 def _listed(names: Mapping[str, Any], values: bool = False, all_of_them: bool = False) -> str:
-    shown = [name for name in names if all_of_them or name not in LAYOUT]
-    return ", ".join(f"`{name}` {names[name]}" if values else f"`{name}`" for name in shown)
+    listed = [name for name in names if all_of_them or name not in LAYOUT]
+    return ", ".join(f"`{name}` {names[name]}" if values else f"`{name}`" for name in listed)

@@ -1,7 +1,7 @@
 """Orchard's `export:` section, all twelve fields, as a recipe; its defaults and field names are Orchard ML's.
 
-What Orchard accepts and cannot mean is an error: an opset that no exporter has, a deviation without an end, more samples
-than anybody waits for. What its fields do here, each says in the recipe's `translation`.
+Values that Orchard accepts and cannot mean are errors: an opset that no exporter has, an unbounded deviation, more
+samples than anybody waits for. The recipe's `translation` states the effect of each field.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,12 +25,12 @@ SECTIONS = (
     "optuna",
     "tracking",
 )
-"""Orchard's other sections, which say how a model is trained: an export does not need them."""
-OWN = ("name", "source", "options", "checks")
-"""What a recipe of ours may say beside the section: see `recipe_file.RecipeFile`."""
-FP32, INT8 = "exports/model.onnx", "exports/model_quantized.onnx"
+"""Orchard's other sections, which configure training: an export does not need them."""
+RECIPE_KEYS = ("name", "source", "options", "checks")
+"""Recipe keys allowed beside the section: see `recipe_file.RecipeFile`."""
+FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
 WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
-BLOCK = 32
+BLOCK_SIZE = 32
 
 
 class OrchardExport(Strict):
@@ -63,7 +63,7 @@ class OrchardExport(Strict):
 
 
 class OrchardFiles(Strict):
-    """What stands beside the section, and Orchard does not know."""
+    """Keys beside the section that Orchard does not know."""
 
     name: ModelName | None = None
     source: Text | None = None
@@ -71,130 +71,136 @@ class OrchardFiles(Strict):
     checks: list[dict[str, Any]] = Field(default_factory=list)
 
 
-def translate(document: Mapping[str, Any], what: str) -> RecipeFile:
-    """The recipe of a document with an `export` section.
+def translate(document: Mapping[str, Any], label: str) -> RecipeFile:
+    """Translate a document with an `export` section into a recipe.
 
-    Raises InputError, naming the key, for one that neither Orchard nor a recipe has, and for a value that makes no sense.
+    Raises InputError, naming the key, for an unknown key and for a value that makes no sense.
     """
-    given = document["export"]
-    if not isinstance(given, Mapping):
-        raise InputError(f"{what}: export is no section with keys")
-    asked = OrchardExport.from_json(given, f"{what}: export")
-    beside = OrchardFiles.from_json(
-        {key: value for key, value in document.items() if key != "export" and key not in SECTIONS}, what
+    section = document["export"]
+    if not isinstance(section, Mapping):
+        raise InputError(f"{label}: export is no section with keys")
+    export = OrchardExport.from_json(section, f"{label}: export")
+    siblings = OrchardFiles.from_json(
+        {key: value for key, value in document.items() if key != "export" and key not in SECTIONS}, label
     )
     value = {
-        **{key: item for key, item in (("name", beside.name), ("source", beside.source)) if item is not None},
+        **{
+            key: item
+            for key, item in (("name", siblings.name), ("source", siblings.source))
+            if item is not None
+        },
         "task": "image-classification",
-        "options": _options(asked, beside.options, document.get("dataset"), what),
-        "steps": list(_steps(asked)),
-        "outputs": list(_outputs(asked)),
-        "checks": [*_checks(asked), *beside.checks],
-        **({"benchmark": {"runs": asked.benchmark_runs}} if asked.benchmark else {}),
+        "options": _options(export, siblings.options, document.get("dataset"), label),
+        "steps": list(_steps(export)),
+        "outputs": list(_outputs(export)),
+        "checks": [*_checks(export), *siblings.checks],
+        **({"benchmark": {"runs": export.benchmark_runs}} if export.benchmark else {}),
         "translation": [
-            {"field": name, "value": getattr(asked, name), "became": became}
-            for name, became in _told(asked).items()
+            {"field": name, "value": getattr(export, name), "became": note}
+            for name, note in _notes(export).items()
         ],
     }
-    return RecipeFile.from_json(value, what)
+    return RecipeFile.from_json(value, label)
 
 
-def _options(asked: OrchardExport, own: Mapping[str, Any], dataset: Any, what: str) -> dict[str, Any]:
-    """The options of the task: ours, and what the section says of samples and axes."""
-    said = {"samples": asked.validation_samples, "fixed_batch": not asked.dynamic_axes}
-    if twice := next((key for key in said if key in own), None):
-        raise InputError(f"{what}: the option {twice} is said by the export section too")
-    if "input" in own:
-        return {**own, **said}
+def _options(export: OrchardExport, options: Mapping[str, Any], dataset: Any, label: str) -> dict[str, Any]:
+    """Merge the task's options with those that the section implies: samples and axes."""
+    derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
+    if duplicate := next((key for key in derived if key in options), None):
+        raise InputError(f"{label}: the option {duplicate} is said by the export section too")
+    if "input" in options:
+        return {**options, **derived}
     size = dataset.get("img_size") or dataset.get("resolution") if isinstance(dataset, Mapping) else None
     if not isinstance(size, int) or dataset.get("force_rgb", True) is not True:
         raise InputError(
-            f"{what} does not say the shape of the input", "add: options: {input: [CHANNELS, HEIGHT, WIDTH]}"
+            f"{label} does not say the shape of the input", "add: options: {input: [CHANNELS, HEIGHT, WIDTH]}"
         )
-    return {**own, **said, "input": [3, size, size]}
+    return {**options, **derived, "input": [3, size, size]}
 
 
-def _steps(asked: OrchardExport) -> Iterator[dict[str, Any]]:
+def _steps(export: OrchardExport) -> Iterator[dict[str, Any]]:
     yield {
         "name": "fp32",
         "pass": "OnnxConversion",
         "params": {
-            "target_opset": asked.opset_version,
-            "use_dynamo_exporter": "auto" if asked.do_constant_folding else False,
-            "dynamic": asked.dynamic_axes,
-            "do_constant_folding": asked.do_constant_folding,
+            "target_opset": export.opset_version,
+            "use_dynamo_exporter": "auto" if export.do_constant_folding else False,
+            "dynamic": export.dynamic_axes,
+            "do_constant_folding": export.do_constant_folding,
         },
     }
-    if asked.quantize and asked.blocks:
-        symmetric = asked.quantization_type == "int4"
-        blocks = {"bits": 4, "block_size": BLOCK, "is_symmetric": symmetric, "gemm": True}
+    if export.quantize and export.blocks:
+        symmetric = export.quantization_type == "int4"
+        blocks = {"bits": 4, "block_size": BLOCK_SIZE, "is_symmetric": symmetric, "gemm": True}
         yield {"name": "quantized", "pass": "OnnxBlockWiseRtnQuantization", "input": "fp32", "params": blocks}
-    elif asked.quantize:
+    elif export.quantize:
         params = {
-            "weight_type": WEIGHT_TYPES[asked.quantization_type],
+            "weight_type": WEIGHT_TYPES[export.quantization_type],
             "op_types_to_quantize": ["MatMul", "Gemm", "Conv"],
-            "per_channel": asked.quantization_backend == "fbgemm",
+            "per_channel": export.quantization_backend == "fbgemm",
         }
         yield {"name": "quantized", "pass": "OnnxDynamicQuantization", "input": "fp32", "params": params}
 
 
-def _outputs(asked: OrchardExport) -> Iterator[dict[str, Any]]:
-    yield {"step": "fp32", "path": FP32}
-    if asked.quantize:
-        yield {"step": "quantized", "path": INT8}
+def _outputs(export: OrchardExport) -> Iterator[dict[str, Any]]:
+    yield {"step": "fp32", "path": FP32_PATH}
+    if export.quantize:
+        yield {"step": "quantized", "path": INT8_PATH}
 
 
-def _checks(asked: OrchardExport) -> Iterator[dict[str, Any]]:
-    if asked.validate_export:
-        yield {"output": FP32, "metric": "max_abs_diff", "max": asked.max_deviation}
+def _checks(export: OrchardExport) -> Iterator[dict[str, Any]]:
+    if export.validate_export:
+        yield {"output": FP32_PATH, "metric": "max_abs_diff", "max": export.max_deviation}
 
 
-def _told(asked: OrchardExport) -> dict[str, str]:
-    """What became of each field, in Orchard's order."""
+def _notes(export: OrchardExport) -> dict[str, str]:
+    """Describe the outcome of each field, in Orchard's order."""
     unused = "not used: quantize is false"
     return {
-        "format": f"{FP32}" + (f" and {INT8}" if asked.quantize else ""),
-        "opset_version": f"OnnxConversion.target_opset {asked.opset_version}; another opset in the file is an error",
+        "format": f"{FP32_PATH}" + (f" and {INT8_PATH}" if export.quantize else ""),
+        "opset_version": f"OnnxConversion.target_opset {export.opset_version}; another opset in the file is an error",
         "dynamic_axes": "the batch is dynamic, other axes are not"
-        if asked.dynamic_axes
+        if export.dynamic_axes
         else "the batch is fixed at 1",
         "do_constant_folding": "OnnxConversion.do_constant_folding"
-        + ("" if asked.do_constant_folding else ", by the exporter that can leave it out"),
-        "quantize": _quantize(asked) if asked.quantize else "nothing is quantized",
-        "quantization_type": _weights(asked) if asked.quantize else unused,
-        "quantization_backend": _backend(asked) if asked.quantize else unused,
-        "validate_export": f"every output of {FP32} is held against the module, one by one and in batches"
-        if asked.validate_export
+        + ("" if export.do_constant_folding else ", by the exporter that can leave it out"),
+        "quantize": _quantize(export) if export.quantize else "nothing is quantized",
+        "quantization_type": _weights(export) if export.quantize else unused,
+        "quantization_backend": _backend(export) if export.quantize else unused,
+        "validate_export": f"every output of {FP32_PATH} is held against the module, one by one and in batches"
+        if export.validate_export
         else "measured and recorded, without a limit",
-        "validation_samples": f"option samples {asked.validation_samples}, with a seed",
-        "max_deviation": f"check max_abs_diff at most {asked.max_deviation:g} on {FP32}; beyond it nothing is published"
-        if asked.validate_export
+        "validation_samples": f"option samples {export.validation_samples}, with a seed",
+        "max_deviation": f"check max_abs_diff at most {export.max_deviation:g} on {FP32_PATH}; beyond it nothing is published"
+        if export.validate_export
         else "not used: validate_export is false",
         "benchmark": "median and 95th percentile after a warm-up, on record beside the version"
-        if asked.benchmark
+        if export.benchmark
         else "nothing is timed",
-        "benchmark_runs": f"benchmark.runs {asked.benchmark_runs}"
-        if asked.benchmark
+        "benchmark_runs": f"benchmark.runs {export.benchmark_runs}"
+        if export.benchmark
         else "not used: benchmark is false",
     }
 
 
-def _quantize(asked: OrchardExport) -> str:
-    kind = "OnnxBlockWiseRtnQuantization" if asked.blocks else "OnnxDynamicQuantization"
-    return f"{kind} to {INT8}; no limit on its deviation: give options.dataset and a check of accuracy_loss"
+def _quantize(export: OrchardExport) -> str:
+    kind = "OnnxBlockWiseRtnQuantization" if export.blocks else "OnnxDynamicQuantization"
+    return (
+        f"{kind} to {INT8_PATH}; no limit on its deviation: give options.dataset and a check of accuracy_loss"
+    )
 
 
-def _weights(asked: OrchardExport) -> str:
-    if asked.blocks:
-        zero = "symmetric" if asked.quantization_type == "int4" else "with a zero point"
+def _weights(export: OrchardExport) -> str:
+    if export.blocks:
+        zero = "symmetric" if export.quantization_type == "int4" else "with a zero point"
         return f"4 bits, {zero}, of Gemm and MatMul; Conv stays as it is; an error where there is no other"
-    if asked.quantization_type == "int8":
+    if export.quantization_type == "int8":
         return "QInt8 of Conv, Gemm and MatMul; on a CPU a Conv with signed weights is slower than in float32: uint8 is less so"
     return "QUInt8 of Conv, Gemm and MatMul; on a CPU a Conv is no faster than in float32"
 
 
-def _backend(asked: OrchardExport) -> str:
-    if asked.blocks:
-        return f"not used: a scale for each block of {BLOCK}"
-    scales = "per channel (of Gemm and MatMul)" if asked.quantization_backend == "fbgemm" else "per tensor"
+def _backend(export: OrchardExport) -> str:
+    if export.blocks:
+        return f"not used: a scale for each block of {BLOCK_SIZE}"
+    scales = "per channel (of Gemm and MatMul)" if export.quantization_backend == "fbgemm" else "per tensor"
     return f"scales {scales}; ONNX Runtime has no such engine"

@@ -65,8 +65,8 @@ def ran(monkeypatch: pytest.MonkeyPatch, draft: Draft) -> list[str]:
             raise OSError(28, "No space left on device")
         made = draft(workspace / "made", order.name, order.source)
         steps = [step for step in made.fields["recipe"]["steps"] if "skipped" not in step]
-        recipe = {**made.fields["recipe"], "steps": steps, "parameters": {"recipe": order.asked()}}
-        source = {"id": order.name, "digest": str(order.found.digest)}
+        recipe = {**made.fields["recipe"], "steps": steps, "parameters": {"recipe": order.recorded_recipe()}}
+        source = {"id": order.name, "digest": str(order.source.digest)}
         return replace(made, fields={**made.fields, "recipe": recipe, "source": source})
 
     monkeypatch.setattr(export_request, "place", place)

@@ -531,7 +531,7 @@ def test_compiled_files_are_not_read_in_place_of_the_text(tmp_path: Path, marker
 
 
 def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: str) -> None:
-    from onnxreg.converters.engine.plan import place_order
+    from onnxreg.converters.engine.plan import plan_export
     from onnxreg.schema.core.errors import InputError
     from onnxreg.schema.inputs.recipe_file import RecipeFile
 
@@ -540,8 +540,8 @@ def test_python_asks_for_the_same_consent(tmp_path: Path, marker: Path, evil: st
     asked = {"task": "image-classification", "options": {"input": [1, 8, 8], "checkpoint": "best.pth"}}
     recipe = RecipeFile.from_json({**asked, "steps": [{"name": "a", "pass": "OnnxConversion"}]})
     with pytest.raises(InputError) as refused:
-        place_order(recipe, "net.py:build", "a/b")
+        plan_export(recipe, "net.py:build", "a/b")
     assert refused.value.hint == "read it, then pass --allow-code net.py:build"
-    order = place_order(recipe, "net.py:build", "a/b", allow_code=["net.py"])
+    order = plan_export(recipe, "net.py:build", "a/b", allow_code=["net.py"])
     assert order.found.code is not None and order.found.code.digest == digest_file(tmp_path / "net.py")
     assert not marker.exists()

@@ -302,7 +302,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("the recipe was read")
 
-    monkeypatch.setattr("onnxreg.converters.engine.plan.place_order", fail)
+    monkeypatch.setattr("onnxreg.converters.engine.plan.plan_export", fail)
 
 
 def test_the_same_request_is_answered_without_reading_the_recipe(

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import ExportPlan, place_order
+from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.engine.read_recipe import from_value
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.schema.manifest.draft import Draft
@@ -39,7 +39,7 @@ def placed(value: dict[str, Any], directory: Path, source: str | None = "mlp.onn
     """The order of a recipe over the graph `mlp.onnx` in a directory, task and name given."""
     recipe = from_value({"task": "onnx", **value}, "recipe.yaml")
     start = None if source is None else str(directory / source)
-    return place_order(recipe, start, "acme/mlp", directory)
+    return plan_export(recipe, start, "acme/mlp", directory)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxreg.converters.engine.latency import WARM_UP, measure
+from onnxreg.converters.engine.latency import WARM_UP_RUNS, measure
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -31,7 +31,7 @@ def test_every_output_is_timed_at_every_batch_that_it_takes(tmp_path: Path) -> N
     }
     assert all(len(times) == 7 for rows in found.times.values() for times in rows.values())
     assert all(one > 0 for rows in found.times.values() for times in rows.values() for one in times)
-    assert WARM_UP > 0
+    assert WARM_UP_RUNS > 0
 
 
 def save_as_ort(path: Path) -> None:

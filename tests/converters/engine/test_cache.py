@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onnxreg.converters.engine import cache as module
-from onnxreg.converters.engine.cache import ENTRY, StepCache, lend
+from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache, link_or_copy
 
 KEY = {"pass": "X", "params": {"a": [1, 2]}}
 FILES = {"model.onnx": b"graph", "sub/data": b"weights"}
@@ -55,7 +55,7 @@ def test_what_was_kept_is_found_and_nothing_else(cache: StepCache, tmp_path: Pat
     assert found(StepCache(tmp_path / "elsewhere"), tmp_path / "c") is None
 
 
-@pytest.mark.parametrize("file", [*FILES, ENTRY])
+@pytest.mark.parametrize("file", [*FILES, ENTRY_FILE])
 @pytest.mark.parametrize("how", ["cut", "changed", "removed"])
 def test_a_damaged_entry_is_removed_and_can_be_made_again(
     cache: StepCache, tmp_path: Path, file: str, how: str
@@ -85,7 +85,7 @@ def test_an_entry_is_found_where_files_cannot_be_linked(
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     made(tmp_path, {"a": b"a", "b": b"b"})
     with pytest.raises(FileExistsError):
-        lend(tmp_path / "a", tmp_path / "b")
+        link_or_copy(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"b"
 
 
@@ -117,7 +117,7 @@ def test_values_are_remembered_and_replaced(cache: StepCache) -> None:
     cache.remember("exports", KEY, {"manifest": "two"})
     assert cache.recall("exports", KEY) == {"manifest": "two"}
     (place,) = cache.root.glob("exports/*")
-    (place / ENTRY).write_bytes(b"{")
+    (place / ENTRY_FILE).write_bytes(b"{")
     assert cache.recall("exports", KEY) is None
 
 
@@ -147,13 +147,13 @@ def test_an_entry_that_is_trimmed_while_it_is_read_is_none(
     cache: StepCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the reading of the entry and that of its files, another process makes room."""
-    real = module.lend
+    real = module.link_or_copy
 
     def trimmed_first(source: Path, target: Path) -> None:
         cache.trim(0)
         real(source, target)
 
-    monkeypatch.setattr(module, "lend", trimmed_first)
+    monkeypatch.setattr(module, "link_or_copy", trimmed_first)
     assert found(cache, tmp_path / "a") is None
 
 
@@ -162,7 +162,7 @@ def test_the_unused_go_first(tmp_path: Path) -> None:
     for number in range(4):
         cache.keep("steps", {"number": number}, made(tmp_path / f"made{number}", {"f": bytes(10_000)}))
     for place in cache.root.glob("steps/*"):
-        os.utime(place / ENTRY, (1, 1))
+        os.utime(place / ENTRY_FILE, (1, 1))
     assert found(cache, tmp_path / "used", {"number": 2}) is not None
     told = cache.trim(15_000, dry_run=True)
     assert (told.entries, len(list(cache.root.glob("steps/*")))) == (3, 4)
@@ -195,7 +195,7 @@ def test_what_a_killed_process_left_is_no_entry_and_is_swept(tmp_path: Path) -> 
     (staged,) = cache.root.iterdir()
     assert found(cache, tmp_path / "x", {"a": 1}) is None
     assert cache.trim().entries == 0, "it may be another process's that still works"
-    long_ago = time.time() - module.ABANDONED - 60
+    long_ago = time.time() - module.ABANDONED_AFTER_SECONDS - 60
     os.utime(staged, (long_ago, long_ago))
     told = cache.trim()
     assert (told.entries, told.bytes) == (1, 101)

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from onnxreg.converters.engine.cache import ENTRY, StepCache
+from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.passes import ort_format
 from onnxreg.converters.passes.tools import model_file
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
@@ -324,7 +324,7 @@ def test_a_damaged_result_is_made_again(run: Any, ran: list[str], tmp_path: Path
     cache = StepCache(tmp_path / "cache")
     first = run({"steps": [INT8, FP16]}, cache)
     for place in cache.root.glob("steps/*"):
-        if b"OnnxDynamicQuantization" in (place / ENTRY).read_bytes():
+        if b"OnnxDynamicQuantization" in (place / ENTRY_FILE).read_bytes():
             (place / "int8.onnx").unlink()
             (place / "int8.onnx").write_bytes(b"something else")
     again = run({"steps": [INT8, FP16]}, cache)

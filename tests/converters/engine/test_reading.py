@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from onnxreg.converters.engine.read_recipe import MAX_BYTES, read_document, read_recipe, without_comments
+from onnxreg.converters.engine.read_recipe import (
+    MAX_DOCUMENT_BYTES,
+    read_document,
+    read_recipe,
+    without_comments,
+)
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 RECIPE = "task: onnx\nsteps:\n  - {name: int8, pass: OnnxDynamicQuantization}\n"
@@ -114,6 +119,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="is no text"):
         read_recipe(tmp_path / "b.yaml")
-    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_BYTES + 1))
+    (tmp_path / "c.yaml").write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1))
     with pytest.raises(InputError, match="too large"):
         read_recipe(tmp_path / "c.yaml")

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.importers.add_files import adopt
 from onnxreg.converters.onnx.facts import inspect_onnx
@@ -119,7 +119,7 @@ def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(
     digests = []
     for _ in range(2):
         with registry.workspace() as workspace:
-            order = place_order(recipe, str(source), "acme/large")
+            order = plan_export(recipe, str(source), "acme/large")
             digests.append(registry.add(execute(order, workspace, cache)).digest)
     assert digests[0] == digests[1]
     elsewhere = Registry(tmp_path / "elsewhere")

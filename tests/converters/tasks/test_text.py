@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from onnxreg.converters import export
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import task_recipe
 from onnxreg.converters.tasks import task_catalog
@@ -47,7 +47,7 @@ def load(graph: Any) -> Any:
 
 def draft_of(source: Path, task: str, workspace: Path, **asked: Any) -> Draft:
     workspace.mkdir()
-    return execute(place_order(task_recipe(task, **asked), str(source), "acme/x"), workspace)
+    return execute(plan_export(task_recipe(task, **asked), str(source), "acme/x"), workspace)
 
 
 def test_every_name_has_a_row_here() -> None:
@@ -164,7 +164,7 @@ def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(
     found = []
     for role in ("user", "system"):
         template.write_text(f"{{# by {source}/train.py, /home/jane/chat.py #}}{role}: {{{{ messages }}}}")
-        order = place_order(task_recipe("default"), str(source), "acme/x")
+        order = plan_export(task_recipe("default"), str(source), "acme/x")
         workspace = tmp_path / role
         workspace.mkdir()
         draft = execute(order, workspace)

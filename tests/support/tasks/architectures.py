@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles.task_profiles import task_recipe
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -182,7 +182,7 @@ def _cell(architecture: Architecture, task: str, suffix: str, scratch: Path, wor
     try:
         workspace = workspaces / task
         workspace.mkdir()
-        draft = execute(place_order(task_recipe(task, quantize=True), str(checkpoint), "tiny"), workspace)
+        draft = execute(plan_export(task_recipe(task, quantize=True), str(checkpoint), "tiny"), workspace)
     except (InputError, ConversionError):
         return "refused"
     return ", ".join(artifact.precision for artifact in draft.artifacts)

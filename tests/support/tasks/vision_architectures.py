@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.engine.plan import place_order
+from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -91,7 +91,7 @@ def _cell(directory: Path, step: dict[str, Any] | None, workspace: Path) -> str:
     source = f"{directory / 'net.py'}:build"
     try:
         recipe = RecipeFile.from_json(value)
-        execute(place_order(recipe, source, "tiny", directory, allow_code=["net.py"]), workspace)
+        execute(plan_export(recipe, source, "tiny", directory, allow_code=["net.py"]), workspace)
     except (InputError, ConversionError):
         return "refused"
     return "yes"
